@@ -1,1 +1,1 @@
-"""What to practise next: signals, pool, groups, gates, samplers."""
+"""Curricula: signals, the task pool, groups, gates and samplers that choose the next tasks."""

@@ -1,4 +1,4 @@
-"""Numbers about a task set and its growth; the formulas are those of CoEvolve (2604.15840)."""
+"""Metrics of a task set and its growth, with the formulas of CoEvolve (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from coevo_gym.curricula.pool.index import EXACT_UP_TO, VectorIndex
 
 Estimator = Literal["v", "u"]
 _ROWS = 1000
-"""Rows whose cosines to all others are held at once."""
+"""Number of rows whose cosines to all others are held in memory at once."""
 
 
 def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
-    """SR@k: how alike the tasks of a set are (lower is more diverse).
+    """Return SR@k, the similarity of tasks within a set (lower is more diverse).
 
     SR@k = mean over i of the mean of cos(y_i, y_j) over the k nearest j != i (Eq. 2).
 
-    Of more than 50,000 tasks the neighbours are those that :class:`VectorIndex` finds.
+    For more than 50,000 tasks, the neighbours are found by :class:`VectorIndex`.
 
     Args:
         embeddings: (n, dim) vectors of any length, n >= 2.
-        k: neighbours; cut to n - 1.
+        k: number of neighbours; cut to n - 1.
 
     Raises:
         ValueError: if there are fewer than two tasks or ``k`` is below 1.
@@ -51,7 +51,7 @@ def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
 
 
 class EnergyDistance(NamedTuple):
-    """How far two sets of tasks lie apart.
+    """The energy distance between two sets of tasks.
 
     Attributes:
         absolute: ED.
@@ -63,16 +63,16 @@ class EnergyDistance(NamedTuple):
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """ED between two sets, absolute and relative (Eq. 3 and 4).
+    """Return ED between two sets, absolute and relative (Eq. 3 and 4).
 
     ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
 
     Args:
         x: (n, dim) vectors of the reference set, n >= 2.
         y: (m, dim) vectors, m >= 2.
-        estimator: ``"v"`` takes the within-set means over all pairs, as printed, and is never
-            negative; ``"u"`` over pairs i != i', is unbiased and may be negative (so are some of
-            the values that the paper prints).
+        estimator: ``"v"`` takes the within-set means over all pairs, as printed in the paper, and
+            is never negative. ``"u"`` takes them over pairs i != i', is unbiased and may be
+            negative, like some values in the paper.
 
     Raises:
         ValueError: if a set has fewer than two tasks, or all of ``x`` are the same point.
@@ -94,12 +94,12 @@ def _distances(a: Vectors, b: Vectors) -> Vectors:
 
 
 class SimilarityHistogram(NamedTuple):
-    """How close each task of a set comes to a reference set.
+    """The similarity of each task in a set to a reference set.
 
     Attributes:
         similarity: (n,) largest cosine to any reference task.
-        counts: (10,) tasks in each tenth of [0, 1], the last one closed; values below 0 count in
-            the first.
+        counts: (10,) number of tasks in each tenth of [0, 1], the last one closed; negative values
+            count in the first.
     """
 
     similarity: Vectors
@@ -107,7 +107,7 @@ class SimilarityHistogram(NamedTuple):
 
 
 def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHistogram:
-    """Similarity of each task to its nearest reference task, and its histogram (Fig. 5).
+    """Return each task's similarity to its nearest reference task, with a histogram (Fig. 5).
 
     Args:
         embeddings: (n, dim) vectors of any length.
@@ -115,16 +115,16 @@ def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHis
     """
     y, v = (np.asarray(points, dtype=np.float64) for points in (embeddings, reference))
     similarity = nearest(y, v, 1).cosine[:, 0]
-    # Rounded, so that 0.8 computed as 0.7999… falls where it belongs.
+    # Round, so that 0.8 computed as 0.7999… falls into the right bin.
     bins = np.clip(np.floor(np.round(similarity, 9) * 10), 0, 9).astype(np.int64)
     return SimilarityHistogram(similarity, np.bincount(bins, minlength=10))
 
 
 class SignalShares(NamedTuple):
-    """What a set of signals is made of.
+    """The composition of a set of signals.
 
     Attributes:
-        counts: signals of each kind.
+        counts: number of signals of each kind.
         shares: each count divided by their sum; all 0 without signals.
     """
 
@@ -135,25 +135,25 @@ class SignalShares(NamedTuple):
 def signal_shares(
     kinds: Iterable[str], all_kinds: Sequence[str] = ("forgetting", "boundary", "rare")
 ) -> SignalShares:
-    """Counts and shares of signal kinds; a trajectory with two signals counts in both."""
+    """Return counts and shares of signal kinds; a trajectory with two signals counts twice."""
     seen = Counter(kinds)
     counts = {kind: seen[kind] for kind in all_kinds}
     return SignalShares(counts, shares_of(counts))
 
 
 def shares_of(counts: Mapping[str, int]) -> dict[str, float]:
-    """Each count as a share of them all; all 0 without any."""
+    """Return each count as a share of the total; all 0 if the total is 0."""
     total = sum(counts.values())
     return {name: _ratio(count, total) for name, count in counts.items()}
 
 
 class Conversion(NamedTuple):
-    """How well exploration turns signals into tasks.
+    """The efficiency of turning signals into tasks by exploration.
 
     Attributes:
-        candidates_per_context: drafts found in each context ("yield").
-        pass_rate: drafts that became tasks.
-        conversion: tasks for each signal.
+        candidates_per_context: drafts per context ("yield").
+        pass_rate: share of drafts that became tasks.
+        conversion: tasks per signal.
     """
 
     candidates_per_context: float
@@ -162,9 +162,10 @@ class Conversion(NamedTuple):
 
 
 def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -> Conversion:
-    """Yield = candidates / contexts, pass rate = accepted / candidates, accepted / signals.
+    """Return yield, pass rate and conversion.
 
-    A ratio to nothing is 0.
+    Yield = candidates / contexts; pass rate = accepted / candidates; conversion = accepted /
+    signals. A ratio with a denominator of 0 is 0.
     """
     return Conversion(
         _ratio(candidates, contexts), _ratio(accepted, candidates), _ratio(accepted, signals)
@@ -172,7 +173,7 @@ def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -
 
 
 def step_shares(**steps: int) -> dict[str, float]:
-    """What env steps were spent on: each number as a share of all, all 0 without steps.
+    """Return the share of each number of env steps in the total; all 0 without steps.
 
     Example:
         >>> step_shares(practice=60, explore=10, gate=30)["share_gate_steps"]
@@ -187,12 +188,12 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float) -> float:
-    """Share of a run's wall time that was spent in rounds of evolution."""
+    """Return the share of a run's wall time that was spent in evolution rounds."""
     return _ratio(rounds * seconds_per_round, seconds_in_all)
 
 
 class CrossTable(NamedTuple):
-    """Shares of tasks by who solves them: baseline first, ours second (C correct, W wrong)."""
+    """Shares of tasks by outcome: baseline first, ours second (C correct, W wrong)."""
 
     cc: float
     cw: float
@@ -201,17 +202,17 @@ class CrossTable(NamedTuple):
 
     @property
     def baseline(self) -> float:
-        """Share that the baseline solves."""
+        """Share of tasks solved by the baseline."""
         return self.cc + self.cw
 
     @property
     def ours(self) -> float:
-        """Share that ours solves."""
+        """Share of tasks solved by our agent."""
         return self.cc + self.wc
 
 
 def cross_table(baseline: Sequence[bool], ours: Sequence[bool]) -> CrossTable:
-    """Two agents on the same tasks (Table 8).
+    """Compare two agents on the same tasks (Table 8).
 
     Args:
         baseline: outcome per task.

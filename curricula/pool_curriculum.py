@@ -1,4 +1,4 @@
-"""A curriculum is a pool, a selector that draws from it, and a growth that adds to it.
+"""A curriculum made of a pool, a selector that draws from it, and a growth that adds to it.
 
     >>> import numpy as np
     >>> from coevo_gym import tasks
@@ -7,7 +7,7 @@
     >>> len(curriculum.next(4, np.random.default_rng(0)))
     4
 
-A selector or a growth of your own needs the methods of its Protocol in ``core/seams.py``.
+A custom selector or growth must implement its Protocol in ``core/seams.py``.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ _COUNTS = (
     "practice_steps", "explore_steps", "gate_steps",
 )  # fmt: skip
 _OF_GROWTH = ("detector", "pending", "practised", "groups_since_round")
-"""Where a curriculum was one class, these lay beside its pool."""
+"""Keys of the growth's state in old versions, which stored them next to the pool."""
 
 
 class PoolCurriculum:
-    """Practises a pool of training tasks: which ones a selector says, and more by a growth.
+    """A curriculum of a task pool, from which a selector draws and to which a growth adds.
 
-    It keeps the books: what was practised, explored and accepted, which round is in flight and
-    which ones are applied. So selectors and growths know only their own rules.
+    It records which tasks were practised, explored and accepted, which round is in progress and
+    which rounds are applied, so that selectors and growths contain only their own rules.
 
     Args:
-        tasks: training tasks to start from. With any, no unguided round comes first.
-        selector: weighs the tasks; None for uniform.
-        growth: plans rounds; None for one that only reads signals, and looks for a first task set
-            where there is none.
-        cap: visits after which its metrics take a task for used up; None for no end.
+        tasks: training tasks to start with. With any, the initial unguided round is skipped.
+        selector: weights the tasks; None for uniform.
+        growth: plans rounds; None for a growth that only reads signals, and finds a first task set
+            if ``tasks`` is empty.
+        cap: number of visits after which the metrics count a task as used up; None for no limit.
 
     Raises:
         SplitLeakError: if a task is not a training task.
@@ -83,17 +83,17 @@ class PoolCurriculum:
         self._signals: dict[str, int] = {}
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Tasks drawn from the pool by weight, each at most once as long as there are enough.
+        """Draw tasks from the pool by weight, without repetition if there are enough.
 
         Raises:
-            ConfigError: if the pool is empty, or the selector's weights are none.
+            ConfigError: if the pool is empty, or the selector's weights are invalid.
         """
         size = len(self.pool)
         if not size:
             raise ConfigError(
-                "The task pool is empty. Start with tasks (PoolCurriculum(tasks, …)), or run a "
-                "round of evolution first: EvolvingTaskSampler(…, evolve='manual') leaves that to "
-                "its evolve() method. If a round has run, its explorer found no task that passed "
+                "The task pool is empty. Pass tasks (PoolCurriculum(tasks, …)), or run a "
+                "round of evolution first: with EvolvingTaskSampler(…, evolve='manual'), "
+                "call its evolve() method. If a round has run, none of its drafts passed "
                 "the gates: see the verdicts."
             )
         weights = self.selector.weights()
@@ -103,22 +103,24 @@ class PoolCurriculum:
             drawn = draw(weights, n, rng)
         else:
             raise ConfigError(
-                f"{type(self.selector).__name__} gave {len(weights)} weights for {size} tasks. "
-                "Its added() must add one for each task."
+                f"{type(self.selector).__name__} returned {len(weights)} weights for {size} "
+                "tasks. Its added() must add one weight per task."
             )
         return [self.pool[int(index)] for index in drawn]
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Take in finished groups; see :class:`~coevo_gym.core.seams.Curriculum`.
+        """Record finished groups; see :class:`~coevo_gym.core.seams.Curriculum`.
 
         Raises:
-            SplitLeakError: if a group is not training; nothing is recorded then.
-            TaskError: if a group's task is an open one; nothing is recorded then.
+            SplitLeakError: if a group is not for training; no group is recorded then.
+            TaskError: if a group's task is an open task; no group is recorded then.
         """
         for group in groups:
             require_practised(group.task, "record")
             if not all(isinstance(t, Trajectory) for t in group.trajectories):
-                raise SplitLeakError(f"{group.id} holds episodes that are not training episodes.")
+                raise SplitLeakError(
+                    f"{group.id} contains episodes that are not training episodes."
+                )
         signals = self.growth.record(groups)
         self.selector.record(groups)
         self._outcomes.record(groups)
@@ -130,12 +132,12 @@ class PoolCurriculum:
         return signals
 
     def note(self, notes: Notes) -> None:
-        """Hand a step's notes to selector and growth."""
+        """Pass a step's notes to the selector and the growth."""
         self.selector.note(notes)
         self.growth.note(notes)
 
     def plan(self, rng: Generator) -> Round | None:
-        """The round that is due, or None; it is given again until its result is applied."""
+        """Return the round that is due, or None; it is returned again until it is applied."""
         if self._planned is None:
             due = self.growth.plan(self.pool.tasks, rng)
             if due is not None:
@@ -144,10 +146,11 @@ class PoolCurriculum:
         return self._planned
 
     def apply(self, result: RoundResult) -> None:
-        """Grow the pool by a round's tasks; a round that was applied before is ignored.
+        """Add a round's tasks to the pool; a round that was already applied is ignored.
 
         Raises:
-            SplitLeakError: if an accepted task is not a training task; nothing is applied then.
+            SplitLeakError: if an accepted task is not a training task; the round is not applied
+                then.
         """
         if result.round_id in self._applied:
             return
@@ -172,15 +175,15 @@ class PoolCurriculum:
         self._counts["gate_steps"] += result.gate_steps
 
     def metrics(self) -> dict[str, float]:
-        """Numbers about the pool, what was practised, the signals and what rounds made of them.
+        """Return metrics of the pool, practice, signals and evolution rounds.
 
-        ``tags_covered`` counts what the pool's tasks are about; it is left out where that cannot be
-        told. ``mixed_groups``, ``steps_all_fail`` and the like, and ``reserve``, are those of
-        :class:`~coevo_gym.curricula.pool.outcomes.Outcomes`. ``share_practice_steps``,
-        ``share_explore_steps`` and ``share_gate_steps`` say what the env steps of all rounds and
-        groups were spent on. ``yield``, ``pass_rate`` and ``conversion`` (see ``metrics.py``) leave
-        out the unguided round that made the first pool. What the selector tells begins with
-        ``selector.``.
+        ``tags_covered`` is the number of distinct tags of the pool's tasks; it is omitted if the
+        tags cannot be determined. ``mixed_groups``, ``steps_all_fail``, ``reserve`` and similar
+        metrics come from :class:`~coevo_gym.curricula.pool.outcomes.Outcomes`.
+        ``share_practice_steps``, ``share_explore_steps`` and ``share_gate_steps`` are the shares of
+        all env steps used for each purpose. ``yield``, ``pass_rate`` and ``conversion`` (see
+        ``metrics.py``) exclude the unguided round that made the first pool. Metrics of the selector
+        begin with ``selector.``.
         """
         counts, n_tags = self._counts, self._covered.count(self.pool.tasks)
         fired = {kind.name: 0 for kind in kinds() if kind.fires} | self._signals
@@ -211,7 +214,7 @@ class PoolCurriculum:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         planned = self._planned and canonical_json(self._planned.model_dump(mode="json"))
         return {
             "pool": self.pool.state_dict(),
@@ -226,14 +229,13 @@ class PoolCurriculum:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`, also an older one.
+        """Restore the state from :meth:`state_dict`.
 
-        Before outcomes were kept, nothing was counted by outcome; those counts begin there. Still
-        earlier, curricula were not made of parts.
+        States of older versions can be loaded. If a state has no outcomes, their counts start at 0.
 
         Raises:
-            ConfigError: if its parts do not fit together.
-            ValueError: if a value is of another type.
+            ConfigError: if the parts of the state do not match.
+            ValueError: if a value has the wrong type.
         """
         self.pool.load_state_dict(state["pool"])
         if "growth" in state:
@@ -258,7 +260,7 @@ class PoolCurriculum:
         weights = self.selector.weights()
         if weights is not None and len(weights) != len(self.pool):
             raise ConfigError(
-                f"The saved selector has {len(weights)} tasks, and the pool {len(self.pool)}."
+                f"The saved selector has {len(weights)} tasks, but the pool has {len(self.pool)}."
             )
 
     def _round_id(self) -> str:
@@ -269,14 +271,14 @@ class PoolCurriculum:
 
 
 class CurriculumConfig(GrowthConfig):
-    """Settings of a pool: how it grows, and what is drawn from it."""
+    """Settings of a task pool: its growth, and the selection of tasks from it."""
 
     selector: SelectorConfig = UniformConfig()
-    """Which task of the pool is practised next."""
+    """Rule that selects the next task from the pool."""
 
     @property
     def cap(self) -> int | None:
-        """Visits after which a task is used up: those that the selector ``band`` goes by, or 8."""
+        """Number of visits after which a task is used up: the selector ``band``'s, or 8."""
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
     def make(
@@ -286,13 +288,13 @@ class CurriculumConfig(GrowthConfig):
         native: Sequence[Task] | None = None,
         selector: Selector | None = None,
     ) -> PoolCurriculum:
-        """The curriculum.
+        """Create the curriculum.
 
         Args:
-            tasks: training tasks to start from.
-            native: training tasks that targets are planned from, where rounds look for targets;
-                None for all of the pool's benchmark, once there is a pool.
-            selector: one of a method's own; None for that of the settings.
+            tasks: training tasks to start with.
+            native: training tasks from which targets are planned; None for all training tasks of
+                the pool's benchmark, once the pool has tasks.
+            selector: selector supplied by a method; None for the one in the settings.
 
         Raises:
             SplitLeakError: if a task is not a training task.
@@ -303,7 +305,7 @@ class CurriculumConfig(GrowthConfig):
 
 
 def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:
-    """Signals by kind, where they were counted with all else."""
+    """Return signal counts by kind from old states, which stored them with the other counts."""
     prefix = "signals_"
     return {
         name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n

@@ -1,4 +1,4 @@
-"""Curricula by the names of methods, for samplers: there is no run that assembles one."""
+"""Curricula by method name, for samplers that are used without a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 def make_curriculum(
     name: str, *, native: Sequence[Task] | None = None, **settings: Any
 ) -> PoolCurriculum:
-    """The curriculum of a method.
+    """Create the curriculum of a method.
 
     Args:
-        name: of a method; ``METHODS.names()`` lists them.
-        native: training tasks that targets are planned from; see :meth:`CurriculumConfig.make`.
+        name: name of the method; ``METHODS.names()`` lists all names.
+        native: training tasks from which targets are planned; see :meth:`CurriculumConfig.make`.
         **settings: other fields of :class:`CurriculumConfig`.
 
     Raises:
-        ConfigError: if there is no such name, or a setting is out of bounds.
+        ConfigError: if the name is unknown, or a setting is out of bounds.
 
     Example:
         >>> make_curriculum("plr").metrics()["pool_size"]
@@ -43,4 +43,4 @@ def make_curriculum(
         base = CurriculumConfig(**settings).model_dump()
         return CurriculumConfig(**overlay(CurriculumConfig, base, own)).make(native=native)
     except ValidationError as error:
-        raise ConfigError(f"The curriculum of {name!r}: {error}") from error
+        raise ConfigError(f"Invalid settings for the curriculum {name!r}: {error}") from error

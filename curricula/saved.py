@@ -1,9 +1,9 @@
-"""Checks of saved states as they are loaded.
+"""Validation of saved states while they are loaded.
 
     self.n_groups = read(Count, state["n_groups"])
 
-A state may come from a file that was damaged or from another machine. A value of another type that
-is loaded unseen fails much later, when nothing can be undone any more.
+A state may come from a damaged file or from another machine. Without validation, a value of the
+wrong type would fail much later, when the load can no longer be undone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 MOST = 2**63 - 1
-"""Largest number of anything that is counted."""
+"""Upper limit of all counts."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Version = Annotated[int, Field(ge=-MOST, le=MOST)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -22,14 +22,15 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def read(shape: Any, value: Any) -> Any:
-    """Return a value of a saved state if it has a shape.
+    """Return a value of a saved state after validating its type.
 
     Args:
-        shape: its type, such as ``list[Share]`` or ``dict[str, Count]``.
+        shape: the expected type, such as ``list[Share]`` or ``dict[str, Count]``.
         value: the value, as JSON.
 
     Raises:
-        ValueError: saying where it differs (pydantic's ``ValidationError``).
+        ValueError: if the value does not match; the message says where (pydantic's
+            ``ValidationError``).
 
     Example:
         >>> read(dict[str, Count], {"groups": 3})

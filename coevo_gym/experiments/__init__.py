@@ -1,9 +1,9 @@
-"""Tables as one command: what their rows are, the runs behind them, and what those say together.
+"""Experiments: result tables made with one command, from row definitions to statistics.
 
 ```bash
 coevo experiment controls --budget tiny --seeds 2
 ```
 
-A table is a TOML file (``tables/``, or one of your own). Its cells are runs in
-``runs/EXPERIMENT/ROW-SEED``: what is finished is not run again, what was cut goes on.
+A table is defined by a TOML file (in ``tables/``, or your own). Its cells are runs in
+``runs/EXPERIMENT/ROW-SEED``. Finished cells are skipped, and interrupted cells are resumed.
 """

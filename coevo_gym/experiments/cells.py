@@ -1,4 +1,4 @@
-"""The cells of a table: a run for each row and seed, what it depends on, and how far it is."""
+"""The cells of a table: one run per row and seed, with its settings and its state."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from coevo_gym.store.secrets import without_secrets
 
 State = Literal["finished", "cut", "new"]
 BESIDE = ("sinks",)
-"""Settings that change nothing of a run."""
+"""Settings that do not affect the result of a run."""
 OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
-"""Settings of an explorer that change nothing unless it is a model."""
+"""Explorer settings that have an effect only for model-based explorers."""
 NAMED = ("name", "arms", "arm")
-"""Settings in which cells that share their start may differ: which arm they are."""
+"""Settings that identify the arm; they may differ between cells that share their start."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm from one seed.
+    """One arm with one seed.
 
     Attributes:
-        row: the row.
-        seed: of its run.
-        folder: where that is.
-        resolved: its settings.
+        row: the row of the table.
+        seed: seed of the run.
+        folder: folder of the run.
+        resolved: settings of the run, with their origins.
     """
 
     row: Row
@@ -43,36 +43,36 @@ class Cell:
 
     @property
     def config(self) -> RunConfig:
-        """Its settings, as a tree."""
+        """The settings of the run as a tree."""
         return self.resolved.config
 
     @property
     def state(self) -> State:
-        """How far it is.
+        """The state of the run.
 
         Raises:
-            ConfigError: if what is there was run with other settings.
-            StoreError: if what is there cannot be read.
+            ConfigError: if the existing run has other settings.
+            StoreError: if the existing run cannot be read.
         """
         if not self.folder.manifest.is_file():
             return "new"
         there, here = _settings(read_manifest(self.folder)[1]), _settings(self.config)
         if there != here:
             raise ConfigError(
-                f"{self.folder.path} was run with other settings: {_differences(there, here)}. "
-                "Choose another --name for a table with these, or delete that folder."
+                f"{self.folder.path} was run with other settings: "
+                f"{_differences(there, here)}. Choose another --name, or delete that folder."
             )
         return "finished" if self.folder.summary.is_file() else "cut"
 
 
 @dataclass
 class Counts:
-    """What there was to do.
+    """Numbers of cells by state.
 
     Attributes:
-        there: cells that were finished before.
-        resumed: cells that had been cut, and went on.
-        new: cells that were begun.
+        there: cells that were already finished.
+        resumed: interrupted cells that were resumed.
+        new: cells that were started.
     """
 
     there: int = 0
@@ -93,19 +93,19 @@ def cells_of(
     budget: Size,
     sets: Sequence[str] = (),
 ) -> list[Cell]:
-    """The cells of some rows, seed by seed, so that a table that is cut short holds pairs.
+    """Return the cells of some rows, seed by seed, so that an interrupted table contains pairs.
 
     Args:
         experiment: the table.
-        rows: of it.
-        seeds: of each row.
-        folder: where the runs lie.
-        benchmark: what is practised.
-        budget: how much a cell may take.
-        sets: settings over all others, ``"section.key=value"`` each.
+        rows: rows of the table.
+        seeds: seeds per row.
+        folder: folder of the runs.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
+        sets: settings that override all others, each as ``"section.key=value"``.
 
     Raises:
-        ConfigError: if a setting is wrong, or there is no such budget.
+        ConfigError: if a setting is invalid, or the budget is unknown.
     """
     return [
         Cell(
@@ -130,13 +130,13 @@ def resolve(
     sets: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Resolved:
-    """The settings of a cell.
+    """Return the settings of a cell.
 
-    What an arm may set is the arm's, so that D_0 is looked for as in all other cells; the rest is
-    the whole run's.
+    Settings that an arm may set apply to the arm only, so that D_0 is found in the same way in all
+    cells. All other settings apply to the whole run.
 
     Raises:
-        ConfigError: naming the row, if a setting is wrong or there is no such budget.
+        ConfigError: if a setting is invalid or the budget is unknown; the message names the row.
     """
     of_budget = experiment.budget_of(budget, benchmark)
     preset = row.at[budget].preset if budget in row.at else ""
@@ -161,13 +161,13 @@ def resolve(
 
 
 def shared(config: RunConfig) -> dict[str, Any]:
-    """What the start of a run depends on: all settings but which arm it is."""
+    """Return the settings that affect the start of a run: all but those that identify the arm."""
     settings = _settings(config)
     return {name: value for name, value in settings.items() if name not in NAMED}
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """The settings that a cell depends on; how a model would explore only if one does."""
+    """Return the settings that affect a cell; settings of model explorers only if one is used."""
     found: dict[str, Any] = without_secrets(config.to_json())
     kept = {name: value for name, value in found.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))
@@ -182,7 +182,7 @@ def _is_of_an_arm(key: str) -> bool:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """The first settings that differ, in words."""
+    """Return the first three settings that differ, as text."""
     return "; ".join(list(_differing(dict(flat(there)), dict(flat(here))))[:3])
 
 

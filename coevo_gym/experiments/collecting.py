@@ -1,4 +1,4 @@
-"""From finished cells to the table."""
+"""Collection of finished cells into a table."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def collect(
     budget: Size,
     beside: Mapping[str, Path] = FrozenDict(),
 ) -> ResultTable:
-    """The table of the cells that are finished.
+    """Return the table of the finished cells.
 
     Args:
         experiment: the table.
-        rows: of it.
-        cells: of these rows.
-        benchmark: what is practised.
-        budget: how much a cell may take.
+        rows: rows of the table.
+        cells: cells of these rows.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
         beside: folders of the same table on other benchmarks, for the column ``average``.
 
     Raises:
@@ -80,7 +80,7 @@ def _average(
     benchmark: str,
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
-    """Return the mean of a row's numbers over benchmarks, by its name; {} if one is missing."""
+    """Return the mean of a row's numbers over benchmarks as ``average``; {} if one is missing."""
     found = []
     for other, names in experiment.average.items():
         if other != benchmark:

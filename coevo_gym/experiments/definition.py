@@ -1,4 +1,4 @@
-"""What a table is: its rows, what they are compared by, and how much each cell may take."""
+"""The definition of a table: its rows, comparisons and budgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevo_gym.methods.published import PAPERS
 FOLDER = Path(__file__).parent / "tables"
 BUDGETS = Path(__file__).parent / "budgets.toml"
 ANY = "any"
-"""Stands for all benchmarks in the budgets of a table."""
+"""Placeholder for all benchmarks in the budgets of a table."""
 Name = Annotated[
     str,
     shaped(
@@ -34,42 +34,43 @@ _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
 
 class Budget(FrozenModel):
-    """How much a cell may take.
+    """The budget of a cell, given as settings.
 
     Attributes:
-        preset: the preset that it begins with; ``{benchmark}`` in it stands for the benchmark.
-        set: settings over those, by dotted key.
+        preset: base preset; ``{benchmark}`` in it is replaced by the benchmark's name.
+        set: settings that override the preset, by dotted key.
     """
 
     preset: str = ""
     set: JsonObject = FrozenDict()
 
     def over(self, other: Budget) -> Budget:
-        """This one in place of another; what that sets stays, unless this names a preset."""
+        """Return this budget layered over another; a preset replaces the other budget entirely."""
         if self.preset:
             return self
         return Budget(preset=other.preset, set={**other.set, **self.set})
 
 
 class Row(FrozenModel):
-    """One line of a table: an arm.
+    """One row of a table, defined as an arm.
 
     Attributes:
-        name: begins the names of its runs.
-        label: what is printed; ``{section.key}`` in it stands for what the row sets there.
-        method: name of its method; the row's own if it is left out.
-        set: what it sets otherwise than the others, by dotted key.
-        run: what it sets for its whole run, also where an arm may set it: so its first tasks are
-            looked for in that way, too.
-        shows: a baseline that every run has, ``warm-up`` or ``random``, or ``printed`` for what
-            only the paper has: such a row has no runs of its own.
-        of: the row whose runs it shows a baseline of; the first one that has any without it.
-        at: what it sets otherwise at one budget alone.
-        baselines: what it is compared with, in place of the table's.
-        paper: what the paper printed, by benchmark, ``any`` for all: a number in the unit of the
-            table's metric, percent for a share, or such numbers by their names.
-        worlds: of a simulated table: the worlds that it is in; all without any.
-        group: the world that it is in, once that is chosen.
+        name: name of the row; prefix of the names of its runs.
+        label: printed label; ``{section.key}`` in it is replaced by the row's value for that
+            setting.
+        method: name of its method; by default the name of the row.
+        set: settings of the arm that differ from the other rows, by dotted key.
+        run: settings of the whole run, even if an arm could set them; they therefore also affect
+            the search for the first tasks.
+        shows: a baseline contained in every run (``warm-up`` or ``random``), or ``printed`` for
+            numbers found only in the paper. Such a row has no runs of its own.
+        of: the row whose runs contain the baseline; by default the first row with runs.
+        at: settings for individual budgets.
+        baselines: rows to compare with, instead of the table's baselines.
+        paper: numbers printed in the paper, by benchmark or ``any`` for all: one number in the unit
+            of the table's metric (percent for a share), or several by name.
+        worlds: worlds of the row in a simulated table; empty for all.
+        group: the world of the row, once chosen.
     """
 
     name: Name
@@ -87,16 +88,16 @@ class Row(FrozenModel):
 
     @property
     def key(self) -> str:
-        """Names the row in a table of several groups."""
+        """Unique key of the row in a table with several groups."""
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
-        """What it sets at a budget, by dotted key."""
+        """Return the row's settings at a budget, by dotted key."""
         more = self.at[budget].set if budget in self.at else {}
         return {**dict(flat(self.set)), **dict(flat(more))}
 
     def printed(self, budget: Size) -> str:
-        """Its label at a budget."""
+        """Return the row's label at a budget."""
         sets = {**dict(flat(self.run)), **self.sets_at(budget)}
         found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
         return found or self.name
@@ -106,11 +107,11 @@ class Row(FrozenModel):
         return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
 
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
-        """Return what the paper printed for the row, by the name of the number.
+        """Return the paper's numbers for the row, by name.
 
         Args:
-            benchmark: what is practised.
-            metric: name of a number that is given without one.
+            benchmark: name of the benchmark.
+            metric: name for a number that is given without a name.
         """
         found: dict[str, float] = {}
         for name in (ANY, benchmark):
@@ -120,36 +121,38 @@ class Row(FrozenModel):
 
 
 class Experiment(FrozenModel):
-    """A table.
+    """The definition of a table.
 
     Attributes:
-        name: of the experiment.
-        title: what the table shows, in a line.
-        source: paper and table that it follows; "" for one of ours.
-        follows: the paper whose settings a row needs for the paper's numbers to be shown beside it;
-            "" shows them beside rows that no budget changes.
-        about: what to know before reading it.
-        kind: ``runs`` of the loop on a benchmark, or ``simulated`` ones.
-        benchmarks: those that it is meant for; the first one is the default. Others may be asked
-            for, too. Of simulated ones, the worlds.
-        official: whether it says something on the official data alone.
-        budget: the default.
-        sizes: the budgets at which its rows differ.
-        seeds: the default, fixed beforehand; a list, or a text such as ``"401-420"``.
-        metric: number that rows are compared by, see ``numbers.py``.
-        columns: more numbers to print.
-        measures: what is measured of each cell beyond its run, see ``measures.py``.
-        others: for the measure ``transfer``: on which benchmark a policy is tried, by the one that
-            it practised; see :func:`~coevo_gym.experiments.measures.measure`.
-        baselines: rows that the others are compared with; the main table shows the first one.
-        questions: comparisons fixed beforehand, as pairs of a row and one of its baselines. Once
-            each has a p-value, these are also printed adjusted for their number.
-        average: names of numbers by benchmark; their mean is the column ``average``, where the
-            table of each of these benchmarks has been made in its usual folder.
-        cross: whether to print who solves which held-out tasks, beside each row's first baseline.
-        settings: of all cells, by dotted key.
-        budgets: over the usual ones, by size and benchmark; ``any`` is for all benchmarks.
-        rows: in order.
+        name: name of the experiment.
+        title: title of the table, in one line.
+        source: paper and table that it reproduces; "" for an original table.
+        follows: the paper whose settings a row must have so that the paper's numbers are shown
+            beside it; "" shows them beside rows without settings for the budget.
+        about: remarks for readers of the table.
+        kind: ``runs`` of the training loop on a benchmark, or ``simulated`` runs.
+        benchmarks: intended benchmarks; the first is the default, and the user may choose any
+            other. For simulated tables: the worlds.
+        official: True if the table is meaningful only on the official data.
+        budget: default budget.
+        sizes: supported budgets.
+        seeds: default seeds, fixed in advance; a list, or a text such as ``"401-420"``.
+        metric: name of the number by which rows are compared; see ``numbers.py``.
+        columns: names of further numbers to print.
+        measures: additional measurements per cell; see ``measures.py``.
+        others: for the measure ``transfer``: the benchmark on which a policy is tested, by the
+            benchmark that it practised; see :func:`~coevo_gym.experiments.measures.measure`.
+        baselines: rows that all others are compared with; the main table shows the first one.
+        questions: comparisons fixed in advance, as pairs of a row and one of its baselines. Once
+            all have a p-value, adjusted p-values are printed, too.
+        average: names of numbers by benchmark. Their mean is the column ``average``, if the table
+            of each of these benchmarks exists in its default folder.
+        cross: True to print a cross table of solved held-out tasks for each row and its first
+            baseline.
+        settings: settings of all cells, by dotted key.
+        budgets: changes to the default budgets, by size and benchmark or ``any`` for all
+            benchmarks.
+        rows: rows, in order.
     """
 
     name: str
@@ -179,9 +182,7 @@ class Experiment(FrozenModel):
     @classmethod
     def _known_paper(cls, follows: str) -> str:
         if follows not in ("", *PAPERS):
-            raise ValueError(
-                f"the settings of {follows!r} are not known. {suggest(follows, PAPERS)}"
-            )
+            raise ValueError(f"unknown paper {follows!r}. {suggest(follows, PAPERS)}")
         return follows
 
     @field_validator("seeds", mode="before")
@@ -197,35 +198,35 @@ class Experiment(FrozenModel):
         for row in self.rows:
             for baseline in self.baselines if row.baselines is None else row.baselines:
                 if baseline not in names:
-                    raise ValueError(f"there is no row {baseline!r} to compare {row.name!r} with")
+                    raise ValueError(f"row {row.name!r} has the unknown baseline {baseline!r}")
             if row.of and row.of not in names:
-                raise ValueError(f"there is no row {row.of!r} for {row.name!r} to show")
+                raise ValueError(f"row {row.name!r} shows the unknown row {row.of!r}")
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
         for question in self.questions:
             if question not in compared:
-                raise ValueError(f"question {question} is no comparison of this table")
+                raise ValueError(f"question {question} is not a comparison of this table")
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:
-            raise ValueError(f"its budget {self.budget!r} is not among its sizes")
+            raise ValueError(f"its budget {self.budget!r} is not one of its sizes")
         return self
 
     def source_of(self, row: Row) -> str:
-        """Return the name of the row whose runs have the numbers of a row."""
+        """Return the name of the row whose runs contain the numbers of a row."""
         if row.shows:
             return row.of or next(other.name for other in self.rows if not other.shows)
         return row.name
 
     @property
     def keys(self) -> frozenset[str]:
-        """The dotted keys that the table sets in all cells."""
+        """Dotted keys of the settings that the table changes in all cells."""
         return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
-        """The rows of these names in the table's order; all without names.
+        """Return the rows with these names in the table's order, or all rows without names.
 
         Raises:
-            ConfigError: if there is none of a name, or none of them has runs.
+            ConfigError: if a name is unknown, or none of the rows has runs.
         """
         known = [row.name for row in self.rows]
         for name in names:
@@ -233,19 +234,21 @@ class Experiment(FrozenModel):
                 raise ConfigError(f"{self.name} has no row {name!r}. {suggest(name, known)}")
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
-            raise ConfigError(f"{', '.join(names)}: without another row there is nothing to run.")
+            raise ConfigError(
+                f"No run is needed for {', '.join(names)} alone. Add a row that has runs."
+            )
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
-        """Names of the rows that one is compared with; a baseline with those before it."""
+        """Return the baselines of a row; a baseline is compared with the baselines before it."""
         found = self.baselines if row.baselines is None else row.baselines
         return found[: found.index(row.name)] if row.name in found else found
 
     def budget_of(self, size: Size, benchmark: str) -> Budget:
-        """How much a cell on a benchmark may take.
+        """Return the budget of a cell on a benchmark.
 
         Raises:
-            ConfigError: if neither the table nor the usual budgets say so.
+            ConfigError: if neither the table nor the default budgets define it.
         """
         own = self.budgets.get(size, {})
         layers = [usual_budgets().get(size, {}).get(benchmark), own.get(ANY), own.get(benchmark)]
@@ -255,24 +258,24 @@ class Experiment(FrozenModel):
                 found = layer if found is None else layer.over(found)
         if found is None:
             raise ConfigError(
-                f"{self.name} has no budget {size!r} on {benchmark}: [budgets.{size}.{benchmark}] "
-                "in a TOML file of your own says what a cell may take there."
+                f"{self.name} has no budget {size!r} on {benchmark}. Define "
+                f"[budgets.{size}.{benchmark}] in your own TOML file."
             )
         preset = found.preset.format(benchmark=benchmark)
         return Budget(preset=preset, set=found.set)
 
 
 def names() -> list[str]:
-    """Names of the experiments that come with the package; numbers in them count as such."""
+    """Return the names of the built-in experiments, in natural order."""
     found = (path.stem for path in FOLDER.glob("*.toml"))
     return sorted(found, key=lambda name: [(p.zfill(4), p) for p in _DIGITS.split(name)])
 
 
 def load(source: str) -> Experiment:
-    """An experiment by its name, or by the path of a TOML file.
+    """Load an experiment by its name, or from the path of a TOML file.
 
     Raises:
-        ConfigError: if there is none, or something is wrong with it.
+        ConfigError: if the experiment is unknown or invalid.
     """
     is_file = source.endswith(".toml")
     path = Path(source) if is_file else FOLDER / f"{source}.toml"
@@ -280,8 +283,8 @@ def load(source: str) -> Experiment:
         what = "no file" if is_file else "no experiment"
         hint = "" if is_file else f" {suggest(source, names())}"
         raise ConfigError(
-            f"There is {what} {source!r}.{hint} `coevo experiment --list` says which there are; "
-            "one of your own is named with its .toml."
+            f"There is {what} {source!r}.{hint} To use your own file, give a path that ends "
+            "in .toml. To list the built-in experiments: coevo experiment --list"
         )
     try:
         return Experiment.model_validate({"name": path.stem, **_read(path)})
@@ -290,7 +293,7 @@ def load(source: str) -> Experiment:
 
 
 def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
-    """Budgets by size and benchmark."""
+    """Return the default budgets by size and benchmark."""
     return {
         size: {name: Budget.model_validate(budget) for name, budget in of.items()}
         for size, of in _read(BUDGETS).items()
@@ -300,8 +303,8 @@ def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # also where it is not UTF-8
-        raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:  # includes invalid UTF-8
+        raise ConfigError(f"Cannot read {path} as TOML: {error}") from error
 
 
 def _explained(path: Path, error: ValidationError) -> str:

@@ -1,4 +1,4 @@
-"""A table from what is asked for to its files."""
+"""Making a table: from the user's choices to its files."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from coevo_gym.run.stop import StopRequest
 from coevo_gym.store.folder import check_name
 
 SIMULATED = "simulated"
-"""Stands for all worlds of a table of the simulated learner."""
+"""Placeholder for all worlds of a simulated table."""
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What of an experiment is to be run, and where.
+    """The chosen part of an experiment, and its folder.
 
     Attributes:
         experiment: the table.
-        rows: of it.
-        seeds: of each row.
-        benchmark: what is practised.
-        budget: how much a cell may take.
-        folder: where its runs and files lie.
-        sets: settings over all others.
+        rows: rows of the table.
+        seeds: seeds per row.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
+        folder: folder of its runs and files.
+        sets: settings that override all others.
     """
 
     experiment: Experiment
@@ -47,7 +47,7 @@ class Chosen:
     sets: tuple[str, ...] = ()
 
     def cells(self) -> list[Cell]:
-        """The cells, in the order in which they are run."""
+        """Return the cells in the order of their runs."""
         return cells_of(
             self.experiment,
             self.rows,
@@ -71,13 +71,13 @@ def choose(
     name: str | None = None,
     metric: str | None = None,
 ) -> Chosen:
-    """What a user asks for, with the table's own choices where nothing is said.
+    """Return the user's choices, completed with the table's defaults.
 
-    The folder's name carries benchmark and budget where they are not the table's first choice. Of
-    simulated ones, the benchmark is a world, or all of them.
+    The name of the folder includes benchmark and budget unless they are the table's defaults. In a
+    simulated table, the benchmark is a world, or ``simulated`` for all worlds.
 
     Raises:
-        ConfigError: if there is no such budget, row or seed, or the name is none for a folder.
+        ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
     """
     size = size_of(experiment, budget)
     if name is not None:
@@ -101,10 +101,10 @@ def choose(
 
 
 def size_of(experiment: Experiment, budget: str | None) -> Size:
-    """The budget of this name; the table's own without one.
+    """Return the budget with this name, or the table's default without a name.
 
     Raises:
-        ConfigError: if the table has none.
+        ConfigError: if the table has no such budget.
     """
     if budget is None:
         return experiment.budget
@@ -119,12 +119,12 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
 def make(
     chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool = False
 ) -> tuple[ResultTable, Counts]:
-    """Run the cells that are not there, and write the table.
+    """Run the missing cells and write the table.
 
     Raises:
-        Stopped: if ``stop`` said so; what is done is saved.
-        ConfigError: if no cell has the number that rows are compared by.
-        CoevoError: if a cell fails; those before it stay.
+        Stopped: if a stop was requested; finished work is saved.
+        ConfigError: if no cell has the number by which rows are compared.
+        CoevoError: if a cell fails; earlier cells are kept.
     """
     with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as told:
         if chosen.experiment.kind == "simulated":

@@ -1,4 +1,4 @@
-"""The numbers of a cell by name: from its summary, and from what was measured of it."""
+"""The numbers of a cell by name, from its summary and its measurements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ Numbers = Mapping[str, float]
 
 
 class Column(NamedTuple):
-    """How a number is printed.
+    """The format of a number.
 
     Attributes:
-        title: head of its column.
-        form: a format; ``{:.1%}`` for a share.
+        title: title of the column.
+        form: format string; ``{:.1%}`` for a share.
     """
 
     title: str
@@ -24,7 +24,7 @@ class Column(NamedTuple):
 
 
 REPORTED = "reported"
-"""Success on the first tasks of ``evaluation.final``; on the evaluated ones without any."""
+"""Success on the first tasks of ``evaluation.final``, or on the evaluated tasks if it is empty."""
 COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
     REPORTED: Column("success, reported", "{:.1%}"),
@@ -75,25 +75,24 @@ COLUMNS: Mapping[str, Column] = {
 USUAL = (
     "env_steps", "share_explore_steps", "mixed_groups", "tags_covered", "tokens", "usd", "hours",
 )  # fmt: skip
-"""What every table prints."""
+"""Columns that every table prints."""
 
 
 def column(name: str) -> Column:
-    """How a number is printed; one that is not known here, by its name."""
+    """Return the format of a number; an unknown number is printed under its name."""
     return COLUMNS.get(name, Column(name.replace("_", " "), "{:.3g}"))
 
 
 def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
-    """The numbers of a finished run.
+    """Return the numbers of a finished run.
 
     Args:
         folder: the run.
-        shown: an arm, or a baseline of the run.
+        shown: name of an arm or a baseline of the run.
 
     Returns:
-        By name: those of the table in its summary, its scores on final tasks, those of the arm, of
-        the arm's curriculum, and of what was measured of the run. Those that are not finite are
-        left out.
+        Numbers by name: from the table in the summary, the scores on final tasks, the arm, the
+        arm's curriculum, and the measurements of the run. Values that are not numbers are omitted.
 
     Raises:
         StoreError: if the run cannot be read.

@@ -1,4 +1,4 @@
-"""Parts of a table beside its rows: questions, curves, who solves which tasks, and rounds."""
+"""Additional parts of a table: questions, curves, cross tables and rounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coevo_gym.experiments.definition import Experiment, Row
 from coevo_gym.experiments.results import TableLine
 
 Measured = Mapping[str, Mapping[int, Mapping[str, Any]]]
-"""What was measured of finished cells: by the row's key, then by seed."""
+"""Measurements of finished cells, by row key and seed."""
 
 CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
 
@@ -20,7 +20,7 @@ CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
 def parts_of(
     experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
 ) -> dict[str, Any]:
-    """Make the parts of a table, by name, without those that have no numbers yet."""
+    """Return the parts of a table by name; parts without numbers are omitted."""
     questions = _questions(experiment, lines)
     cross = [
         found
@@ -40,7 +40,7 @@ def parts_of(
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
-    """The questions with their p-values as they are and by Holm; none until all have a p-value."""
+    """Return the questions with raw and Holm-adjusted p-values; [] until all have a p-value."""
     found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
     known = [p for question in experiment.questions if (p := found.get(question)) is not None]
     if len(known) < len(experiment.questions):
@@ -54,7 +54,7 @@ def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[
 
 
 def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
-    """Held-out tasks by who solves them, as shares over all seeds that both have (Table 8)."""
+    """Return shares of held-out tasks by outcome, over all seeds that both rows have (Table 8)."""
     ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
     pairs = [
         (theirs[seed]["solved"], ours[seed]["solved"])
@@ -78,10 +78,11 @@ def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None
 
 
 def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """Compare a row's held-out tasks at its last evaluation, seed by seed.
+    """Return a row's success on held-out tasks over training, seed by seed.
 
-    They are compared with the same tasks before training, and with those of the row's first
-    baseline after it. The 95 % intervals are over tasks: they say nothing about other seeds.
+    The last evaluation is compared with the evaluation before training, and with the last
+    evaluation of the row's first baseline. The 95 % intervals are over tasks and do not cover other
+    seeds.
     """
     lines = []
     baseline = (*experiment.baselines_of(row), row.key)[0]
@@ -103,7 +104,7 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean difference on the tasks that neither lost, with its 95 % interval."""
+    """Return the mean difference on tasks finished by both, with its 95 % interval."""
     pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     low, high = paired_shares_interval(differences)
@@ -111,7 +112,7 @@ def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float
 
 
 def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
-    """SR and ED of each round, as means over seeds (Table 15)."""
+    """Return SR and ED of each round, as means over seeds (Table 15)."""
     by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for cell in measured.get(row.key, {}).values():
         for one in cell.get("diversity", ()):

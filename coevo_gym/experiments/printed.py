@@ -1,4 +1,4 @@
-"""Which numbers of a paper are printed beside a table's rows: those of rows with its settings."""
+"""Numbers of a paper, printed beside the rows that have the paper's settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coevo_gym.methods.published import differences
 from coevo_gym.run.plan import settings_of
 
 Printed = Mapping[str, Mapping[str, float]]
-"""What a paper printed, in its own units: by the row's key, then by the name of the number."""
+"""Numbers printed in a paper, in its own units, by row key and name."""
 NOTHING: Printed = FrozenDict()
 _BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
 _OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
@@ -25,14 +25,14 @@ def printed_beside(
     benchmark: str,
     budget: Size,
 ) -> tuple[Printed, list[str]]:
-    """Return what is printed beside rows, and sentences about rows whose settings differ.
+    """Return the paper's numbers beside rows, and notes about rows whose settings differ.
 
     Args:
         experiment: the table.
-        rows: of it.
-        cells: of the rows that have runs.
-        benchmark: what is practised.
-        budget: how much a cell may take.
+        rows: rows of the table.
+        cells: cells of the rows that have runs.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
     """
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ def printed_beside(
 
 
 def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
-    """Return whether a budget makes another row of it than the paper's."""
+    """Return True if the row at this budget is not the paper's row."""
     if row.shows == "printed":
         return budget != "paper"
     return not experiment.follows and budget in row.at and bool(row.at[budget].set)
@@ -62,7 +62,7 @@ def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
 def _differences(
     experiment: Experiment, row: Row, cells: Sequence[Cell], benchmark: str, budget: Size
 ) -> dict[str, str]:
-    """Return the settings that are not the paper's, except those that the table is about."""
+    """Return the settings that differ from the paper's, except those that the table varies."""
     if not experiment.follows or row.shows == "printed":
         return {}
     source = experiment.source_of(row)

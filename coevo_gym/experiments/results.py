@@ -1,4 +1,4 @@
-"""What the cells of a table say together: means, paired differences, and what they cost."""
+"""The results of a table: means, paired differences and costs."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from coevo_gym.experiments.numbers import USUAL, Numbers
 from coevo_gym.experiments.printed import NOTHING, Printed
 
 Values = Mapping[str, Mapping[int, Numbers]]
-"""The numbers of finished cells: by the row's key, then by seed."""
+"""Numbers of finished cells, by row key and seed."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row against another, over the seeds that both have.
+    """A comparison of a row with a baseline, over the seeds that both have.
 
     Attributes:
-        baseline: the other row.
-        seeds: those that both have.
-        mean: mean difference; None without seeds, as all numbers of a comparison are.
-        sd: its sample standard deviation.
-        low: lower end of the 95 % interval of the mean, by Student's t; None of one seed.
-        high: upper end of it.
-        wins: seeds in which the row is better.
-        ties: seeds in which both are equal.
-        p: of the sign-flip permutation test, two sides.
-        p_sign: of the sign test, two sides.
+        baseline: key of the other row.
+        seeds: seeds that both rows have.
+        mean: mean difference; None without common seeds, like all numbers below.
+        sd: sample standard deviation of the difference.
+        low: lower end of the 95 % interval of the mean, by Student's t; None for a single seed.
+        high: upper end of the interval.
+        wins: number of seeds in which the row is better.
+        ties: number of seeds in which both are equal.
+        p: two-sided p-value of the sign-flip permutation test.
+        p_sign: two-sided p-value of the sign test.
     """
 
     baseline: str
@@ -50,18 +50,18 @@ class Comparison:
 
 @dataclass(frozen=True)
 class TableLine:
-    """A row of a table.
+    """A line of a table.
 
     Attributes:
-        key: of the row.
-        label: what is printed.
-        group: what it belongs to, of tables in several parts.
+        key: key of the row.
+        label: printed label.
+        group: group of the row, in tables with several groups.
         values: the metric by seed.
-        mean: mean of it; None without a finished cell.
-        sd: sample standard deviation; None of one seed.
-        comparisons: with each of its baselines.
-        columns: means of the other numbers, over the cells that have them.
-        paper: what the paper printed, in its own units, by the name of the number.
+        mean: mean of the metric; None without a finished cell.
+        sd: sample standard deviation of the metric; None for a single seed.
+        comparisons: comparisons with each of its baselines.
+        columns: means of the other numbers over the cells that have them.
+        paper: numbers printed in the paper, in its own units, by name.
     """
 
     key: str
@@ -77,19 +77,19 @@ class TableLine:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A whole table.
+    """A complete table.
 
     Attributes:
-        experiment: its name.
-        title: what it shows.
-        source: paper and table that it follows.
-        benchmark: what was practised.
-        budget: how much a cell took.
-        metric: what rows are compared by.
-        lines: its rows.
+        experiment: name of the experiment.
+        title: title of the table.
+        source: paper and table that it reproduces.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
+        metric: name of the number by which rows are compared.
+        lines: lines of the table.
         columns: names of the other numbers.
-        parts: more that was made of the cells, by name; see ``parts.py``.
-        notes: what to know of these cells.
+        parts: additional parts by name; see ``parts.py``.
+        notes: remarks about these cells.
     """
 
     experiment: str
@@ -112,22 +112,24 @@ def lines_of(
     *,
     printed: Printed = NOTHING,
 ) -> tuple[TableLine, ...]:
-    """The lines of a table; they are compared with those rows that are among them.
+    """Return the lines of a table; each is compared with its baselines among the rows.
 
     Args:
         experiment: the table.
-        rows: of it.
-        values: numbers of their cells.
-        budget: how much a cell may take.
-        printed: what a paper printed.
+        rows: rows of the table.
+        values: numbers of the cells.
+        budget: budget per cell.
+        printed: numbers printed in a paper.
 
     Raises:
-        ConfigError: if cells are finished, and none has the number that rows are compared by.
+        ConfigError: if none of the finished cells has the number by which rows are compared.
     """
     known = {name for cells in values.values() for numbers in cells.values() for name in numbers}
     if known and experiment.metric not in known:
         hint = suggest(experiment.metric, sorted(known))
-        raise ConfigError(f"No cell has a number {experiment.metric!r} to compare rows by. {hint}")
+        raise ConfigError(
+            f"No cell has the number {experiment.metric!r}, by which rows are compared. {hint}"
+        )
     return tuple(
         _line(experiment, row, values, budget, printed.get(row.key, FrozenDict())) for row in rows
     )
@@ -142,7 +144,7 @@ def table_of(
     parts: Mapping[str, Any] = FrozenDict(),
     notes: Iterable[str] = (),
 ) -> ResultTable:
-    """The table of some lines; see :class:`ResultTable`."""
+    """Return a table made of lines; see :class:`ResultTable`."""
     about = (experiment.about.strip(),) if experiment.about else ()
     return ResultTable(
         experiment=experiment.name,
@@ -159,7 +161,7 @@ def table_of(
 
 
 def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str, ...]:
-    """The columns that some row has a number in, the table's own first, without its metric."""
+    """Return the columns with at least one number, the table's own first, without its metric."""
     wanted = [name for name in (*experiment.columns, *USUAL) if name != experiment.metric]
     return tuple(
         name
@@ -198,7 +200,7 @@ def _line(
 
 
 def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison:
-    """A row against another, seed by seed."""
+    """Compare a row with a baseline, seed by seed."""
     seeds = tuple(seed for seed in ours if seed in theirs)
     if not seeds:
         return Comparison(baseline, ())

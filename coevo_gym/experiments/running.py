@@ -1,4 +1,4 @@
-"""Runs the cells of a table: those that are not there, and what is left of those that were cut."""
+"""Runs of a table's cells: missing cells are started, and interrupted cells are resumed."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from coevo_gym.run.train import resume, train
 
 
 def check_cells(cells: Sequence[Cell], *, agreed: bool = False) -> None:
-    """Look whether all cells can be run before the first one is.
+    """Check that all cells can be run before the first one is started.
 
     Raises:
-        ConfigError: if one was run with other settings, or nobody has agreed to what it may cost.
-        StoreError: if one cannot be read.
+        ConfigError: if a cell was run with other settings, or the user has not agreed to its cost.
+        StoreError: if a cell cannot be read.
     """
     for cell in cells:
         if cell.state != "finished" and not agreed:
@@ -38,25 +38,25 @@ def run_cells(
     *,
     agreed: bool = False,
 ) -> Counts:
-    """Bring all cells to their end, in order, and measure each.
+    """Run all unfinished cells, in order, and measure each cell.
 
     Args:
-        cells: of a table.
-        measures: what is measured of each, see :func:`~coevo_gym.experiments.measures.measure`.
-        others: for the measure ``transfer``.
-        progress: what a person sees.
-        stop: asked at every step boundary.
-        agreed: whether somebody has agreed to what asking models may cost.
+        cells: cells of a table.
+        measures: names of the measurements; see :func:`~coevo_gym.experiments.measures.measure`.
+        others: test benchmarks for the measure ``transfer``, by practised benchmark.
+        progress: progress display for the user.
+        stop: checked at every step boundary.
+        agreed: True if the user has agreed to the cost of model calls.
 
     Raises:
-        Stopped: if ``stop`` said so; what is done is saved.
-        CoevoError: if a cell fails; those before it stay.
+        Stopped: if a stop was requested; finished work is saved.
+        CoevoError: if a cell fails; earlier cells are kept.
     """
     check_cells(cells, agreed=agreed)
     counts, spent = Counts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
-        progress.say(f"{left} of {len(cells)} cells are to be run.")
+        progress.say(f"{left} of {len(cells)} cells will be run.")
     for number, cell in enumerate(cells, start=1):
         if stop():
             raise Stopped
@@ -78,7 +78,7 @@ def run_cells(
             spent.append(monotonic() - started)
             left -= 1
             _tell(progress, told.name, spent, left)
-            gc.collect()  # a run and its events hold each other; the next needs its memory
+            gc.collect()  # free the run now: its reference cycles would keep the memory
     return counts
 
 
@@ -86,7 +86,7 @@ def _begin(cell: Cell, progress: Progress, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
         source = take_over(cell, beside(cell))
         if source is not None:
-            progress.say(f"  warm-up and first tasks are those of {source.path.name}")
+            progress.say(f"  using the warm-up and first tasks of {source.path.name}")
 
     folder = cell.folder
     folder.path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,7 +94,7 @@ def _begin(cell: Cell, progress: Progress, stop: StopRequest) -> None:
         not item.name.startswith(".") for item in folder.path.iterdir()
     ):
         raise ConfigError(
-            f"{folder.path} holds something that is no run. Move it away, or choose another --name."
+            f"{folder.path} is not empty and is not a run. Move it away, or choose another --name."
         )
     train(folder, cell.resolved, progress, stop, agreed=True, prepare=prepare)
 
@@ -106,34 +106,34 @@ def _tell(progress: Progress, name: str, spent: Sequence[float], left: int) -> N
 
 
 class _Told:
-    """Tells of a cell under its name."""
+    """A progress display that prefixes all names with the cell's name."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self.progress, self.name = progress, name
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Do nothing: a cell has no parts, it is one."""
+        """Do nothing: a cell has no parts."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Start a phase; see :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Announce further steps; see :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.expect(steps, words, whole=whole)
 
     def update(self, done: int, **facts: str) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Update the current phase; see :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.update(done, **facts)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Count env steps and tokens; see :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.acted(steps, tokens)
 
     def spent(self, cost: Cost) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Add a cost; see :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.spent(cost)
 
     def say(self, text: str) -> None:
-        """See :class:`~coevo_gym.run.progress.Progress`."""
+        """Print a message; see :class:`~coevo_gym.run.progress.Progress`."""
         self.progress.say(text)

@@ -1,4 +1,4 @@
-"""Seeds as they are asked for: how many, or which."""
+"""Parsing of seeds, given as a number of seeds or as a list."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from coevo_gym.core.errors import ConfigError
 
 MOST = 10_000
-"""Seeds that may be asked for at once."""
+"""Maximum number of seeds per table."""
 _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """The seeds that a text asks for.
+    """Parse a text into seeds.
 
     Args:
-        text: a number of seeds, or a list with commas and ranges; None for the usual ones.
-        usual: fixed beforehand. More than those go on from the largest.
+        text: a number of seeds, or a list with commas and ranges; None for the default seeds.
+        usual: the default seeds, fixed in advance. If more are requested, they continue from the
+            largest.
 
     Raises:
-        ConfigError: if the text is neither, names a seed twice, or asks for none or for more than
+        ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
             :data:`MOST`.
 
     Example:
@@ -36,10 +37,10 @@ def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
     else:
         parts = [_range(part.strip(), text) for part in text.rstrip(",").split(",")]
     if sum(map(len, parts)) > MOST:
-        raise ConfigError(f"--seeds {text}: it asks for more than {MOST:,} seeds.")
+        raise ConfigError(f"--seeds {text}: at most {MOST:,} seeds are allowed.")
     found = [seed for part in parts for seed in part]
     if not found or len(set(found)) != len(found):
-        raise ConfigError(f"--seeds {text}: it needs at least one seed, and each only once.")
+        raise ConfigError(f"--seeds {text}: give at least one seed, and each seed only once.")
     return tuple(found)
 
 
@@ -47,7 +48,8 @@ def _range(part: str, text: str) -> Sequence[int]:
     match = _PART.fullmatch(part)
     if match is None:
         raise ConfigError(
-            f"--seeds {text}: {part!r} is no seed. Pass how many (3), or which (401-420, or 1,4,)."
+            f"--seeds {text}: {part!r} is not a seed. Give a number of seeds (3) or a list "
+            "(401-420, or 1,4,)."
         )
     first = int(match[1])
     return range(first, int(match[2] or first) + 1)

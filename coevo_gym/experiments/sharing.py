@@ -1,4 +1,4 @@
-"""A start that cells share: the warm-up of a seed, and the first tasks that were found for it."""
+"""Reuse of a start that cells share: the warm-up of a seed and its first tasks."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
 def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
-    """Put into a cell that is about to begin what an equal run has done already.
+    """Copy the finished start of an equal run into a new cell.
 
-    That is the checkpoint of the warm-up, with the baselines in it, and what the first round gave,
-    which counts for equal rounds alone. Runs are equal here if all their settings are but those of
-    the arm, the code's version among them.
+    The start consists of the warm-up checkpoint, including the baselines, and the result of the
+    first round, which is reused only for an equal round. Two runs are equal here if all settings
+    except those of the arm, and the version of the code, are equal.
 
     Args:
-        cell: with a manifest, and nothing done.
+        cell: a cell with a manifest and without any progress.
         others: runs of the same table.
 
     Returns:
-        Where the start comes from; None if no run has one.
+        The run that the start comes from; None if no run has one.
 
     Raises:
-        StoreError: if it cannot be written.
+        StoreError: if the start cannot be written.
     """
     manifest, _ = read_manifest(cell.folder)
     wanted = shared(cell.config)
@@ -49,7 +49,8 @@ def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
             continue
         _take_rounds(cell.folder, other)
         _take_lines(cell.folder, other)
-        _link(found[-1], cell.folder.checkpoints / WARMUP)  # the last: it says that all is there
+        # last, because it marks the start as complete
+        _link(found[-1], cell.folder.checkpoints / WARMUP)
         return other
     return None
 
@@ -67,7 +68,7 @@ def _take_lines(ours: RunFolder, theirs: RunFolder) -> None:
 
 
 def _link(file: Path, folder: Path) -> None:
-    """The same file under another folder, and a copy where there are no hard links."""
+    """Link a file into another folder, or copy it if hard links are not supported."""
     with storing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / file.name
@@ -80,7 +81,7 @@ def _link(file: Path, folder: Path) -> None:
 
 
 def beside(cell: Cell) -> list[RunFolder]:
-    """The other runs of a cell's table, of its seed.
+    """Return the other runs of a cell's table with the same seed.
 
     Raises:
         StoreError: if the folder cannot be read.

@@ -1,7 +1,7 @@
-"""Tables of the simulated learner: a row in each world, a batch of seeds a row.
+"""Tables of the simulated learner: a row per world, and a batch of seeds per row.
 
-A batch lies in ``runs/TABLE/WORLD-ROW``, a line of ``seeds.jsonl`` a seed; seeds that are there are
-not run again.
+A batch is stored in ``runs/TABLE/WORLD-ROW``, with one line per seed in ``seeds.jsonl``. Finished
+seeds are not run again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from coevo_gym.testing.simulated.simulation import world_settings
 from coevo_gym.testing.simulated.worlds import CONTROLS, NULL, world_named
 
 PROOF = "replay"
-"""The gate that an arm leaves out which does not prove its drafts."""
+"""Gate that is turned off in arms that do not prove their drafts."""
 
 
 def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
-    """Each row in each world, world by world.
+    """Return each row in each of its worlds, world by world.
 
     Raises:
-        ConfigError: if there is no such world.
+        ConfigError: if a world is unknown.
     """
     for world in worlds:
         world_named(world)
@@ -45,10 +45,10 @@ def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
 
 
 def batch_of(experiment: Experiment, row: Row) -> Cell:
-    """What a row is in its world.
+    """Return the simulation settings of a row in its world.
 
     Raises:
-        ConfigError: naming the row, if a setting is wrong.
+        ConfigError: if a setting is invalid; the message names the row.
     """
     tree = {
         **dict(flat({"curriculum": world_settings(world_named(row.group))})),
@@ -75,11 +75,11 @@ def run_batches(
     progress: Progress,
     stop: StopRequest,
 ) -> tuple[Values, Counts]:
-    """Run the seeds that are not there, and give the numbers of all.
+    """Run the missing seeds and return the numbers of all seeds.
 
     Raises:
-        Stopped: if ``stop`` said so; the seeds that are done stay.
-        ConfigError: if a setting is wrong, or a batch was run with other settings.
+        Stopped: if a stop was requested; finished seeds are kept.
+        ConfigError: if a setting is invalid, or a batch was run with other settings.
     """
     batches = {row.key: batch_of(experiment, row) for row in rows}
     counts, values = Counts(), dict[str, Mapping[int, Mapping[str, float]]]()
@@ -90,7 +90,7 @@ def run_batches(
         counts.there += len(seeds) - len(missing)
         done = iter(range(1, len(missing) + 1))
         if missing:
-            progress.part(number, len(rows), row.key, 0.0)  # the next ones are similar
+            progress.part(number, len(rows), row.key, 0.0)  # later rows are similar
             similar = len(rows) - number
             progress.phase(f"[{number}/{len(rows)}] {row.key}", len(missing), similar=similar)
 
@@ -115,9 +115,10 @@ def run_batches(
 
 
 def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
-    """In how many worlds a row is better than another, and in how many worse, in words.
+    """Yield sentences with the number of worlds in which a row is better or worse.
 
-    The worlds that are controls are left out, but that in which no row may be better is told of.
+    Control worlds are not counted. For the null world, in which no row can be better, the spread of
+    the means is reported.
     """
     found: dict[tuple[str, str], list[TableLine]] = defaultdict(list)
     for line in lines:

@@ -1,4 +1,4 @@
-"""A table as files: for people, for spreadsheets, and for programs."""
+"""Table files in Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from coevo_gym.store.folder import finite, write_atomic
 NOTHING = "–"
 TOO_FEW = "too few seeds"
 FEWEST = 3
-"""Seeds from which an interval is printed: with two, Student's t makes it wider than the scale."""
+"""Minimum number of seeds for printing an interval: with two, Student's t makes it too wide."""
 HEADS = ("difference", "95 % interval", "wins", "p")
-"""Heads of what is printed of a comparison."""
+"""Column titles of a printed comparison."""
 KEYS = ("row", "against", "round")
-"""Heads of the columns that identify a line."""
+"""Titles of the columns that identify a line."""
 
 
 def write(folder: Path, table: ResultTable) -> None:
     """Write ``table.md``, ``table.csv`` and ``table.json``.
 
     Raises:
-        StoreError: if one cannot be written.
+        StoreError: if a file cannot be written.
     """
     for name, text in (
         ("table.md", markdown(table)),
@@ -40,12 +40,12 @@ def write(folder: Path, table: ResultTable) -> None:
 
 
 def as_json(table: ResultTable) -> str:
-    """All of a table; shares in [0, 1], except what a paper printed: those are in percent."""
+    """Return a table as JSON; shares are in [0, 1], except a paper's numbers in percent."""
     return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
 def as_csv(table: ResultTable) -> str:
-    """A line for each row and each row that it is compared with."""
+    """Return a table as CSV, with one line per row and baseline."""
     out = io.StringIO()
     compared = ("baseline", "mean", "low", "high", "wins", "ties", "p", "p_sign")
     head = ["row", "label", "seeds", table.metric, "sd", *(f"against_{name}" for name in compared)]
@@ -62,7 +62,7 @@ def as_csv(table: ResultTable) -> str:
 
 
 def markdown(table: ResultTable) -> str:
-    """A table for people; what a paper printed is grey, in columns of its own."""
+    """Return a table as Markdown; a paper's numbers are grey, in their own columns."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
@@ -75,11 +75,11 @@ def markdown(table: ResultTable) -> str:
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the main table; the difference is that from a row's first baseline.
+    """Return titles and rows of the main table; differences are from the row's first baseline.
 
     Args:
         table: the table.
-        grey: a format for what a paper printed.
+        grey: format string for a paper's numbers.
     """
     of_metric, points = column(table.metric), _is_share(table.metric)
     heads = ["row", "seeds", f"{of_metric.title} ± sd", "against", *HEADS]
@@ -102,7 +102,7 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
 
 
 def _printed(table: ResultTable) -> list[str]:
-    """Return the names of the numbers that a paper printed, those of the grid's order first."""
+    """Return the names of a paper's numbers, those in the grid first, in its order."""
     found = dict.fromkeys(name for line in table.lines for name in line.paper)
     order = [table.metric, *table.columns]
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
@@ -114,7 +114,7 @@ def _head_of_printed(name: str, metric: str) -> str:
 
 
 def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[list[str]]]]]:
-    """Heading, heads and rows of what is shown below the main table."""
+    """Yield heading, column titles and rows of each table below the main one."""
     points = _is_share(table.metric)
     further = [(line, one) for line in table.lines for one in line.comparisons[1:]]
     if further:
@@ -166,7 +166,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
 
 
 def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
-    """Difference, interval, wins and p of a comparison."""
+    """Return difference, interval, wins and p of a comparison as texts."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0
@@ -182,7 +182,7 @@ def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
 
 
 def shown(name: str, value: float | None) -> str:
-    """A number as it is printed."""
+    """Return a number as printed."""
     return NOTHING if value is None else column(name).form.format(value)
 
 

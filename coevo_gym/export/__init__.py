@@ -1,1 +1,1 @@
-"""Tasks as files for others: whole as JSON lines, as a Parquet table, and described in JSON-LD."""
+"""Export of tasks as JSON lines and as a Parquet table, with a description in JSON-LD."""

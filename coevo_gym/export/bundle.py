@@ -24,11 +24,11 @@ _IN_JSONL = frozenset(
 
 
 class Export(NamedTuple):
-    """What was written.
+    """The result of an export.
 
     Attributes:
-        files: the files.
-        terms: on what terms the tasks may be passed on, by benchmark.
+        files: paths of the files.
+        terms: terms for sharing the tasks, by benchmark.
     """
 
     files: tuple[Path, ...]
@@ -47,20 +47,20 @@ def write_bundle(
 ) -> Export:
     """Write tasks to a folder.
 
-    ``tasks.jsonl`` holds whole tasks, with world, verifier and reference: what samplers and
-    trainers read. The table is for looking at and for sharing, and holds no verifier.
+    ``tasks.jsonl`` contains complete tasks, with world, verifier and reference, for samplers and
+    trainers. The Parquet table is for viewing and sharing, and contains no verifiers.
 
     Args:
-        folder: where to; made if it is not there.
-        name: of the data set, for its description.
-        tasks: what to write.
-        parquet: whether to write the table, which takes pyarrow.
-        with_solutions: whether the table holds reference solutions.
-        overwrite: replace an earlier export.
-        today: the date to write down; None for today's.
+        folder: target folder; created if necessary.
+        name: name of the data set, for its description.
+        tasks: the tasks to write.
+        parquet: True to write the Parquet table, which requires pyarrow.
+        with_solutions: True to include reference solutions in the table.
+        overwrite: True to replace an earlier export.
+        today: publication date; None for today.
 
     Raises:
-        ConfigError: if there is nothing to export, or an export is there already.
+        ConfigError: if there are no tasks, or an export exists already.
         ImportError: if pyarrow is missing.
         StoreError: if a file cannot be written.
     """
@@ -71,7 +71,7 @@ def write_bundle(
     there = [file for file in (TASKS, TABLE, METADATA) if (folder / file).exists()]
     if there and not overwrite:
         raise ConfigError(
-            f"{folder / there[0]} is there already. Choose another --out, or pass --overwrite."
+            f"{folder / there[0]} already exists. Choose another --out, or pass --overwrite."
         )
     lines = [one.task.to_json().encode() + b"\n" for one in tasks]
     files, tables = {TASKS: b"".join(lines)}, dict[str, tuple[Column, ...]]()
@@ -103,7 +103,7 @@ def write_bundle(
 
 
 def _terms(tasks: Sequence[ExportedTask]) -> dict[str, str]:
-    """What each benchmark's authors ask of whoever passes its tasks on."""
+    """Return each benchmark's terms for sharing its tasks."""
     specs = {one.task.benchmark: find_spec(one.task.benchmark) for one in tasks}
     return {name: (spec.terms if spec else "") or _UNSTATED for name, spec in specs.items()}
 

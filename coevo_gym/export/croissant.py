@@ -1,7 +1,7 @@
-"""Exported tasks described for machines: JSON-LD in the Croissant format, version 1.0.
+"""Metadata of exported tasks: JSON-LD in the Croissant format, version 1.0.
 
-The format is a vocabulary on top of schema.org's ``Dataset``: files with their hashes, and sets of
-records with their fields (http://mlcommons.org/croissant/1.0).
+The format extends the vocabulary of schema.org's ``Dataset`` with files and their hashes, and with
+sets of records and their fields (http://mlcommons.org/croissant/1.0).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CONTEXT: Mapping[str, Any] = {
     "examples": {"@id": "cr:examples", "@type": "@json"},
     **{term: f"cr:{term}" for term in _OF_CROISSANT},
 }
-"""What the terms below mean, as the format's first appendix has it."""
+"""Meaning of the terms below, from the first appendix of the format's specification."""
 
 
 def croissant(
@@ -47,16 +47,16 @@ def croissant(
     files: Mapping[str, bytes],
     tables: Mapping[str, Sequence[Column]],
 ) -> dict[str, Any]:
-    """The metadata of a data set.
+    """Return the metadata of a data set.
 
     Args:
-        name: of the data set.
-        description: what it is, for people.
-        terms: on what terms it may be passed on.
-        made_by: who or what made it.
-        published: when it was written.
-        files: the files that lie beside it, by name.
-        tables: which columns to describe, by the name of the file that has them.
+        name: name of the data set.
+        description: description for readers.
+        terms: terms for sharing the data set.
+        made_by: creator of the data set.
+        published: publication date.
+        files: contents of the data files, by name.
+        tables: columns to describe, by file name.
     """
     return {
         "@context": dict(_CONTEXT),
@@ -87,7 +87,7 @@ def _file(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _records(file: str, columns: Sequence[Column]) -> dict[str, Any]:
-    """One record a task."""
+    """Return the description of a file with one record per task."""
     id = f"rows-of-{file.replace('.', '-')}"
     has_id = any(column.name == "id" for column in columns)
     return {

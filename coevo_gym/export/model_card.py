@@ -1,4 +1,4 @@
-"""The model card of an exported model: where it comes from, and how good it was measured to be."""
+"""The model card of an exported model: its origin and its measured performance."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from coevo_gym.store.folder import RunFolder, read_json, read_lines
 
 @dataclass(frozen=True)
 class Measured:
-    """What an evaluation says of a policy.
+    """The result of an evaluation of a policy.
 
     Attributes:
-        policy: what was evaluated.
-        split: on which tasks: ``val``, ``test``, ``held_out`` or ``train``.
-        tasks: how many.
-        samples: episodes of each.
-        success: share that succeeded.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        score: the benchmark's own score, a mean.
-        source: where the number stands.
+        policy: the evaluated policy.
+        split: split of the tasks: ``val``, ``test``, ``held_out`` or ``train``.
+        tasks: number of tasks.
+        samples: episodes per task.
+        success: success rate.
+        low: lower end of the 95 % interval of the success rate.
+        high: upper end of the interval.
+        score: mean of the benchmark's own score.
+        source: location of the number.
     """
 
     policy: str
@@ -48,28 +48,28 @@ class Measured:
 
 @dataclass(frozen=True)
 class ModelCard:
-    """All that a model card says.
+    """The contents of a model card.
 
     Attributes:
         run: name of the run.
         policy: the arm, or ``warm-up``.
-        method: the arm's method; "" of the warm-up.
-        step: learner steps that it was trained for.
-        env_steps: env steps that its training took.
-        base: the model that training began with.
-        lora_rank: rank of the adapter that was trained; 0 if all weights were.
-        benchmark: what was practised.
-        title: what that is about.
-        subset: the part of it; "" for all.
+        method: the arm's method; "" for the warm-up.
+        step: number of learner steps.
+        env_steps: number of env steps used for training.
+        base: the base model.
+        lora_rank: rank of the trained adapter; 0 if all weights were trained.
+        benchmark: name of the benchmark.
+        title: title of the benchmark.
+        subset: subset of the benchmark; "" for all.
         preset: the preset or file of the run's settings; "" for none.
-        seed: of the run.
+        seed: seed of the run.
         prompt: name, version and hash of the prompt file.
         weights: hash of the weights.
-        measured: what was measured, of these very weights and of what they began as.
-        terms: under which terms the benchmark's data stand; "" if nothing is said.
-        versions: of the packages that it was trained with.
-        git_commit: of the code; "" for a release.
-        mark: what has to be said of the arm's tasks; "" for nothing.
+        measured: evaluations of these weights and of the initial weights.
+        terms: terms of the benchmark's data; "" if not stated.
+        versions: versions of the packages used for training.
+        git_commit: commit of the code; "" for a release.
+        mark: caveat about the arm's tasks; "" for none.
     """
 
     run: str
@@ -93,12 +93,12 @@ class ModelCard:
     mark: str
 
     def to_json(self) -> dict[str, Any]:
-        """It as JSON."""
+        """Return the model card as JSON."""
         return asdict(self)
 
 
 def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) -> ModelCard:
-    """What a run says of a policy.
+    """Return the model card of a policy, from its run.
 
     Args:
         folder: the run.
@@ -142,7 +142,7 @@ def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) 
 def _in_run(
     folder: RunFolder, policy: str, step: int, evaluation: EvaluationSettings
 ) -> Iterator[Measured]:
-    """What the run has measured of the weights of a step, and of what they began as."""
+    """Yield the run's evaluations of the weights at a step and of the initial weights."""
     measured: dict[int, Mapping[str, Any]] = {}
     for line in read_lines(folder.metrics):
         if line.get("event") == "eval" and (policy == WARMUP or line.get("arm") == policy):
@@ -166,7 +166,7 @@ def _in_run(
 
 
 def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
-    """What ``coevo eval`` has measured of these weights on their own benchmark."""
+    """Yield the results of ``coevo eval`` for these weights on their own benchmark."""
     for name in EvalFolder.names():
         folder = EvalFolder.of(name)
         try:
@@ -175,7 +175,7 @@ def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
                 continue
             found = read_json(folder.summary)
         except StoreError:
-            continue  # of another time, or not finished
+            continue  # damaged, or not finished
         yield Measured(
             policy=str(config["policy"]),
             split=str(found["split"]),
@@ -190,7 +190,7 @@ def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
 
 
 def written(card: ModelCard, *, adapter: bool) -> str:
-    """The card as Markdown, with the head that the Hugging Face Hub reads."""
+    """Return the card as Markdown, with the header that the Hugging Face Hub reads."""
     is_hub_id = _name_of(card.base) == card.base and "/" in card.base
     head = [
         "library_name: peft" if adapter else "library_name: transformers",
@@ -216,7 +216,7 @@ def written(card: ModelCard, *, adapter: bool) -> str:
 
 
 def _name_of(base: str) -> str:
-    """A model's name: an id of the hub as it is, of a path the last part."""
+    """Return a model's name: the hub id, or the last part of a path."""
     is_hub_id = base.count("/") == 1 and not base.startswith((".", "/", "~"))
     return base if is_hub_id else base.rstrip("/").rpartition("/")[2]
 

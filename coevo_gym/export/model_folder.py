@@ -1,4 +1,4 @@
-"""A language model that a run has trained, as a folder that transformers loads."""
+"""Export of a language model trained by a run, as a folder that transformers can load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coevo_gym.trainers.grpo import Learnable
 
 ORIGIN = "coevo-export.json"
-"""The file of an exported model that says where it comes from."""
+"""File of an exported model that records its origin."""
 
 
 def export_model(
@@ -30,63 +30,62 @@ def export_model(
     adapter: bool = False,
     overwrite: bool = False,
 ) -> ModelCard:
-    """Write weights, config, tokenizer and a model card; whole, or not at all.
+    """Write weights, config, tokenizer and a model card atomically.
 
-    The weights are those that are evaluated: their average, where the learner keeps one. They are
-    in the precision that they were trained in, a LoRA adapter merged unless it is kept by itself.
+    The weights are the ones used for evaluation: the average of the weights, if the learner keeps
+    one. They have the precision of training. A LoRA adapter is merged unless ``adapter`` is true.
 
     Args:
         folder: the run.
-        target: where to; new or empty, or an earlier export.
+        target: target folder; new, empty, or an earlier export.
         policy: an arm, or ``warm-up``; None for the last arm.
         step: learner step of a checkpoint; None for the latest.
-        adapter: save the LoRA adapter alone, beside the name of its model.
-        overwrite: replace an earlier export.
+        adapter: True to save only the LoRA adapter, with the name of its base model.
+        overwrite: True to replace an earlier export.
 
     Returns:
-        What the model card says.
+        The contents of the model card.
 
     Raises:
-        ConfigError: if the run trains no language model or has no such policy, or the folder is
-            taken.
-        StoreError: if there is no such checkpoint, or something cannot be written.
+        ConfigError: if the run does not train a language model or has no such policy, or the folder
+            is not available.
+        StoreError: if the checkpoint does not exist, or a file cannot be written.
     """
     manifest, config = read_manifest(folder)
     name = policy or config.arms[-1]
     if name not in (WARMUP, *config.arms):
         known = ", ".join((*config.arms, WARMUP))
-        raise ConfigError(f"{config.name} has trained no {name!r}. Choose one of: {known}.")
+        raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
     if config.policy.kind not in ("transformers", "vllm"):
         raise ConfigError(
-            f"{config.name} trains a {config.policy.kind} policy, which is no language model: "
-            f"transformers could not load it. `coevo eval {config.name}` plays it from its "
-            "checkpoints."
+            f"{config.name} trains a {config.policy.kind} policy, which is not a language "
+            "model and cannot be exported. To evaluate it from its checkpoints: coevo eval "
+            f"{config.name}"
         )
     if adapter and not config.policy.model.lora_rank:
         raise ConfigError(
-            f"{config.name} trains all weights, so there is no adapter to be kept by itself. "
-            "Leave --adapter out."
+            f"{config.name} trains all weights, so there is no adapter to save. Remove --adapter."
         )
     _check_target(target, overwrite)
     checkpoints = Checkpoints(folder.checkpoints / name)
     saved = checkpoints.latest() if step is None else checkpoints.at(step)
     if saved is None:
         raise ConfigError(
-            f"{config.name} has no checkpoint of {name} yet. Train it with "
-            f"`coevo resume {config.name}`."
+            f"{config.name} has no checkpoint of {name} yet. Continue the training: coevo "
+            f"resume {config.name}"
         )
     from safetensors import SafetensorError
 
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 
-    # Here no engine is needed, and no GPU: what is saved is the same.
+    # Load the model on the CPU without an inference engine: the saved weights are the same.
     on_cpu = config.policy.model.model_copy(update={"device": "cpu"})
     model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
     card = _load(model, saved, folder, name)
     with storing(target), staged(target) as new:
         try:
             (model.save_adapter if adapter else model.save_pretrained)(new)
-        except SafetensorError as error:  # which hides the error of the write
+        except SafetensorError as error:  # hides the underlying write error
             raise StoreError(
                 f"Cannot write {target}: {error}. Check the free space and the folder's "
                 "permissions, then export again."
@@ -107,12 +106,14 @@ def _load(model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name:
 
 def _check_target(target: Path, overwrite: bool) -> None:
     if target.exists() and not target.is_dir():
-        raise ConfigError(f"{target} is a file. Name a new folder.")
+        raise ConfigError(f"{target} is a file. Choose a new folder.")
     if not target.is_dir() or not any(target.iterdir()):
         return
     if not (target / ORIGIN).is_file():
-        raise ConfigError(f"{target} is not empty and holds no earlier export. Name a new folder.")
+        raise ConfigError(
+            f"{target} is not empty and is not an earlier export. Choose a new folder."
+        )
     if not overwrite:
         raise ConfigError(
-            f"{target} holds an export already. Name a new folder, or pass --overwrite."
+            f"{target} already contains an export. Choose a new folder, or pass --overwrite."
         )

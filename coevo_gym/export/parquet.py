@@ -1,4 +1,4 @@
-"""Tasks as a Parquet table."""
+"""Export of tasks as a Parquet table."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from coevo_gym.provision import extra_advice
 
 
 def need_pyarrow() -> tuple[Any, Any]:
-    """The modules that write Parquet.
+    """Import and return the modules that write Parquet.
 
     Raises:
-        ImportError: if they are missing; the message says what to do.
+        ImportError: if pyarrow is missing; the message says how to install it.
     """
     try:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
         raise ImportError(
-            f"A Parquet table needs pyarrow. {extra_advice('export')}, or leave the table out with "
-            "--no-parquet."
+            f"A Parquet table needs pyarrow. {extra_advice('export')}, or skip the table "
+            "with --no-parquet."
         ) from error
     return pyarrow, pyarrow.parquet
 
 
 def parquet_bytes(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> bytes:
-    """A Parquet file.
+    """Return a table as the bytes of a Parquet file.
 
     Args:
-        columns: of the table.
-        rows: its rows, by column.
+        columns: columns of the table.
+        rows: rows of the table, by column name.
 
     Raises:
         ImportError: if pyarrow is missing.

@@ -1,4 +1,4 @@
-"""What is exported: tasks, each with what is known about how it came about."""
+"""Rows of an export: tasks with their provenance."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Column(NamedTuple):
     """A column of the table.
 
     Attributes:
-        name: its name.
-        about: what it holds, for people.
-        repeated: whether it holds a list in each row.
-        number: whether it holds whole numbers; texts otherwise.
+        name: name of the column.
+        about: description for readers.
+        repeated: True if each cell contains a list.
+        number: True if the column contains integers; otherwise it contains texts.
     """
 
     name: str
@@ -52,13 +52,13 @@ SOLUTION = Column("solution", "Actions of its reference solution, in order.", re
 
 @dataclass(frozen=True)
 class ExportedTask:
-    """A training task, and how it came about.
+    """A training task with its provenance.
 
     Attributes:
         task: the task.
-        round_id: the round with which it came into a pool; "" if it is native or waits for one.
-        arms: the arms whose pools hold it.
-        gates: the gates that it passed, some with what they said.
+        round_id: the round that added it to a pool; "" if it is native or waits for a round.
+        arms: the arms whose pools contain it.
+        gates: the gates that it passed, some with their findings.
     """
 
     task: Task
@@ -67,7 +67,7 @@ class ExportedTask:
     gates: tuple[str, ...] = ()
 
     def cells(self, *, with_solution: bool) -> dict[str, Any]:
-        """The row of the table, by column."""
+        """Return the row of the table, by column name."""
         task = self.task
         row: dict[str, Any] = {
             "id": task.id,
@@ -90,11 +90,11 @@ class ExportedTask:
 
 
 def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
-    """The tasks that rounds of a run found or people let in, in order, each once.
+    """Return the distinct tasks that a run's rounds found or that users released, in order.
 
     Args:
         folder: the run.
-        arm: take only what this arm's rounds found, and what waits to join it.
+        arm: include only tasks found by this arm's rounds or waiting to join its pool.
 
     Raises:
         ConfigError: if the run has no such arm.
@@ -104,7 +104,8 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
     if arm is not None and not rounds:
         arms = dict.fromkeys(applied.arm for applied in reader.rounds())
         raise ConfigError(
-            f"{folder.path.name} has no rounds of an arm {arm!r}. Choose one of: {', '.join(arms)}."
+            f"{folder.path.name} has no rounds for the arm {arm!r}. Choose one of: "
+            f"{', '.join(arms)}."
         )
     held = {found.task.id: found.verdict for found in reader.held()}
     found: dict[str, ExportedTask] = {}
@@ -125,12 +126,12 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
 
 
 def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
-    """Native tasks as they came."""
+    """Return native tasks as rows of an export."""
     return _training([ExportedTask(task) for task in tasks])
 
 
 def _training(tasks: Iterable[ExportedTask]) -> list[ExportedTask]:
-    """The tasks; one that is not for training is an error, wherever it came from."""
+    """Return the tasks as a list; raise an error if one is not a training task."""
     found = list(tasks)
     for one in found:
         require_train(one.task, "export")

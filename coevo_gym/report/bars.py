@@ -1,4 +1,4 @@
-"""Charts of bars: stacks in panels, groups in bins, rows with numbers, and whiskers in a cell."""
+"""Bar charts: stacked columns in panels, grouped columns, rows with numbers, and whiskers."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from coevo_gym.report.svg import (
 from coevo_gym.report.words import count
 
 LEFT = 46.0
-"""Room for the numbers of the vertical axis."""
+"""Space for the numbers of the vertical axis, in pixels."""
 
 
 @dataclass(frozen=True)
 class Fill:
-    """How a kind of bar looks: a colour class and a hatch, so that either tells it.
+    """The style of a kind of bar: a colour and a hatch, each of which identifies it.
 
     Attributes:
-        label: its name in the legend.
-        css: class of its colour.
-        hatch: 0 for none, 1 for slanted lines, 2 for dots, 3 for level lines.
+        label: name in the legend.
+        css: CSS class of the colour.
+        hatch: 0 for none, 1 for diagonal lines, 2 for dots, 3 for horizontal lines.
     """
 
     label: str
@@ -40,11 +40,11 @@ class Fill:
 
 @dataclass(frozen=True)
 class Column:
-    """One place on the horizontal axis.
+    """One column of a chart.
 
     Attributes:
-        label: written below it, or "".
-        values: one for each fill, in order.
+        label: label below the column, or "".
+        values: one value per fill, in order.
     """
 
     label: str
@@ -53,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ColumnPanel:
-    """Columns with a title of their own."""
+    """A titled panel of columns."""
 
     title: str
     columns: tuple[Column, ...]
@@ -61,22 +61,22 @@ class ColumnPanel:
 
 @dataclass(frozen=True)
 class ColumnChart:
-    """Panels of columns under one another, on one vertical scale.
+    """Panels of columns, one below the other, with the same vertical scale.
 
     Attributes:
-        id: unique within the page.
-        title: name of the picture.
-        description: what it shows, in a sentence.
-        fills: kinds of bars.
-        panels: from top to bottom.
-        stacked: whether the bars of a column stand on one another or side by side.
-        x_label: what the horizontal axis shows.
-        y_label: what the vertical axis measures.
+        id: id, unique within the page.
+        title: title of the chart.
+        description: description of the chart, in one sentence.
+        fills: styles of the bars.
+        panels: panels from top to bottom.
+        stacked: True to stack the bars of a column; otherwise they are side by side.
+        x_label: label of the horizontal axis.
+        y_label: label of the vertical axis.
         top: end of the vertical axis.
-        write: how a value is written.
-        last: written at the right end; if given, labels belong to the left edges of columns.
-        whole: whether the vertical axis counts things.
-        height: of each plot area, in pixels.
+        write: formats a value.
+        last: label at the right end; if given, column labels mark the left edges of columns.
+        whole: True if the vertical axis shows counts.
+        height: height of each plot area, in pixels.
     """
 
     id: str
@@ -95,13 +95,13 @@ class ColumnChart:
 
     @property
     def empty(self) -> bool:
-        """Whether no bar has a height."""
+        """True if no bar has a height."""
         values = [v for p in self.panels for c in p.columns for v in c.values]
         return not any(math.isfinite(v) and v > 0 for v in values)
 
 
 def draw_columns(chart: ColumnChart, width: float) -> Element:
-    """Draw a column chart ``width`` pixels wide; its height follows from the panels."""
+    """Draw a column chart ``width`` pixels wide; the panels determine its height."""
     parts = [_hatches(chart.id)]
     rows, y = _legend(chart.fills, chart.id, width)
     parts += rows
@@ -206,7 +206,7 @@ def _bars(
 
 @dataclass(frozen=True)
 class Row:
-    """A named group of horizontal bars, one value for each fill."""
+    """A named group of horizontal bars, with one value per fill."""
 
     label: str
     values: tuple[float, ...]
@@ -214,7 +214,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RowChart:
-    """Horizontal bars with their numbers at their ends; the legend names more than one fill."""
+    """Horizontal bars with numbers at their ends; the legend appears for more than one fill."""
 
     id: str
     title: str
@@ -224,7 +224,7 @@ class RowChart:
 
 
 def draw_rows(chart: RowChart, width: float) -> Element:
-    """Draw a row chart ``width`` pixels wide; its height follows from the rows."""
+    """Draw a row chart ``width`` pixels wide; the rows determine its height."""
     parts, y = [_hatches(chart.id)], 4.0
     if len(chart.fills) > 1:
         rows, y = _legend(chart.fills, chart.id, width)
@@ -253,20 +253,20 @@ def draw_rows(chart: RowChart, width: float) -> Element:
 
 
 def whisker_axis() -> Element:
-    """Numbers from 0 to 100 % above the bars that :func:`whisker` draws."""
+    """Draw the axis from 0 to 100 % above the bars of :func:`whisker`."""
     places = (("0%", "0"), ("50%", "50"), ("100%", "100\u202f%"))
     texts = [el("text", text, class_="tick", x=x, y=14, text_anchor="middle") for x, text in places]
     return el("svg", *texts, class_="chart cell", width="100%", height=18, aria_hidden="true")
 
 
 def whisker(success: float, low: float, high: float, style: int | None) -> Element:
-    """A mark with its interval on a bar from 0 to 100 %, as wide as the cell that holds it.
+    """Draw a mark with its interval on a bar from 0 to 100 %, as wide as its table cell.
 
     Args:
-        success: share in [0, 1]; NaN draws the empty bar.
+        success: share in [0, 1]; NaN draws an empty bar.
         low: lower end of the interval, or NaN.
         high: upper end of the interval, or NaN.
-        style: number of the arm's style; None is drawn in grey.
+        style: number of the arm's style; None for grey.
     """
 
     def at(share: float) -> str:

@@ -1,4 +1,4 @@
-"""Charts of lines over a shared axis: bands, direct labels, and ticks where rounds happened."""
+"""Line charts over a shared axis, with bands, direct labels and ticks for rounds."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from coevo_gym.report.svg import (
 from coevo_gym.report.words import compact
 
 LEFT = 46.0
-"""Room for the numbers of the vertical axis."""
+"""Space for the numbers of the vertical axis, in pixels."""
 
 NARROW_BELOW = 500
-"""Width under which curves are named in a legend above instead of at their ends."""
+"""Width in pixels below which curves are named in a legend instead of at their ends."""
 
 LANE = 9.0
-"""Height of one lane of round ticks."""
+"""Height of one lane of round ticks, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Series:
     """One line of a panel.
 
     Attributes:
-        label: its name, or "" for a line that needs none.
-        style: number of its colour, pattern and mark.
-        points: in order; the vertical value is ``success``, whatever it means.
-        steps: whether the value holds until the next point.
-        bold: whether it is the line that the chart is about.
-        marks: whether points are marked.
+        label: name of the line, or "".
+        style: number of the colour, pattern and mark.
+        points: points in order; ``success`` is the vertical value, regardless of its meaning.
+        steps: True if the value is constant until the next point.
+        bold: True to highlight the line.
+        marks: True to draw a mark at each point.
     """
 
     label: str
@@ -55,7 +55,7 @@ class Series:
 
     @property
     def drawn(self) -> tuple[CurvePoint, ...]:
-        """Points that have a place."""
+        """Points with finite coordinates."""
         return tuple(
             p for p in self.points if math.isfinite(p.env_steps) and math.isfinite(p.success)
         )
@@ -63,16 +63,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Lines:
-    """One panel: lines over the chart's horizontal axis.
+    """A panel of lines over the chart's horizontal axis.
 
     Attributes:
-        series: its lines, back to front.
-        label: what the vertical axis measures.
+        series: lines, back to front.
+        label: label of the vertical axis.
         top: end of the vertical axis, which starts at 0.
-        ticks: numbers on it.
-        write: how a value is written, on the axis and in notes.
-        height: of the plot area, in pixels.
-        named: whether its lines are named.
+        ticks: ticks of the vertical axis.
+        write: formats a value, on the axis and in tooltips.
+        height: height of the plot area, in pixels.
+        named: True to show the names of the lines.
     """
 
     series: tuple[Series, ...]
@@ -86,7 +86,7 @@ class Lines:
 
 @dataclass(frozen=True)
 class Rug:
-    """Moments on the horizontal axis, drawn as a lane of ticks below it."""
+    """Positions on the horizontal axis, drawn as a lane of ticks below it."""
 
     label: str
     style: int
@@ -95,17 +95,17 @@ class Rug:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Panels under one another over one horizontal axis.
+    """Panels of lines, one below the other, over the same horizontal axis.
 
     Attributes:
-        id: unique within the page.
-        title: name of the picture.
-        description: what it shows, in a sentence.
-        panels: from top to bottom.
-        x_label: what the horizontal axis measures.
+        id: id, unique within the page.
+        title: title of the chart.
+        description: description of the chart, in one sentence.
+        panels: panels from top to bottom.
+        x_label: label of the horizontal axis.
         right: end of the horizontal axis, which starts at 0.
         rugs: lanes of ticks below the first panel.
-        whole: whether the horizontal axis counts things.
+        whole: True if the horizontal axis shows counts.
     """
 
     id: str
@@ -119,12 +119,12 @@ class LineChart:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to draw."""
+        """True if there is nothing to draw."""
         return not any(series.drawn for panel in self.panels for series in panel.series)
 
 
 def draw_lines(chart: LineChart, width: float) -> Element:
-    """Draw a line chart ``width`` pixels wide; its height follows from the panels."""
+    """Draw a line chart ``width`` pixels wide; the panels determine its height."""
     named = [s for p in chart.panels if p.named for s in p.series if s.drawn and s.label]
     direct = width >= NARROW_BELOW
     room = max((text_width(s.label) for s in named), default=0.0) + 16 if direct else 12
@@ -148,7 +148,7 @@ def draw_lines(chart: LineChart, width: float) -> Element:
 
 
 def legend(series: Sequence[Series], width: float) -> tuple[list[Element], float]:
-    """Names of lines with a sample of each, in rows; also the height that they take."""
+    """Draw line names with samples, in rows; return the elements and the height used."""
     parts: list[Element] = []
     x, y = 4.0, 14.0
     for item in {s.label: s for s in series}.values():
@@ -214,7 +214,7 @@ def _corners(series: Series, x: Scale, y: Scale) -> list[tuple[float, float]]:
 
 
 def _band(series: Series, x: Scale, y: Scale) -> list[Element]:
-    """Shade between the ends of the intervals; a lone interval becomes a whisker."""
+    """Shade the area between interval ends; a single interval becomes a whisker."""
     runs: list[list[CurvePoint]] = [[]]
     for p in series.points:
         if all(math.isfinite(v) for v in p):

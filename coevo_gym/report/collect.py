@@ -1,4 +1,4 @@
-"""Reads a run folder into what its report shows."""
+"""Collection of report data from a run folder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Lines = Sequence[Mapping[str, Any]]
 
 
 def load_report_data(folder: RunFolder) -> ReportData:
-    """All that a run's report shows; of a run under way, what there is so far.
+    """Load the report data of a run; for a running one, the data so far.
 
     Raises:
         StoreError: if one of the run's files is missing or damaged.
@@ -67,8 +67,8 @@ def load_report_data(folder: RunFolder) -> ReportData:
     rounds, counts, tasks = reader.rounds(), reader.task_counts(), reader.tasks()
     if not folder.metrics.is_file():
         raise StoreError(
-            f"{folder.metrics} is missing: it holds the run's numbers over time. Put it back, or "
-            "train anew with --overwrite."
+            f"{folder.metrics}, with the run's metrics over time, is missing. Restore it, "
+            "or train again with --overwrite."
         )
     lines = read_lines(folder.metrics)
     warmup = next((line for line in lines if line["event"] == "warm-up"), {})
@@ -111,7 +111,7 @@ def load_report_data(folder: RunFolder) -> ReportData:
 
 
 def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow, ...]:
-    """The final table; before there is one, the latest evaluation of each arm."""
+    """Return the final table, or each arm's latest evaluation if the run has not finished."""
     if folder.summary.is_file():
         return tuple(TableRow(**row) for row in read_json(folder.summary)["table"])
     latest = {line["arm"]: line for line in lines if line["event"] == "eval"}
@@ -131,7 +131,7 @@ def _table(folder: RunFolder, config: RunConfig, lines: Lines) -> tuple[TableRow
 
 
 def _curves(config: RunConfig, lines: Lines, event: str, point: Any) -> tuple[Curve, ...]:
-    """A curve for each arm, with one point for each step."""
+    """Return one curve per arm, with one point per step."""
     curves = []
     for arm in config.arms:
         mine = {line["step"]: point(line) for line in lines if _is(line, event, arm)}
@@ -168,12 +168,12 @@ def _round(applied: StoredRound, lines: Lines) -> RoundRow:
 
 
 def _counted_before(applied: StoredRound, lines: Lines, prefix: str) -> dict[str, int]:
-    """Return what metrics have counted between the arm's round before this one and this one.
+    """Return the metric counts between the arm's previous round and this round.
 
     Args:
-        applied: this round.
+        applied: the round.
         lines: the run's metrics.
-        prefix: what the names of these metrics begin with; their ends are the keys.
+        prefix: prefix of the metric names; the rest of each name becomes the key.
     """
     counted = {line["step"]: line for line in lines if _is(line, "step", applied.arm)}
     earlier = [
@@ -194,7 +194,7 @@ def _is(line: Mapping[str, Any], event: str, arm: str) -> bool:
 
 
 def _cross(config: RunConfig, lines: Lines) -> tuple[CrossRow, ...]:
-    """Each arm against the last one, on the tasks of their latest evaluations."""
+    """Compare each arm with the last arm on the tasks of their latest evaluations."""
     latest = {line["arm"]: line.get("solved", "") for line in lines if line["event"] == "eval"}
     *others, ours = config.arms
     rows = []
@@ -209,7 +209,7 @@ def _cross(config: RunConfig, lines: Lines) -> tuple[CrossRow, ...]:
 
 
 def _practice(config: RunConfig, lines: Lines) -> tuple[PracticeRow, ...]:
-    """What each arm has practised on by its latest step; nothing where that was not counted."""
+    """Return each arm's practice up to its latest step; arms without counts are omitted."""
     rows = []
     for arm in config.arms:
         steps = [_latest(arm, f"curriculum.steps_{outcome}", lines) for outcome in OUTCOMES]
@@ -233,7 +233,7 @@ def _practice(config: RunConfig, lines: Lines) -> tuple[PracticeRow, ...]:
 
 
 def _arm_tasks(config: RunConfig, rounds: Sequence[StoredRound]) -> list[ArmTasks]:
-    """The tasks of each arm that evolved."""
+    """Return the tasks of each arm that evolved."""
     found = []
     for arm in config.arms:
         mine = [applied for applied in rounds if applied.arm == arm]
@@ -247,7 +247,7 @@ def _arm_tasks(config: RunConfig, rounds: Sequence[StoredRound]) -> list[ArmTask
 def _evolution(
     spreads: Sequence[ArmSpread], rounds: Sequence[StoredRound], lines: Lines
 ) -> tuple[EvolutionRow, ...]:
-    """What the rounds of each arm cost and yielded, and how they changed the task set."""
+    """Return the costs and yields of each arm's rounds, and their effect on the task set."""
     rows = []
     for spread in spreads:
         arm, before, after = spread.arm, spread.rounds[0], spread.rounds[-1]
@@ -283,9 +283,9 @@ def _evolution(
 
 
 def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
-    """Share of the arm's rollouts, updates and rounds that was spent in rounds.
+    """Return the share of the arm's rollout, update and round time that was spent in rounds.
 
-    Of a round that ran beside training only what was waited for counts.
+    For a round that ran concurrently with training, only the waiting time counts.
     """
     steps = [line for line in lines if _is(line, "step", arm)]
     in_rounds = sum(applied.result.seconds for applied in rounds)
@@ -296,13 +296,13 @@ def _time_share(arm: str, rounds: Sequence[StoredRound], lines: Lines) -> float:
 
 
 def _latest(arm: str, name: str, lines: Lines) -> float:
-    """A number of the arm's latest step; NaN for runs that did not write it down yet."""
+    """Return a metric of the arm's latest step; NaN for runs that did not record it."""
     found = [line[name] for line in lines if _is(line, "step", arm) and name in line]
     return float(found[-1]) if found else NAN
 
 
 def _each_once(rounds: Sequence[StoredRound]) -> Iterator[tuple[str, StoredRound]]:
-    """Every round with its arm; that of D_0, which all arms share, once, as no arm's."""
+    """Yield every round with its arm; the shared round of D_0 is yielded once."""
     seen = set()
     for applied in rounds:
         arm = FIRST if applied.is_first else applied.arm
@@ -312,7 +312,7 @@ def _each_once(rounds: Sequence[StoredRound]) -> Iterator[tuple[str, StoredRound
 
 
 def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
-    """What models were asked by arm and purpose; for D_0, which is shared, once."""
+    """Return model usage by arm and purpose; usage for the shared D_0 is counted once."""
     found: dict[tuple[str, str], Usage] = {}
     for arm, applied in _each_once(rounds):
         for purpose, used in applied.result.usage.items():
@@ -321,7 +321,7 @@ def _usage(rounds: Sequence[StoredRound]) -> tuple[UsageRow, ...]:
 
 
 def _unused(usage: Sequence[UsageRow]) -> Iterator[str]:
-    """A warning for each purpose that models were asked for in vain."""
+    """Yield a warning for each purpose for which no model answer was usable."""
     asked_by: dict[str, dict[str, Mapping[str, int]]] = {}
     for row in usage:
         asked_by.setdefault(row.arm, {}).update(answers_of({row.purpose: row.usage}))
@@ -329,7 +329,7 @@ def _unused(usage: Sequence[UsageRow]) -> Iterator[str]:
 
 
 def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:
-    """Rejected drafts by arm and gate; those of D_0, which is shared, once."""
+    """Return rejected drafts by arm and gate; drafts of the shared D_0 are counted once."""
     found: dict[tuple[str, str], int] = {}
     for arm, applied in _each_once(rounds):
         for verdict in applied.result.judged:
@@ -340,15 +340,15 @@ def _rejections(rounds: Sequence[StoredRound]) -> tuple[ArmCount, ...]:
 
 
 def _held_out(config: RunConfig) -> Sequence[Task]:
-    """The tasks that arms are compared on; none where the benchmark is not installed."""
+    """Return the tasks that arms are compared on; none if the benchmark is not installed."""
     try:
         return Assembly(config).held_out_tasks
     except BenchmarkNotInstalled:
-        return ()  # a report can be drawn where nothing can be played
+        return ()  # a report does not require an installed benchmark
 
 
 def _similarity(held_out: Sequence[Task], rounds: Sequence[StoredRound]) -> tuple[Similarity, ...]:
-    """How near each set of tasks comes to the held-out ones, by words."""
+    """Return the similarity of each set of tasks to the held-out tasks, by words."""
     if not held_out:
         return ()
     sets: dict[str, dict[str, str]] = {}
@@ -377,7 +377,7 @@ def _lineage(
         summaries = {context.id: context.summary for context in applied.round.contexts}
         checks = {verdict.draft_id: verdict.checks for verdict in applied.result.verdicts}
         for task in applied.result.accepted:
-            # Drawn from the context's task; a parent may have been left out of the store.
+            # The first parent is the context's task; a parent may be missing in the store.
             parent = next((by_id[id] for id in task.parents if id in by_id), None)
             passed = [check.gate for check in checks.get(str(task.provenance.get("draft")), ())]
             gates = ", ".join(dict.fromkeys(passed)) or "every gate"
@@ -404,7 +404,7 @@ def _lineage(
 
 
 def _rejected(rounds: Sequence[StoredRound]) -> tuple[RejectedRow, ...]:
-    """A sample of rejected drafts, evenly spread over the rounds."""
+    """Return a sample of rejected drafts, evenly spread over the rounds."""
     rows = []
     for applied in rounds:
         kinds = {context.id: str(context.kind) for context in applied.round.contexts}

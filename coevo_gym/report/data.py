@@ -1,8 +1,8 @@
-"""What a run report is drawn from: plain frozen values, with no trace of where they were read.
+"""The data of a run report: plain frozen values, independent of their source.
 
-A loader fills :class:`ReportData` from a run folder, a test fills it by hand; the drawing code
-knows nothing else. Every sequence may be empty and every number may be NaN: a part without data
-is left out or says so.
+A loader fills :class:`ReportData` from a run folder, and tests fill it by hand; the drawing code
+uses nothing else. Every sequence may be empty and every number may be NaN. A part without data is
+omitted or shows a note.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class CurvePoint(NamedTuple):
     """One measurement on a curve.
 
     Attributes:
-        env_steps: env steps spent until then, exploration included.
+        env_steps: env steps used so far, including exploration.
         success: success rate in [0, 1], or NaN.
         low: lower end of the 95 % interval, or NaN.
         high: upper end of the 95 % interval, or NaN.
@@ -37,7 +37,7 @@ class CurvePoint(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmCount:
-    """How many drafts of one arm one gate rejected."""
+    """The number of drafts of one arm that a gate rejected."""
 
     arm: str
     gate: str
@@ -45,11 +45,11 @@ class ArmCount:
 
 
 class Similarity(NamedTuple):
-    """How close a set of tasks lies to the held-out tasks.
+    """The similarity of a set of tasks to the held-out tasks.
 
     Attributes:
         label: name of the set, such as ``D_0`` or ``evolved``.
-        counts: tasks by highest cosine to a validation intent, in equal bins over [0, 1].
+        counts: number of tasks by highest cosine to a held-out task, in equal bins over [0, 1].
     """
 
     label: str
@@ -58,7 +58,7 @@ class Similarity(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """Success of one arm over env steps, in order."""
+    """The success of one arm over env steps, in order."""
 
     arm: str
     points: tuple[CurvePoint, ...] = ()
@@ -66,19 +66,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class RoundRow:
-    """One pass of evolution.
+    """One round of evolution.
 
     Attributes:
-        arm: name of the arm it belongs to.
+        arm: name of the round's arm.
         id: id of the round, unique within its arm.
-        env_steps: env steps that the arm had spent when the round was applied.
-        signals: signals that led to it, by kind (``forgetting``, ``boundary``, ``rare``).
-        contexts: contexts given to the explorer.
-        drafts: drafts that were tried.
-        accepted: drafts that passed every gate.
-        pool_size: tasks in the pool after the round.
-        forgetting: how many of the signals forgetting would be, by what it reads of a visit: its
-            single outcomes (``max``) or their ``mean``; {} in runs of before that was counted.
+        env_steps: env steps that the arm had used when the round was applied.
+        signals: number of signals that led to the round, by kind (``forgetting``, ``boundary``,
+            ``rare``).
+        contexts: number of contexts explored.
+        drafts: number of drafts tried.
+        accepted: number of drafts that passed all gates.
+        pool_size: number of tasks in the pool after the round.
+        forgetting: number of forgetting signals by value of a visit: its largest outcome (``max``)
+            or the ``mean``; {} in runs of older versions.
     """
 
     arm: str
@@ -93,25 +94,25 @@ class RoundRow:
 
     @property
     def pass_rate(self) -> float:
-        """Share of the drafts that passed every gate; NaN without drafts."""
+        """Share of the drafts that passed all gates; NaN without drafts."""
         return self.accepted / self.drafts if self.drafts else NAN
 
 
 @dataclass(frozen=True)
 class PracticeRow:
-    """What an arm's practice was like, and what its pool holds at the end.
+    """Statistics of an arm's practice and of its pool at the end.
 
     Attributes:
         arm: name of the arm.
-        groups: groups that were practised.
-        mixed: share of them that had successes and failures.
-        mixed_recent: the same of the last 64.
-        fail_share: share of the env steps of practice in groups of which none succeeded.
-        mixed_share: share of them in groups with successes and failures.
-        pass_share: share of them in groups of which all succeeded.
-        reserve: groups to learn from that are to be expected if each task that is not used up is
-            tried once more.
-        tags: different tags of the pool's tasks, or NaN.
+        groups: number of practised groups.
+        mixed: share of groups with both successes and failures.
+        mixed_recent: share of mixed groups in the last 64.
+        fail_share: share of practice env steps in groups without a success.
+        mixed_share: share of practice env steps in mixed groups.
+        pass_share: share of practice env steps in groups without a failure.
+        reserve: expected number of mixed groups if each task that is not used up is tried once
+            more.
+        tags: number of distinct tags of the pool's tasks, or NaN.
     """
 
     arm: str
@@ -127,23 +128,23 @@ class PracticeRow:
 
 @dataclass(frozen=True)
 class EvolutionRow:
-    """What evolution cost an arm, what it yielded, and what it did to the task set.
+    """The costs and yields of an arm's evolution, and its effect on the task set.
 
     Attributes:
         arm: name of the arm.
-        signals: signals that fired.
-        contexts: contexts given to the explorer.
-        drafts: drafts that were tried.
-        accepted: drafts that passed every gate.
-        per_context: drafts for each context (yield).
-        pass_rate: share of the drafts that were accepted.
-        per_signal: accepted tasks for each signal (conversion).
+        signals: number of signals that fired.
+        contexts: number of contexts explored.
+        drafts: number of drafts tried.
+        accepted: number of drafts that passed all gates.
+        per_context: drafts per context (yield).
+        pass_rate: share of drafts that were accepted.
+        per_signal: accepted tasks per signal (conversion).
         likeness_before: SR@5 of the first task set: mean cosine to the 5 nearest tasks, or NaN.
         likeness_after: SR@5 of the pool at the end, or NaN.
         distance: ED_rel of the evolved tasks from the first task set, or NaN.
-        time_share: share of the arm's wall time that its rounds took, or NaN.
-        explore_share: share of the arm's env steps that were exploration, or NaN.
-        gate_share: share of them that were spent on building and replaying drafts, or NaN.
+        time_share: share of the arm's wall time spent in rounds, or NaN.
+        explore_share: share of the arm's env steps used for exploration, or NaN.
+        gate_share: share of the arm's env steps used to build and replay drafts, or NaN.
     """
 
     arm: str
@@ -163,10 +164,10 @@ class EvolutionRow:
 
 
 class Spread(NamedTuple):
-    """How alike the tasks of an arm's pool are after a round.
+    """The diversity of an arm's pool after a round.
 
     Attributes:
-        round: number of the round, counted in its arm; 0 is the first task set.
+        round: number of the round within its arm; 0 is the first task set.
         likeness: SR@5 of the pool: mean cosine to the 5 nearest tasks, or NaN.
         distance: ED_rel of all evolved tasks from the first task set, or NaN.
     """
@@ -178,20 +179,20 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmSpread:
-    """How the pool of one arm spread out, round by round."""
+    """The diversity of an arm's pool, round by round."""
 
     arm: str
     rounds: tuple[Spread, ...]
 
 
 class Place(NamedTuple):
-    """Where a task lies on the map.
+    """The position of a task on the map.
 
     Attributes:
-        x: to the right, in no unit.
-        y: upwards, in no unit.
+        x: horizontal coordinate, without unit.
+        y: vertical coordinate, without unit.
         round: number of the round that found it; 0 for the first task set.
-        about: the task in words, or "".
+        about: description of the task, or "".
     """
 
     x: float
@@ -202,13 +203,13 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmMap:
-    """Where the tasks of one arm lie, and the held-out ones, by their words.
+    """The map of one arm's tasks and of the held-out tasks, by their words.
 
     Attributes:
         arm: name of the arm.
-        tasks: the first task set and what evolved, in the order they came.
+        tasks: the first task set and the evolved tasks, in order of arrival.
         held_out: the held-out tasks.
-        shares: of the spread of all these tasks, what each axis shows.
+        shares: share of the variance of all tasks that each axis shows.
     """
 
     arm: str
@@ -219,12 +220,12 @@ class ArmMap:
 
 @dataclass(frozen=True)
 class ArmLengths:
-    """How many steps the evaluation episodes of a policy took.
+    """The lengths of a policy's evaluation episodes.
 
     Attributes:
-        arm: its name.
-        solved: env steps of each episode that succeeded.
-        failed: of each that failed.
+        arm: name of the policy.
+        solved: env steps of each successful episode.
+        failed: env steps of each failed episode.
     """
 
     arm: str
@@ -234,13 +235,13 @@ class ArmLengths:
 
 @dataclass(frozen=True)
 class UsageRow:
-    """What models were asked for one purpose in the rounds of an arm.
+    """The model usage for one purpose in the rounds of an arm.
 
     Attributes:
-        arm: name of the arm, or of the task set that all begin with.
-        purpose: what the answers were for.
-        usage: what that took, and how the answers ended; no answer is counted where nothing was
-            asked but what to do next, or by a version that did not count.
+        arm: name of the arm, or of the shared first task set.
+        purpose: purpose of the answers.
+        usage: usage, with counts of valid and invalid answers. Answers are not counted for agents
+            that only choose actions, or by versions that did not count.
     """
 
     arm: str
@@ -249,14 +250,14 @@ class UsageRow:
 
 
 class LabelBin(NamedTuple):
-    """Some steps of the learner, one after the other.
+    """A range of consecutive learner steps.
 
     Attributes:
-        first: the first of them, counted from 1.
-        last: the last of them.
-        env_steps: env steps that the arm had spent by its end, or NaN.
-        n: notes of the kind that carry a label.
-        counts: how many carry each label, in the order of the labels.
+        first: first step, counted from 1.
+        last: last step.
+        env_steps: env steps that the arm had used by the end of the range, or NaN.
+        n: number of notes of the kind that have a label.
+        counts: number of notes with each label, in the order of the labels.
     """
 
     first: int
@@ -268,16 +269,16 @@ class LabelBin(NamedTuple):
 
 @dataclass(frozen=True)
 class ArmLabels:
-    """What studies called an arm's episodes or parts of them, over time.
+    """Labels that studies gave to an arm's episodes or their turns, over time.
 
     Attributes:
         arm: name of the arm.
         kind: kind of the notes.
-        labels: the most frequent labels, the most frequent first.
-        bins: from the first step of the learner to the last.
-        left: how many other labels there are.
-        thirds: of each label, how many notes are about a turn in the first, the middle and the last
-            third of an episode with several turns; () where no note is.
+        labels: the most frequent labels, in descending order of frequency.
+        bins: ranges from the first to the last learner step.
+        left: number of other labels.
+        thirds: for each label, the number of notes about turns in the first, the middle and the
+            last third of an episode with several turns; () without such notes.
     """
 
     arm: str
@@ -290,15 +291,15 @@ class ArmLabels:
 
 @dataclass(frozen=True)
 class VersionRow:
-    """An interface through which episodes of an arm were shown.
+    """An interface version used for episodes of an arm.
 
     Attributes:
         arm: name of the arm.
-        version: its version, short.
-        step: step of the learner at which it was first shown.
-        env_steps: env steps that the arm had spent by the end of that step, or NaN.
-        says: what it says beyond the env's own text, in lines.
-        again: steps from which it was shown again after others.
+        version: short version of the interface.
+        step: learner step of its first use.
+        env_steps: env steps that the arm had used by the end of that step, or NaN.
+        says: lines that the interface adds to the env's own text.
+        again: learner steps at which it was used again after other versions.
     """
 
     arm: str
@@ -311,15 +312,15 @@ class VersionRow:
 
 @dataclass(frozen=True)
 class CrossRow:
-    """Two arms on the same held-out tasks, by who solves them.
+    """A cross table of two arms on the same held-out tasks.
 
     Attributes:
-        baseline: name of the one.
-        ours: name of the other.
-        both: tasks that both solve.
-        only_baseline: tasks that only ``baseline`` solves.
-        only_ours: tasks that only ``ours`` solves.
-        neither: tasks that neither solves.
+        baseline: name of the first arm.
+        ours: name of the second arm.
+        both: number of tasks solved by both.
+        only_baseline: number of tasks solved only by ``baseline``.
+        only_ours: number of tasks solved only by ``ours``.
+        neither: number of tasks solved by neither.
     """
 
     baseline: str
@@ -332,21 +333,21 @@ class CrossRow:
 
 @dataclass(frozen=True)
 class LineageRow:
-    """How one evolved task came to be, and how the agent did on it.
+    """The origin of one evolved task, and the agent's success on it.
 
     Attributes:
         task: short name or id of the task.
         instruction: what the agent is asked to do.
-        arm: name of the arm whose pool holds it.
-        round_id: the round that made it.
+        arm: name of the arm whose pool contains the task.
+        round_id: id of the round that found the task.
         signal: kind of the signal, or ``unguided`` / ``blind``.
-        context: the weakness in a sentence.
-        parent: short name of the task it grew from, or "".
-        parent_instruction: what that task asked for, or "".
+        context: the weakness, in one sentence.
+        parent: short name of the parent task, or "".
+        parent_instruction: instruction of the parent task, or "".
         actions: actions of the draft's reference solution.
-        verdict: how it was accepted, in words: the gates it passed.
-        served: episodes that trained on it.
-        success: training success rate on it, or None if it was never served.
+        verdict: the gates that the task passed, as text.
+        served: number of training episodes on the task.
+        success: training success rate on the task; None if it was never used.
     """
 
     task: str
@@ -365,14 +366,14 @@ class LineageRow:
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A draft that a gate turned down.
+    """A draft that a gate rejected.
 
     Attributes:
-        instruction: what it would have asked the agent to do.
+        instruction: instruction of the draft.
         gate: name of the gate.
-        reason: why, in words.
-        signal: kind of the signal it was drafted from.
-        round_id: the round it was drafted in.
+        reason: reason for the rejection.
+        signal: kind of the signal that led to the draft.
+        round_id: id of the draft's round.
         arm: name of the arm.
     """
 
@@ -386,33 +387,32 @@ class RejectedRow:
 
 @dataclass(frozen=True)
 class ReportData:
-    """Everything that a report shows. All parts but the title may be empty.
+    """All data of a report. Every part except the title may be empty.
 
     Attributes:
-        title: headline of the report.
-        subtitle: one line below it: benchmark, policy, date or name of the run.
-        manifest: what was run, and with what: JSON values, nested as they come.
-        table: final success on held-out tasks, in the order to show; the arm that the
-            report is about comes last.
-        final: scores on the tasks that each policy is scored on once.
-        curves: held-out success over env steps, one curve an arm.
-        training: success on training tasks over env steps, one curve an arm.
-        cross: arms on the same tasks, each against the arm that the report is about.
+        title: title of the report.
+        subtitle: one line below the title: benchmark, policy, date or name of the run.
+        manifest: the run's manifest, as nested JSON values.
+        table: final success on held-out tasks, in display order; the main arm comes last.
+        final: scores on the final tasks.
+        curves: held-out success over env steps, one curve per arm.
+        training: success on training tasks over env steps, one curve per arm.
+        cross: cross tables of each arm and the main arm on the same tasks.
         rounds: rounds of evolution of all arms, in order of env steps.
-        practice: what practice was like, one row an arm.
-        evolution: what evolution cost and yielded, one row an arm that evolved.
-        spreads: how alike the tasks of each arm that evolved are, round by round.
-        maps: where the tasks of each arm that evolved lie.
-        lengths: steps of the episodes of each policy's last evaluation.
-        labels: what episodes were called, by arm and kind of notes.
-        versions: interfaces of all arms, each arm's in the order in which they were first shown.
-        usage: what models were asked in the rounds, by arm and purpose.
+        practice: statistics of practice, one row per arm.
+        evolution: costs and yields of evolution, one row per arm that evolved.
+        spreads: diversity of the tasks of each arm that evolved, round by round.
+        maps: maps of the tasks of each arm that evolved.
+        lengths: lengths of the episodes in each policy's last evaluation.
+        labels: labels of episodes, by arm and kind of notes.
+        versions: interface versions of all arms, ordered by first use within each arm.
+        usage: model usage in the rounds, by arm and purpose.
         rejections: rejected drafts by arm and gate.
-        similarity: likeness of sets of tasks to the held-out tasks.
+        similarity: similarity of task sets to the held-out tasks.
         lineage: evolved tasks, oldest first.
         rejected: a sample of rejected drafts.
         warmup_loss: loss of each imitation step before training, in order.
-        notes: what the numbers do and do not show, one sentence or two each.
+        notes: remarks about the scope of the numbers, in one or two sentences each.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The figures of a report: which data goes into which chart, and in which style."""
+"""The figures of a report: selection of data, chart type and style."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ WIDE, SMALL = 760, 344
 """Widths in pixels of a figure on a screen or page, and on a phone."""
 
 MAX_POINTS = 300
-"""Points that a line may have before it is thinned out."""
+"""Maximum number of points per line before it is thinned out."""
 
 MAX_MARKS = 40
-"""Points that a line may have before they are no longer marked one by one."""
+"""Maximum number of points per line that are marked individually."""
 
 STEPS_LABEL = "env steps, exploration included"
 
 
 _SET_STYLES = (5, 3, 4, 2)
-"""Colours of sets of tasks: the last ones, so that they are not taken for arms."""
+"""Colours of task sets: the last ones, to avoid confusion with arms."""
 
 
 class Figure(NamedTuple):
-    """The same figure for two widths; a style sheet shows the one that fits."""
+    """The same figure in two widths; a style sheet shows the one that fits."""
 
     wide: Element
     small: Element
 
 
 def arm_styles(data: ReportData) -> dict[str, int]:
-    """Number of the style of each arm: the one the report is about first, then as they appear."""
+    """Return the style number of each arm: the main arm first, then in order of appearance."""
     names = [curve.arm for curve in data.curves + data.training]
     names += [row.arm for row in data.rounds] + [item.arm for item in data.rejections]
     names += [row.arm for row in data.lineage] + [item.arm for item in data.spreads]
@@ -57,19 +57,19 @@ def arm_styles(data: ReportData) -> dict[str, int]:
 
 
 def focus_arm(data: ReportData) -> str:
-    """The arm that the report is about: the last of the table, else of the curves."""
+    """Return the main arm of the report: the last arm of the table, or else of the curves."""
     if data.table:
         return data.table[-1].name
     return data.curves[-1].arm if data.curves else ""
 
 
 def success_figure(data: ReportData) -> Figure | None:
-    """Held-out success over env steps, with intervals and the rounds as ticks."""
+    """Draw held-out success over env steps, with intervals and with rounds as ticks."""
     return _lines(success_chart(data, "success"))
 
 
 def training_figure(data: ReportData) -> Figure | None:
-    """Success on each arm's own training tasks."""
+    """Draw success on each arm's own training tasks."""
     panel = _success_panel(data, data.training, "success on training tasks", 150)
     title = "Training success over env steps"
     text = "One line for each arm: success on the tasks that it trained on."
@@ -79,7 +79,7 @@ def training_figure(data: ReportData) -> Figure | None:
 
 
 def pool_figure(data: ReportData) -> Figure | None:
-    """Size of the pool, and below it the share of drafts accepted in each round."""
+    """Draw the size of the pool and, below, the share of accepted drafts per round."""
     panels = (pool_panel(data, 150), _pass_rate_panel(data))
     title = "Pool size and pass rate over env steps"
     text = "Above: tasks in the pool of each arm. Below: share of each round's drafts accepted."
@@ -87,7 +87,7 @@ def pool_figure(data: ReportData) -> Figure | None:
 
 
 def warmup_figure(data: ReportData) -> Figure | None:
-    """Loss of the imitation steps before training."""
+    """Draw the loss of the imitation steps before training."""
     losses = data.warmup_loss
     points = tuple(CurvePoint(i + 1, losses[i]) for i in spread(len(losses), MAX_POINTS))
     top = nice_top(max((v for v in losses if math.isfinite(v)), default=0.0), 4)
@@ -100,7 +100,7 @@ def warmup_figure(data: ReportData) -> Figure | None:
 
 
 def success_chart(data: ReportData, id: str, height: float = 250) -> LineChart:
-    """Held-out success as a chart to draw."""
+    """Return the chart of held-out success."""
     panel = _success_panel(data, data.curves, "success on held-out tasks", height)
     title = "Success on held-out tasks over env steps"
     text = (
@@ -110,7 +110,7 @@ def success_chart(data: ReportData, id: str, height: float = 250) -> LineChart:
 
 
 def pool_panel(data: ReportData, height: float) -> Lines:
-    """Pool size of each arm as steps over env steps."""
+    """Return the panel with each arm's pool size over env steps."""
     styles, focus = arm_styles(data), focus_arm(data)
     series = []
     for arm in dict.fromkeys(row.arm for row in data.rounds):
@@ -124,14 +124,14 @@ def pool_panel(data: ReportData, height: float) -> Lines:
 
 
 def shown_kinds(data: ReportData) -> list[Kind]:
-    """The registered kinds that a report has something of, in the order in which they came."""
+    """Return the registered kinds that occur in a report, in order of registration."""
     found = {kind for row in data.rounds for kind in row.signals}
     found |= {row.signal for row in data.lineage}
     return [kind for kind in kinds() if kind.name in found]
 
 
 def signals_figure(data: ReportData) -> Figure | None:
-    """Signals of each round, stacked by kind, one panel an arm."""
+    """Draw the signals of each round, stacked by kind, with one panel per arm."""
     found = {kind for row in data.rounds for kind in row.signals}
     known = [kind.name for kind in kinds() if kind.name in found]
     stacked = known + sorted(found.difference(known))
@@ -159,7 +159,7 @@ def signals_figure(data: ReportData) -> Figure | None:
 
 
 def similarity_figure(data: ReportData) -> Figure | None:
-    """How close sets of tasks lie to the held-out tasks, as shares of each set."""
+    """Draw the similarity of task sets to the held-out tasks, as shares of each set."""
     n = max((len(item.counts) for item in data.similarity), default=0)
     totals = [sum(item.counts) for item in data.similarity]
     shares = [
@@ -186,7 +186,7 @@ def similarity_figure(data: ReportData) -> Figure | None:
 
 
 def gates_figure(data: ReportData) -> Figure | None:
-    """How many drafts each gate rejected, the busiest first."""
+    """Draw the number of drafts that each gate rejected, in descending order."""
     styles = arm_styles(data)
     arms = sorted({item.arm for item in data.rejections}, key=styles.__getitem__)
     total: dict[str, dict[str, int]] = {}

@@ -1,4 +1,4 @@
-"""What studies called an arm's episodes, drawn and in numbers; and what its interfaces said."""
+"""Figures and tables of the labels of an arm's episodes, and of its interface versions."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from coevo_gym.report.svg import nice_top
 from coevo_gym.report.words import brief, compact, count, percent, spread
 
 MAX_DRAWN = 8
-"""Labels that bars tell apart; all others that tell of a failure are one more bar."""
+"""Maximum number of labels with their own bar; all other failure labels share one bar."""
 
 MAX_KINDS = 4
-"""Kinds of notes that are drawn; the numbers of all are in the table."""
+"""Maximum number of kinds of notes that are drawn; the table contains all kinds."""
 
 MAX_VERSIONS = 60
-"""Interfaces that are listed; of more, as many, evenly spread from the first to the last."""
+"""Maximum number of listed interface versions. If there are more, an even sample is listed."""
 
 MAX_LINES = 40
-"""Lines of an interface that are listed."""
+"""Maximum number of listed lines per interface."""
 
 OTHERS = "other labels"
 
 
 class LabelRow(NamedTuple):
-    """A label of an arm, in words.
+    """A label of an arm, formatted as text.
 
     Attributes:
         arm: name of the arm.
         kind: kind of the notes.
         label: the label.
-        n: how many notes carry it.
-        share: of the notes of the kind that carry a label, how many carry this one.
-        early: that share in the first part of the steps that has such notes.
-        late: that share in the last such part.
-        thirds: the shares of its notes about turns that are in the first, the middle and the last
-            third of their episodes; () if none is known.
+        n: number of notes with the label.
+        share: share of the kind's labelled notes that have this label.
+        early: the same share in the first range of steps with labelled notes.
+        late: the same share in the last such range.
+        thirds: shares of its notes about turns in the first, the middle and the last third of their
+            episodes; () if unknown.
     """
 
     arm: str
@@ -56,12 +56,12 @@ class LabelRow(NamedTuple):
 
 
 def in_words(name: str) -> str:
-    """A label or a kind as people read it: on one line, with spaces between its words."""
+    """Return a label or a kind as readable text on one line, without underscores."""
     return brief(name.replace("_", " "), 40)
 
 
 def label_figures(data: ReportData) -> dict[str, Figure]:
-    """By kind of notes, shares of the labels that tell of a failure, one panel an arm."""
+    """Draw the shares of failure labels by kind of notes, with one panel per arm."""
     kinds = sorted({row.kind for row in data.labels})
     found = {
         kind: _figure(f"labels-{i}", kind, [row for row in data.labels if row.kind == kind])
@@ -105,7 +105,7 @@ def _figure(id: str, kind: str, arms: Sequence[ArmLabels]) -> Figure | None:
 
 
 def _shares(arm: ArmLabels, part: LabelBin, drawn: Sequence[str], others: set[str]) -> list[float]:
-    """Of the notes of some steps, the shares of the drawn labels, and of all other failures."""
+    """Return the shares of the drawn labels and of all other failures in a range of steps."""
     of = dict(zip(arm.labels, part.counts, strict=True))
     rest = sum(of.get(label, 0) for label in others) + part.n - sum(part.counts)
     return [n / part.n if part.n else 0.0 for n in (*(of.get(x, 0) for x in drawn), rest)]
@@ -116,7 +116,7 @@ def _share(value: float) -> str:
 
 
 def label_rows(data: ReportData) -> list[LabelRow]:
-    """Every label of every arm, those that tell of no failure too."""
+    """Return all labels of all arms, including labels that are not failures."""
     rows = []
     for arm in data.labels:
         parts = [part for part in arm.bins if part.n]
@@ -131,11 +131,11 @@ def label_rows(data: ReportData) -> list[LabelRow]:
 
 
 def _thirds(arm: ArmLabels, at: int) -> tuple[str, ...]:
-    """Where in their episodes a label's turns lie."""
+    """Return the shares of a label's turns by third of the episode."""
     found = arm.thirds[at] if arm.thirds else ()
     return tuple(percent(n / sum(found)) for n in found) if sum(found) else ()
 
 
 def shown_versions(data: ReportData) -> list[VersionRow]:
-    """The interfaces that are listed."""
+    """Return the interface versions to list."""
     return [data.versions[i] for i in spread(len(data.versions), MAX_VERSIONS)]

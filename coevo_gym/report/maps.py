@@ -1,4 +1,4 @@
-"""Maps: points in panels beside one another, by the round that they come from."""
+"""Maps of tasks: points in panels, coloured by round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevo_gym.report.data import ArmMap, Place
 from coevo_gym.report.svg import Element, Scale, drawing, el, marker, shorten, text_width
 
 GROUPS = 5
-"""Most groups of rounds that are told apart by colour and mark."""
+"""Maximum number of groups of rounds with their own colour and mark."""
 
 _MARKS = (0, 1, 2, 3, 4)
 _FIRST = 5
@@ -24,14 +24,14 @@ _HIGHEST = 520.0
 
 @dataclass(frozen=True)
 class MapChart:
-    """Panels with the same tasks' plane, one an arm.
+    """Panels with one map per arm, all on the same plane.
 
     Attributes:
-        id: unique within the page.
-        title: name of the picture.
-        description: what it shows, in a sentence.
-        maps: what each panel shows.
-        notes: whether a task is named where the pointer rests on it.
+        id: id, unique within the page.
+        title: title of the chart.
+        description: description of the chart, in one sentence.
+        maps: map of each panel.
+        notes: True to show tooltips with the tasks' instructions.
     """
 
     id: str
@@ -42,12 +42,12 @@ class MapChart:
 
     @property
     def empty(self) -> bool:
-        """Whether no task has a place."""
+        """True if no task has a position."""
         return not any(_drawn(arm.tasks) for arm in self.maps)
 
 
 class _Group(NamedTuple):
-    """Rounds that look the same."""
+    """Rounds that share a style."""
 
     first: int
     last: int
@@ -60,7 +60,7 @@ class _Group(NamedTuple):
 
 
 def draw_map(chart: MapChart, width: float) -> Element:
-    """Draw a map ``width`` pixels wide; a unit is as long upwards as to the right."""
+    """Draw a map ``width`` pixels wide, with the same scale on both axes."""
     groups = _groups(max((p.round for arm in chart.maps for p in arm.tasks), default=0))
     parts, y = _legend(chart, groups, width)
     n = 2 if width >= NARROW_BELOW and len(chart.maps) > 1 else 1
@@ -74,7 +74,7 @@ def draw_map(chart: MapChart, width: float) -> Element:
 
 
 class _Frame(NamedTuple):
-    """The part of the plane that a panel shows, and its size in pixels."""
+    """The visible part of the plane, and its size in pixels."""
 
     x: Scale
     y: Scale
@@ -148,14 +148,14 @@ def _any_held_out(chart: MapChart) -> bool:
 
 
 def _groups(rounds: int) -> list[_Group]:
-    """All rounds in at most :data:`GROUPS` groups, in order and about equally many in each."""
+    """Divide all rounds into at most :data:`GROUPS` groups of about equal size, in order."""
     n = min(rounds, GROUPS)
     ends = [round(rounds * i / n) for i in range(n + 1)] if n else []
     return [_Group(a + 1, b) for a, b in pairwise(ends)]
 
 
 def _group_of(number: int, groups: Sequence[_Group]) -> int | None:
-    """The group of a round; None for the first task set."""
+    """Return the group of a round; None for the first task set."""
     return next((i for i, group in enumerate(groups) if group.first <= number <= group.last), None)
 
 

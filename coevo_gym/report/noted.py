@@ -1,4 +1,4 @@
-"""What studies noted about an arm's episodes, over time: labels, and versions of its interface."""
+"""Statistics of notes over time: labels, and versions of an arm's interface."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from coevo_gym.report.data import NAN, ArmLabels, LabelBin, VersionRow
 from coevo_gym.store.noted import NoteCount, StoredNote, TurnCount
 
 MAX_BINS = 20
-"""Parts of an arm's steps in which labels are counted."""
+"""Maximum number of ranges of steps in which labels are counted."""
 
 MAX_LABELS = 40
-"""Labels of a kind that are told apart; the others are only counted."""
+"""Maximum number of labels per kind that are listed; all others are only counted."""
 
 _THIRDS: tuple[Position, ...] = ("early", "middle", "late")
 
 EnvSteps = Mapping[int, float]
-"""Env steps that an arm had spent by the end of each of the learner's steps."""
+"""Env steps that an arm had used by the end of each learner step."""
 
 
 class Said(NamedTuple):
-    """What a version of an interface says.
+    """The content of an interface version.
 
     Attributes:
         version: the version.
-        name: the version, short.
-        lines: what it says beyond the env's own text.
+        name: short version.
+        lines: lines that it adds to the env's own text.
     """
 
     version: str
@@ -41,12 +41,12 @@ class Said(NamedTuple):
 
 
 class ShownVersion(NamedTuple):
-    """A version of an interface, and when it was shown.
+    """An interface version, and the times at which it was used.
 
     Attributes:
-        said: the version and what it says.
-        first: the first note of it.
-        again: steps of the learner from which it was shown again after others.
+        said: the version and its content.
+        first: the first note about it.
+        again: learner steps at which it was used again after other versions.
     """
 
     said: Said
@@ -55,10 +55,10 @@ class ShownVersion(NamedTuple):
 
 
 def env_steps_of(lines: Iterable[Mapping[str, Any]], arm: str) -> dict[int, float]:
-    """Env steps that an arm had spent by the end of each of its steps, where that was written.
+    """Return the env steps that an arm had used by the end of each of its steps, if recorded.
 
     Args:
-        lines: of the run's metrics.
+        lines: lines of the run's metrics.
         arm: name of the arm.
     """
     return {
@@ -74,15 +74,15 @@ def arm_labels(
     env_steps: EnvSteps,
     turns: Iterable[TurnCount] = (),
 ) -> list[ArmLabels]:
-    """How often an arm's notes carry each label over its steps, by kind of notes.
+    """Return the counts of each label in an arm's notes over its steps, by kind of notes.
 
-    Notes without a label, and those about interfaces, do not count.
+    Notes without a label and notes about interfaces are ignored.
 
     Args:
-        counts: of any arms.
+        counts: note counts of any arms.
         arm: name of the arm.
-        env_steps: of its steps.
-        turns: those of the notes that are about turns, of any arms.
+        env_steps: env steps by learner step.
+        turns: counts of notes about turns, of any arms.
 
     Example:
         >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
@@ -135,7 +135,7 @@ def _of_kind(
 
 
 def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
-    """Steps from 1 to ``last`` in at most ``most`` parts of almost one size, by their ends.
+    """Divide steps from 1 to ``last`` into at most ``most`` ranges of almost equal size.
 
     Example:
         >>> parts_of(7, most=3)
@@ -147,14 +147,14 @@ def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
 
 
 def is_failure(label: str) -> bool:
-    """Whether a label tells of a failure, as all do but those that are known not to."""
+    """Return True if a label stands for a failure, as all do except known exceptions."""
     return label not in NO_FAILURES
 
 
 def said_in(note: Note) -> Said:
-    """What the version of an interface says that a note of kind :data:`INTERFACE` is about.
+    """Return the content of the interface version that an :data:`INTERFACE` note is about.
 
-    Whatever the evidence lacks is left unsaid.
+    Parts missing in the note's evidence are empty.
     """
     version, says = note.evidence.get("version"), note.evidence.get("says")
     lines = tuple(str(line) for line in says) if isinstance(says, (list, tuple)) else ()
@@ -163,13 +163,13 @@ def said_in(note: Note) -> Said:
 
 
 def shown_in(notes: Iterable[StoredNote]) -> list[ShownVersion]:
-    """The versions that notes of kind :data:`INTERFACE` tell of, as they were first shown.
+    """Return the versions in notes of kind :data:`INTERFACE`, in order of first use.
 
-    A version is shown again where a step has a note of it, and the step with such notes before it
-    had none. Where each version was noted only once, nothing is known of that.
+    A version is used again at a step if that step has a note about it and the previous step with
+    such notes has none. If each version was noted only once, later uses are unknown.
 
     Args:
-        notes: of one arm, in order.
+        notes: notes of one arm, in order.
     """
     found: dict[str, ShownVersion] = {}
     before: set[str] = set()
@@ -189,12 +189,12 @@ def shown_in(notes: Iterable[StoredNote]) -> list[ShownVersion]:
 
 
 def versions_of(notes: Iterable[StoredNote], arm: str, env_steps: EnvSteps) -> list[VersionRow]:
-    """The interfaces of an arm, each once, in the order in which they were first shown.
+    """Return the distinct interface versions of an arm, in order of first use.
 
     Args:
         notes: the arm's notes of kind :data:`INTERFACE`, in order.
         arm: name of the arm.
-        env_steps: of its steps.
+        env_steps: env steps by learner step.
     """
     return [
         VersionRow(

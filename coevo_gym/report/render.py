@@ -1,4 +1,4 @@
-"""Turn the data of a run into one HTML file that needs nothing else, or into one picture."""
+"""Rendering of a run's data as a self-contained HTML file or as a picture."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ from coevo_gym.report.task_figures import lengths_figure, map_figure, spread_fig
 from coevo_gym.run.table import final_columns
 
 PAGE = 50
-"""Evolved tasks on a page of the list, as long as that makes no more than :data:`MAX_PAGES`."""
+"""Evolved tasks per page of the list, if that gives at most :data:`MAX_PAGES` pages."""
 
 MAX_PAGES = 40
-"""Pages of the list."""
+"""Maximum number of pages of the list."""
 
 MAX_LINEAGE = 8_000_000
-"""Characters of evolved tasks. Of more, an even sample is listed, from the first to the last."""
+"""Maximum characters of listed evolved tasks. If there are more, an even sample is listed."""
 
 MAX_REJECTED = 30
-"""Rejected drafts that are listed."""
+"""Maximum number of listed rejected drafts."""
 
 MAX_ACTIONS = 30
-"""Actions of a draft that are listed."""
+"""Maximum number of listed actions per draft."""
 
 MAX_SETTINGS = 300
-"""Lines of a manifest section that are listed."""
+"""Maximum number of listed lines per manifest section."""
 
 PICTURE_WIDTH = 820
 
@@ -63,7 +63,7 @@ PICTURE_WIDTH = 820
 _MOST_COLUMNS = 4
 
 Measures = Sequence[tuple[str, str, Callable[[float], str]]]
-"""Of each line of a table: what it is called, which attribute it is, how it is said."""
+"""Label, attribute and formatter of each line of a table."""
 
 _PRACTICE: Measures = (
     ("groups", "groups", words.count),
@@ -93,7 +93,7 @@ _EVOLUTION: Measures = (
 
 
 class Choice(NamedTuple):
-    """One way to filter the lineage: a class of rows, its label, and how many rows have it."""
+    """A filter of the lineage: a class of rows, its label, and its number of rows."""
 
     css: str
     label: str
@@ -101,7 +101,7 @@ class Choice(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """An evolved task, its kind and that one's label, and the classes that filters see."""
+    """An evolved task with its kind, the kind's label, and the classes for filters."""
 
     row: LineageRow
     kind: str
@@ -111,12 +111,12 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class Lineage:
-    """Evolved tasks as the report lists them.
+    """Evolved tasks as listed in the report.
 
     Attributes:
-        pages: those that are listed, equally many on each but the last.
-        n_shown: how many are listed.
-        total: how many there are.
+        pages: listed tasks by page; all pages except the last have the same size.
+        n_shown: number of listed tasks.
+        total: number of all evolved tasks.
         kinds: filters by signal.
         arms: filters by arm.
     """
@@ -132,11 +132,11 @@ def render_report(data: ReportData) -> str:
     """Render the report of a run.
 
     Args:
-        data: everything that it shows. Texts may be hostile: they are escaped, stripped of
-            control characters and cut to a bounded length.
+        data: the data of the report. Texts may be hostile: they are escaped, stripped of control
+            characters and cut to a maximum length.
 
     Returns:
-        A whole HTML document. The same data gives the same bytes.
+        A complete HTML document. The same data gives the same bytes.
 
     Example:
         >>> from coevo_gym.report.data import ReportData
@@ -171,12 +171,13 @@ def render_report(data: ReportData) -> str:
 
 
 def render_picture(data: ReportData) -> str:
-    """Render success and pool size over env steps as one standalone SVG file.
+    """Render success and pool size over env steps as a standalone SVG file.
 
-    It brings its own background and colours for light and dark, so that it reads on any page.
+    The picture has its own background, with colours for light and dark mode, so that it is readable
+    on any page.
 
     Args:
-        data: the data of a report; the curves, rounds and table are drawn.
+        data: the data of a report; curves, rounds and table are used.
 
     Returns:
         An SVG document. The same data gives the same bytes.
@@ -220,7 +221,7 @@ def _environment() -> Environment:
 
 
 def _finalize(value: object) -> object:
-    """Clean every text on its way into a page; markup and numbers pass."""
+    """Clean all texts inserted into a page; markup and numbers are unchanged."""
     return clean(value) if type(value) is str else value
 
 
@@ -249,7 +250,7 @@ def _by_arm(rounds: Sequence[RoundRow]) -> dict[str, list[RoundRow]]:
 def _tables(
     rows: Sequence[PracticeRow | EvolutionRow], title: str, measures: Measures
 ) -> list[list[tuple[str, list[str]]]]:
-    """Tables of one line a measure and one column an arm, with few columns each."""
+    """Return tables with one line per measure and one column per arm, a few columns each."""
     tables = []
     for at in range(0, len(rows), _MOST_COLUMNS):
         few = rows[at : at + _MOST_COLUMNS]
@@ -259,7 +260,7 @@ def _tables(
 
 
 def _scored(data: ReportData) -> list[list[tuple[str, list[str]]]]:
-    """Tables of the scores on final tasks, of one line a set of tasks and one column a policy."""
+    """Return tables of final scores, with one line per task set and one column per policy."""
     columns, policies, tables = final_columns(data.final), list(data.final), []
     for at in range(0, len(policies), _MOST_COLUMNS):
         few = policies[at : at + _MOST_COLUMNS]
@@ -301,20 +302,20 @@ def _lineage(data: ReportData, styles: dict[str, int]) -> Lineage:
 
 
 def _bounded(rows: Sequence[LineageRow]) -> list[LineageRow]:
-    """All rows, or as many of them, evenly spread, as their texts leave room for."""
+    """Return all rows, or an even sample if their texts exceed the limit."""
     size = sum(_size(row) for row in rows)
     most = len(rows) if size <= MAX_LINEAGE else max(2, len(rows) * MAX_LINEAGE // size)
     return [rows[i] for i in words.spread(len(rows), most)]
 
 
 def _size(row: LineageRow) -> int:
-    """Characters that a row takes, cut as they are on the page."""
+    """Return the number of characters in a row, with texts cut as on the page."""
     texts = (row.instruction, row.instruction, row.parent_instruction, row.context, row.verdict)
     return sum(min(len(text), MAX_TEXT) for text in (*texts, *row.actions[:MAX_ACTIONS]))
 
 
 def _settings(data: ReportData) -> list[tuple[str, list[tuple[str, str]], int]]:
-    """Manifest as sections of (name, lines, lines left out); plain values come first, unnamed."""
+    """Return manifest sections as (name, lines, omitted lines), plain values first, unnamed."""
     plain: list[tuple[str, str]] = []
     sections: list[tuple[str, list[tuple[str, str]], int]] = []
     for name, value in data.manifest.items():
@@ -328,7 +329,7 @@ def _settings(data: ReportData) -> list[tuple[str, list[tuple[str, str]], int]]:
 
 
 def _wrap(text: str, width: float, size: float = 13) -> list[str]:
-    """Break a text into lines that fit; at most three, the last one cut."""
+    """Break a text into at most three lines that fit; the last one is cut."""
     lines = [""]
     for word in text.split(" "):
         longer = f"{lines[-1]} {word}".strip()

@@ -1,4 +1,4 @@
-"""SVG from small parts: escaped elements, scales, ticks, markers and labels that keep apart."""
+"""SVG building blocks: escaped elements, scales, ticks, markers and non-overlapping labels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 from typing import NamedTuple
 
 MAX_TEXT = 2000
-"""Characters after which a text is cut."""
+"""Maximum number of characters of a text."""
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069"
@@ -19,13 +19,14 @@ _UNPRINTABLE = re.compile(
 
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
-    """Make a text safe to show: bounded, without control characters and lone surrogates.
+    """Make a text safe for display: bounded, without control characters and lone surrogates.
 
-    Marks that reorder the text around them go too; scripts that run from right to left need none.
+    Bidirectional control characters are removed, too; right-to-left scripts do not need them.
 
     Args:
         text: any text.
-        limit: characters to keep; when more are cut, the text says how many.
+        limit: maximum number of characters; a longer text is cut and states the number of
+            characters cut.
     """
     rest = len(text) - limit
     kept = text if rest <= 0 else f"{text[:limit]}… ({rest:,} more characters)"
@@ -37,14 +38,14 @@ def _printable(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """Write a coordinate with at most two decimals, the same on every machine."""
+    """Format a coordinate with at most two decimals, identically on every machine."""
     text = f"{value:.2f}".rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
 
 
 @dataclass(frozen=True)
 class Element:
-    """One SVG element. Text and attributes are escaped when it is written, never before.
+    """One SVG element. Text and attributes are escaped on output, never earlier.
 
     Attributes:
         tag: name of the element.
@@ -67,18 +68,18 @@ class Element:
         return f"<{self.tag}{names}>{inner}</{self.tag}>"
 
     def __html__(self) -> str:
-        """Tell an autoescaping template that this is markup already."""
+        """Return the markup, so that an autoescaping template does not escape it again."""
         return str(self)
 
 
 def el(tag: str, *children: Element | str, **attributes: str | float | None) -> Element:
-    """Build an element.
+    """Create an element.
 
     Args:
         tag: name of the element.
-        children: elements and texts inside.
-        attributes: ``stroke_width`` becomes ``stroke-width``, ``class_`` becomes ``class``;
-            numbers are written as coordinates; None leaves the attribute out.
+        children: child elements and texts.
+        attributes: ``stroke_width`` becomes ``stroke-width``, ``class_`` becomes ``class``; numbers
+            are formatted as coordinates; None omits the attribute.
     """
     pairs = tuple(
         (
@@ -94,14 +95,14 @@ def el(tag: str, *children: Element | str, **attributes: str | float | None) -> 
 def drawing(
     id: str, title: str, description: str, size: tuple[float, float], parts: Sequence[Element]
 ) -> Element:
-    """A whole picture that a screen reader announces as one image.
+    """Return a complete picture that a screen reader announces as one image.
 
     Args:
-        id: unique within the page.
-        title: name of the picture.
-        description: what it shows, in a sentence.
+        id: id, unique within the page.
+        title: title of the picture.
+        description: description of the picture, in one sentence.
         size: width and height in pixels.
-        parts: what is drawn, back to front.
+        parts: elements, back to front.
     """
     width, height = size
     return el(
@@ -119,7 +120,7 @@ def drawing(
 
 
 class Scale(NamedTuple):
-    """A straight map from values to pixels.
+    """A linear map from values to pixels.
 
     Attributes:
         low: value drawn at ``start``.
@@ -134,14 +135,14 @@ class Scale(NamedTuple):
     end: float
 
     def at(self, value: float) -> float:
-        """Pixel of a value; values beyond the ends are drawn at the ends."""
+        """Return the pixel of a value; values beyond the ends are clipped."""
         span = self.high - self.low
         share = (value - self.low) / span if span > 0 else 0.0
         return self.start + min(max(share, 0.0), 1.0) * (self.end - self.start)
 
 
 def nice_step(span: float, n: int) -> float:
-    """Smallest of 1, 2, 2.5, 5 times a power of ten that covers ``span`` in at most ``n`` steps."""
+    """Return the smallest round step that covers ``span`` in at most ``n`` steps."""
     if not (math.isfinite(span) and span > 0):
         return 1.0
     power = 10.0 ** math.floor(math.log10(span / n))
@@ -151,12 +152,12 @@ def nice_step(span: float, n: int) -> float:
 
 
 def nice_ticks(high: float, n: int = 5, *, whole: bool = False) -> tuple[float, ...]:
-    """Round numbers from 0 to at most ``high``.
+    """Return round numbers from 0 to at most ``high``.
 
     Args:
         high: end of the axis.
-        n: most steps between them.
-        whole: whether the axis counts things, so that a step is at least 1.
+        n: maximum number of steps.
+        whole: True if the axis shows counts, so that a step is at least 1.
     """
     step = nice_step(high, n)
     if whole:
@@ -167,7 +168,7 @@ def nice_ticks(high: float, n: int = 5, *, whole: bool = False) -> tuple[float, 
 
 
 def nice_top(value: float, n: int = 5, *, whole: bool = False) -> float:
-    """End of an axis from 0 that holds ``value``: the first round tick at or above it."""
+    """Return the end of an axis from 0: the first round tick at or above ``value``."""
     if not (math.isfinite(value) and value > 0):
         return 1.0
     step = nice_step(value, n)
@@ -177,12 +178,12 @@ def nice_top(value: float, n: int = 5, *, whole: bool = False) -> float:
 
 
 def text_width(text: str, size: float = 12) -> float:
-    """Rough width in pixels of a text in a sans-serif font; wide scripts count double."""
+    """Return the approximate width of a text in pixels; characters of wide scripts count double."""
     return sum(1.0 if ord(char) >= 0x1100 else 0.56 for char in text) * size
 
 
 def shorten(text: str, width: float, size: float = 12) -> str:
-    """Cut a label with an ellipsis so that it fits ``width`` pixels."""
+    """Cut a label with an ellipsis to fit ``width`` pixels."""
     flat = " ".join(clean(text).split())
     if text_width(flat, size) <= width:
         return flat
@@ -192,9 +193,9 @@ def shorten(text: str, width: float, size: float = 12) -> str:
 
 
 def keep_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Move labels as little as needed so that neighbours are ``gap`` apart within [low, high].
+    """Move labels as little as necessary so that neighbours are ``gap`` apart in [low, high].
 
-    When they cannot all fit, they share the room evenly.
+    If they do not fit, they are spaced evenly.
     """
     if len(wanted) > 1:
         gap = min(gap, (high - low) / (len(wanted) - 1))
@@ -212,7 +213,7 @@ def keep_apart(wanted: Sequence[float], gap: float, low: float, high: float) -> 
 
 
 def line_path(points: Sequence[tuple[float, float]]) -> str:
-    """Path through points in pixels; a NaN breaks the line."""
+    """Return the path through points in pixels; a NaN breaks the line."""
     parts: list[str] = []
     pen = "M"
     for x, y in points:
@@ -225,21 +226,21 @@ def line_path(points: Sequence[tuple[float, float]]) -> str:
 
 
 DASHES = (None, "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
-"""Line patterns, so that a curve is told by more than its colour."""
+"""Line patterns, so that curves are distinguishable without colour."""
 
 
 def marker(
     style: int, x: float, y: float, note: str = "", size: float = 4, *, css: str = ""
 ) -> Element:
-    """Mark of one style at a point: disc, square, triangle, diamond, ring, cross.
+    """Return the mark of a style at a point: disc, square, triangle, diamond, ring or cross.
 
     Args:
         style: number of the style.
         x: centre in pixels.
         y: centre in pixels.
-        note: shown when the pointer rests on it.
-        size: half of its width.
-        css: its classes; "" for those of its style.
+        note: text of the tooltip.
+        size: half of the mark's width.
+        css: CSS classes; "" for the classes of the style.
     """
     inner = (el("title", note),) if note else ()
     shape = style % 6

@@ -1,4 +1,4 @@
-"""The figures about tasks and episodes: a map, how tasks spread out, how long episodes are."""
+"""Figures about tasks and episodes: a map, the diversity of tasks, and episode lengths."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from coevo_gym.report.svg import nice_ticks, nice_top
 from coevo_gym.report.words import compact, decimal, percent
 
 MAX_BINS = 20
-"""Columns of a histogram of steps."""
+"""Maximum number of columns in a histogram of steps."""
 
 
 def map_figure(data: ReportData) -> Figure | None:
-    """Where the tasks of each arm lie, by the round that found them."""
+    """Draw the map of each arm's tasks, coloured by the round that found them."""
     text = "Points: tasks, placed by their words; colour and mark tell the rounds that found them."
     chart = MapChart("map", "Map of the tasks by round", text, data.maps)
     if chart.empty:
@@ -28,7 +28,7 @@ def map_figure(data: ReportData) -> Figure | None:
 
 
 def spread_figure(data: ReportData) -> Figure | None:
-    """SR@5 of each arm's pool and ED_rel of what evolved, round by round."""
+    """Draw SR@5 of each arm's pool and ED_rel of its evolved tasks, round by round."""
     last = max((spread.round for arm in data.spreads for spread in arm.rounds), default=0)
     panels = (_panel(data, "likeness"), _panel(data, "distance"))
     title = "How the tasks spread out"
@@ -41,7 +41,7 @@ def spread_figure(data: ReportData) -> Figure | None:
 
 
 def lengths_figure(data: ReportData) -> Figure | None:
-    """Env steps of evaluation episodes, those that succeeded below those that failed."""
+    """Draw the env steps of evaluation episodes, stacked by success and failure."""
     steps = [n for arm in data.lengths for n in (*arm.solved, *arm.failed)]
     if not steps:
         return None

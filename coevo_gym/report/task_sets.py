@@ -1,4 +1,4 @@
-"""What a report says of the tasks themselves: where they lie, and how they spread out."""
+"""Statistics of a run's tasks: their positions on a map, and their diversity."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from coevo_gym.report.words import spread
 from coevo_gym.store.reader import RunReader
 
 MAX_PLACES = 500
-"""Tasks of an arm on its map, and held-out ones; of more, as many are drawn, evenly spread."""
+"""Maximum number of an arm's tasks on its map, and of held-out tasks. If there are more, an even
+sample is drawn."""
 
 
 class ArmTasks(NamedTuple):
-    """The tasks that an arm practised, in the order they came.
+    """The tasks that an arm practised, in order of arrival.
 
     Attributes:
         arm: name of the arm.
         first: the first task set (D_0).
-        rounds: what each later round found.
+        rounds: tasks found by each later round.
     """
 
     arm: str
@@ -33,7 +34,7 @@ class ArmTasks(NamedTuple):
 
 
 def spread_of(tasks: ArmTasks) -> ArmSpread:
-    """SR@5 and ED_rel of an arm's pool after each round."""
+    """Return SR@5 and ED_rel of an arm's pool after each round."""
     embed = HashingEmbedder()
     pool = GrowingSet(embed(_asked(tasks.first)))
     rows = [Spread(0, pool.self_similarity, NAN)]
@@ -44,9 +45,9 @@ def spread_of(tasks: ArmTasks) -> ArmSpread:
 
 
 def maps_of(arms: Sequence[ArmTasks], held_out: Sequence[Task]) -> tuple[ArmMap, ...]:
-    """Where tasks lie, on one map for all arms.
+    """Return one map per arm, with the same axes for all arms.
 
-    Its axes are the two directions in which the words of all these tasks differ most.
+    The axes are the two directions in which the words of all these tasks vary most.
     """
     drawn = {arm.arm: _drawn(arm) for arm in arms}
     held = [held_out[i] for i in spread(len(held_out), MAX_PLACES)]
@@ -69,17 +70,17 @@ def maps_of(arms: Sequence[ArmTasks], held_out: Sequence[Task]) -> tuple[ArmMap,
 
 
 def plane(rows: Vectors) -> tuple[Vectors, tuple[float, float]]:
-    """Principal component analysis in two dimensions.
+    """Project vectors to two dimensions by principal component analysis.
 
     Args:
         rows: (n, dim) vectors.
 
     Returns:
-        (n, 2) places, and the shares of the variance that the two axes show. The largest entry of
-        each axis is positive, so that a picture does not turn over from machine to machine.
+        (n, 2) coordinates, and the shares of the variance that the two axes show. The largest entry
+        of each axis is positive, so that pictures are not mirrored on other machines.
     """
     centred = rows - rows.mean(axis=0)
-    # Of few rows their products are small; of many those of the columns.
+    # Use the smaller product: of the rows if there are few, else of the columns.
     if len(rows) <= centred.shape[1]:
         values, vectors = np.linalg.eigh(centred @ centred.T)
         axes = centred.T @ vectors[:, :-3:-1]
@@ -96,7 +97,7 @@ def plane(rows: Vectors) -> tuple[Vectors, tuple[float, float]]:
 
 
 def lengths_of(reader: RunReader, policies: Sequence[str]) -> tuple[ArmLengths, ...]:
-    """Steps of the episodes of each policy's last evaluation; none where a run kept none."""
+    """Return the episode lengths of each policy's last evaluation, if stored."""
     found = []
     for policy in policies:
         steps = reader.evaluation_steps(policy)
@@ -111,7 +112,7 @@ def lengths_of(reader: RunReader, policies: Sequence[str]) -> tuple[ArmLengths, 
 
 
 def _drawn(arm: ArmTasks) -> list[tuple[int, Task]]:
-    """An arm's tasks with the number of the round that found each, as many as are drawn."""
+    """Return the sampled tasks of an arm, each with the number of its round."""
     numbered = [(0, task) for task in arm.first]
     numbered += [
         (number, task) for number, found in enumerate(arm.rounds, start=1) for task in found

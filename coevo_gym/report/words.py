@@ -1,4 +1,4 @@
-"""Numbers and findings in words, the same in text, tables and figures."""
+"""Numbers and findings as text, formatted the same way in text, tables and figures."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ from coevo_gym.report.svg import clean
 from coevo_gym.run.table import TableRow
 
 NARROW = "\u202f"
-"""Space between a number and its unit that never breaks a line."""
+"""Narrow no-break space between a number and its unit."""
 
 NONE = "–"
-"""Shown where there is no number."""
+"""Placeholder for a missing number."""
 
 ONE_SEED = "one seed; repeats can differ by more"
-"""Caveat of every statement about the arms of one run."""
+"""Caveat for every statement about the arms of one run."""
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Share in [0, 1] as a percentage, or a dash."""
+    """Format a share in [0, 1] as a percentage, or a dash."""
     if share is None or not math.isfinite(share):
         return NONE
     return f"{100 * share:.{digits}f}{NARROW}%"
 
 
 def interval(low: float, high: float) -> str:
-    """Two shares as ``46.1–57.9 %``, or a dash."""
+    """Format two shares as ``46.1–57.9 %``, or a dash."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return NONE
     return f"{100 * low:.1f}–{percent(high)}"
 
 
 def decimal(value: float, digits: int = 3) -> str:
-    """Number with a fixed count of decimals, or a dash."""
+    """Format a number with a fixed number of decimals, or a dash."""
     return f"{value:.{digits}f}" if math.isfinite(value) else NONE
 
 
 def hundredths(value: float) -> str:
-    """Number with two decimals, or a dash."""
+    """Format a number with two decimals, or a dash."""
     return decimal(value, 2)
 
 
 def count(value: float) -> str:
-    """Whole number with separators, or a dash."""
+    """Format a whole number with separators, or a dash."""
     return f"{round(value):,}" if math.isfinite(value) else NONE
 
 
 def brief(name: str, most: int = 60) -> str:
-    """Name on one line, cut with an ellipsis when it is longer than ``most`` characters."""
+    """Return a name on one line, cut with an ellipsis after ``most`` characters."""
     flat = " ".join(clean(name).split())
     return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
 
 
 def plural(n: int, noun: str) -> str:
-    """``1 task``, ``12 tasks``."""
+    """Format a count with its noun: ``1 task``, ``12 tasks``."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def compact(value: float) -> str:
-    """Number on an axis: ``500``, ``20k``, ``1.5M``."""
+    """Format a number for an axis: ``500``, ``20k``, ``1.5M``."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:g}{unit}"
@@ -70,7 +70,7 @@ def compact(value: float) -> str:
 
 
 def headline(table: Sequence[TableRow]) -> str:
-    """Describe the result in a sentence: the last row against the strongest other trained one."""
+    """Describe the result in one sentence: the last row against the best other trained one."""
     rows = [row for row in table if math.isfinite(row.success)]
     if not rows:
         return "This run holds no evaluation on held-out tasks."
@@ -104,7 +104,7 @@ def _against(focus: TableRow, rival: TableRow) -> str:
 
 
 def cross_sentence(row: CrossRow) -> str:
-    """Who solves what that the other does not."""
+    """Describe the cross table of two arms in one sentence."""
     ours, baseline = brief(row.ours), brief(row.baseline)
     return (
         f"Against {baseline}, task by task: {count(row.both)} solved by both, "
@@ -114,7 +114,7 @@ def cross_sentence(row: CrossRow) -> str:
 
 
 def rounds_sentence(rounds: Sequence[RoundRow]) -> str:
-    """What the rounds of each arm came to."""
+    """Describe the results of each arm's rounds."""
     parts = []
     for arm in dict.fromkeys(row.arm for row in rounds):
         mine = [row for row in rounds if row.arm == arm]
@@ -129,7 +129,7 @@ def rounds_sentence(rounds: Sequence[RoundRow]) -> str:
 
 
 def map_sentence(maps: Sequence[ArmMap]) -> str:
-    """What a map shows, and how much of it there is."""
+    """Describe the contents of a map and the share of variance that it shows."""
     shares = [share for share in maps[0].shares if math.isfinite(share)] if maps else []
     shown = f" They show {percent(sum(shares), 0)} of how the words differ." if shares else ""
     return (
@@ -140,7 +140,7 @@ def map_sentence(maps: Sequence[ArmMap]) -> str:
 
 
 def signals_sentence(data: ReportData) -> str:
-    """How many signals of each kind there were, and both readings of forgetting."""
+    """Describe the number of signals of each kind, with both counts of forgetting."""
     total, forgetting = Counter[str](), Counter[str]()
     for row in data.rounds:
         total.update(row.signals)
@@ -157,7 +157,7 @@ def signals_sentence(data: ReportData) -> str:
 
 
 def flatten(value: object, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Nested JSON values as pairs of a dotted name and a text, in their own order."""
+    """Yield nested JSON values as pairs of a dotted name and a text, in their own order."""
     if isinstance(value, Mapping) and value:
         for name, inner in value.items():
             yield from flatten(inner, f"{prefix}.{name}" if prefix else str(name))
@@ -176,7 +176,7 @@ def _plain(value: object) -> object:
 
 
 def spread(n: int, most: int) -> list[int]:
-    """At most ``most`` of ``n`` positions, evenly from the first to the last."""
+    """Return at most ``most`` of ``n`` indices, evenly spaced from the first to the last."""
     if n <= most:
         return list(range(n))
     return [round(i * (n - 1) / (most - 1)) for i in range(most)]

@@ -1,4 +1,4 @@
-"""A run's report and its picture, as files."""
+"""Writing a run's report and picture to files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.store.folder import RunFolder, write_atomic
 
 
 def write_report(folder: RunFolder, path: Path | None = None) -> Path:
-    """Draw a run's report, in its folder if nothing else is said; returns where it is."""
+    """Write a run's report, by default into its folder, and return its path."""
     path = path or folder.report
     with only_looking():
         data = load_report_data(folder)
@@ -20,7 +20,7 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:
-    """Draw a run's success and pool size over env steps as a standalone SVG."""
+    """Write a run's success and pool size over env steps as a standalone SVG."""
     with only_looking():
         data = load_report_data(folder)
     write_atomic(path, render_picture(data).encode())

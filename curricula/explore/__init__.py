@@ -1,1 +1,1 @@
-"""Rounds of evolution: who goes out, and what becomes of what is found."""
+"""Evolution rounds: explorers that search for new tasks, and the processing of their drafts."""

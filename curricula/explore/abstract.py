@@ -1,4 +1,4 @@
-"""Abstraction: a model makes tasks out of what was done on walks."""
+"""Abstraction: a language model turns walks into task proposals."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, si
 
 PURPOSE = "abstract"
 MAX_PROPOSALS = 8
-"""Most proposals that are taken from one answer."""
+"""Maximum number of proposals used from one answer."""
 MAX_ACTIONS = 64
 MAX_TURNS = 16
 MAX_TEXT = 4_000
 MAX_LEFT_OUT = 1_000
-"""Most characters of an action that is listed without what it led to."""
+"""Maximum length, in characters, of an action listed without its observation."""
 
 
 class Idea(BaseModel):
-    """A task, as a model says it.
+    """A task idea in the form in which a model answers.
 
     Attributes:
-        walk: number of the walk that shows it, from 1.
-        why: why somebody would want it. It leads the model to better requests, and is not kept.
+        walk: number of the walk that demonstrates the task, starting at 1.
+        why: reason why a user would want the task. It helps the model to write better requests and
+            is not stored.
     """
 
     walk: int = 1
@@ -42,7 +43,7 @@ class Idea(BaseModel):
     confidence: float = Field(ge=0, le=1, allow_inf_nan=False)
 
     def proposal(self) -> Proposal:
-        """The same as data that can be stored."""
+        """Return the idea as a storable proposal."""
         return Proposal(
             description=clean_text(self.description, MAX_TEXT),
             turns=tuple(clean_text(turn, MAX_TEXT) for turn in self.turns[:MAX_TURNS]),
@@ -53,18 +54,18 @@ class Idea(BaseModel):
 
 
 class Ideas(BaseModel):
-    """What a model says could be asked for."""
+    """The task ideas in a model's answer."""
 
     tasks: tuple[Idea, ...]
 
 
 class Abstraction(NamedTuple):
-    """What became of some walks.
+    """The result of abstracting a batch of walks.
 
     Attributes:
-        walks: their places among those that were given.
-        proposals: what a model proposed, each with the place of its walk.
-        problem: why no model proposed anything, in the advisor's words; "" if one was heard.
+        walks: indices of the walks in the input.
+        proposals: the model's proposals, each with the index of its walk.
+        problem: reason why the model gave no answer, as reported by the advisor; "" if it answered.
     """
 
     walks: tuple[int, ...]
@@ -73,18 +74,18 @@ class Abstraction(NamedTuple):
 
 
 class Abstract:
-    """Has walks turned into proposals.
+    """An abstraction step that asks a model to turn walks into proposals.
 
-    A question shows walks from one task, as many as have :data:`EVIDENCE_CHARS` characters
-    together; of a longer walk what was done is listed, and what came of the steps in its middle is
-    left out. The first questions about all tasks are one batch, then the second ones, which say
-    what was proposed before, and so on.
+    One question shows walks from a single task, up to :data:`EVIDENCE_CHARS` characters in total.
+    For a longer walk, all actions are listed, but the observations of its middle steps are omitted.
+    The first questions about all tasks form one batch. The second questions form the next batch and
+    list the earlier proposals, and so on.
 
     Args:
-        advisor: who is asked.
+        advisor: the advisor to ask.
         prompt: name of the prompt file.
-        sampling: how answers are drawn.
-        tasks: what makes a task valid in the env, in words; "" if nobody says.
+        sampling: sampling settings of the answers.
+        tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
     """
 
     def __init__(
@@ -94,9 +95,9 @@ class Abstract:
         self.tasks = tasks
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
-        """Proposals from walks, each given with the context that it began in.
+        """Return proposals for walks, each walk paired with the context it started from.
 
-        Walks without an exchange are left out.
+        Walks without any exchange are skipped.
         """
         of_tasks = [[*_batches(places, walks)] for places in _by_task(walks)]
         found: list[list[Abstraction]] = [[] for _ in of_tasks]
@@ -146,7 +147,7 @@ class Abstract:
 
 
 def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
-    """Places of walks with an exchange, those from one source task together."""
+    """Return the indices of walks that have exchanges, grouped by source task."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:
@@ -157,7 +158,7 @@ def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
 def _batches(
     places: Sequence[int], walks: Sequence[tuple[Context, Walk]]
 ) -> Iterator[tuple[int, ...]]:
-    """Places of walks that fit into one question."""
+    """Yield batches of walk indices such that each batch fits into one question."""
     batch: list[int] = []
     for place in places:
         if batch and sum(_size(walks[p][1]) for p in (*batch, place)) > EVIDENCE_CHARS:
@@ -168,12 +169,12 @@ def _batches(
 
 
 def _size(walk: Walk) -> int:
-    """Characters of a walk."""
+    """Return the number of characters in a walk."""
     return len(walk.opening) + sum(map(size, walk.exchanges))
 
 
 def _steps(exchanges: Sequence[Exchange], cap: int) -> list[dict[str, Any]]:
-    """A walk as a prompt shows it: all actions, and what came of them where there is room."""
+    """Return a walk for a prompt: all actions, and observations as far as they fit."""
     full = {*evidence_cut([size(exchange) for exchange in exchanges], cap)}
     return [
         {**numbered(place + 1, exchange), "left_out": False}

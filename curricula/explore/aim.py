@@ -1,4 +1,4 @@
-"""Aiming: where an explorer begins to look for a target, and how it goes on without a model."""
+"""Aiming: where an explorer starts its search for a target, and how it proceeds without a model."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from coevo_gym.curricula.signals.kinds import UNGUIDED
 from coevo_gym.envs.tags import value_of_tag
 
 PREFERENCE = 4.0
-"""So much likelier a choice is made for each word of the target that it says."""
+"""Factor by which each target word in a choice raises the probability of that choice."""
 MOST_WORDS = 2
-"""Words of a target that count in one choice; a long choice says many by chance."""
+"""Maximum number of target words counted per choice; a long choice contains many by chance."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def is_open(context: Context) -> bool:
-    """Whether an explorer is shown the context's task with nothing asked for."""
+    """Return True if the explorer sees the context's task without its request."""
     return bool(context.target) or context.kind == UNGUIDED
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Where walks towards a target begin: its task, opened where the benchmark can do that."""
+    """Return the task where walks towards a target start: opened if the benchmark supports it."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task
@@ -38,12 +38,13 @@ def opened_for(benchmark: Benchmark, context: Context) -> Task:
 
 
 class Aim:
-    """Makes choices that speak of a target likelier.
+    """A bias towards choices that mention the target.
 
-    It sees the choices of somebody who asks for what the target says, and no more than a policy.
+    It sees the choices of a policy whose instruction names the target, and no more than a policy
+    sees.
 
     Args:
-        choices: what may be done in a view, ``benchmark.choices``.
+        choices: returns the available actions in a view; ``benchmark.choices``.
         target: tags.
 
     Example:
@@ -59,20 +60,20 @@ class Aim:
         self.words = frozenset(word for value in values for word in _words(value))
 
     def choices(self, view: View) -> Sequence[str]:
-        """What may be done in a view."""
+        """Return the available actions in a view."""
         return self._choices(replace(view, instruction=self.request))
 
     def weights(self, choices: Sequence[str]) -> np.ndarray:
-        """How likely each choice is, relative to the others."""
+        """Return the relative probability of each choice."""
         said = [len(self.words & _words(choice)) for choice in choices]
         return PREFERENCE ** np.minimum(said, MOST_WORDS)
 
     def draw(self, choices: Sequence[str], rng: Generator) -> str:
-        """One of the choices."""
+        """Draw one of the choices."""
         weights = self.weights(choices)
         return choices[int(rng.choice(len(choices), p=weights / weights.sum()))]
 
 
 def _words(text: str) -> frozenset[str]:
-    """The words of a text in small letters, those of names with humps too."""
+    """Return the lower-case words of a text, with camel-case names split."""
     return frozenset(_WORD.findall(f"{text} {spaced(text)}".lower()))

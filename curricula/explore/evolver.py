@@ -1,4 +1,4 @@
-"""The evolver: carries out a round, from contexts to proven tasks."""
+"""The evolver, which runs an evolution round from contexts to proven tasks."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ logger = logging.getLogger(__name__)
 GatesOf = Callable[[Benchmark, KnownTasks], Sequence[Gate]]
 
 MAX_ATTEMPTS = 3
-"""So often a context is explored or a draft judged, if an engine fails every time."""
+"""Maximum attempts to explore a context or judge a draft when the engine keeps failing."""
 
 
 MAX_KNOWN = 20
-"""Of so many requests that are known at a place an explorer is told."""
+"""Maximum number of known requests that an explorer is shown for a place."""
 MAX_NEAR = 2
-"""Tags that an unguided explorer is to stay near."""
+"""Maximum number of tags that an unguided explorer is asked to stay near."""
 PLACES = frozenset({"scene", "scenario"})
-"""Kinds of tags that name a place, which is nothing to be near to."""
+"""Kinds of tags that name a place. They are not used as tags to stay near."""
 SKIPPED = "advisor"
-"""What takes the place of a gate in the verdict on a context that was left out."""
+"""Gate name in the verdict on a skipped context."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a round has come; complete after each draft."""
+    """The progress of a round, consistent after each draft."""
 
     round: Round
     known: KnownTasks
@@ -63,13 +63,13 @@ class _Progress:
     seconds: float = 0.0
 
     def add(self, found: Exploration) -> None:
-        """Count what exploring a context has cost, and keep what it was like."""
+        """Add the env steps and the record of one exploration."""
         self.env_steps += found.env_steps
         if found.explored is not None:
             self.explored.append(found.explored)
 
     def skip(self, context: Context, reason: str) -> Verdict:
-        """Leave a context out, and say so."""
+        """Record and return a verdict for a skipped context."""
         verdict = Verdict(
             draft_id="", context_id=context.id, accepted=False, gate=SKIPPED, reason=reason
         )
@@ -78,24 +78,24 @@ class _Progress:
 
 
 class GatedEvolver:
-    """Explores the contexts of a round and takes what comes back through the gates.
+    """An evolver that explores the contexts of a round and passes the drafts through the gates.
 
-    A round is a function of itself: one generator for each context, from the round's seed and the
-    context's place. So a round that a crash cut short may simply be run again, and what models
-    said is not asked for a second time if ``scope`` is that of a tape. Within a process nothing is
-    lost either: if ``run`` ends with an exception (a stop, a failed engine), the next ``run`` of
-    the same round goes on after the last draft that was judged.
+    A round is deterministic: each context has its own generator, derived from the round's seed and
+    the context's index. After a crash, run the round again. Model answers are not requested a
+    second time if ``scope`` replays a tape. Within a process nothing is lost either: if ``run``
+    raises an exception (a stop, a failed engine), the next ``run`` of the same round resumes after
+    the last judged draft.
 
     Args:
-        benchmark: builds and replays.
-        explorer: goes out with a context.
-        gates_of: makes the gates of a round.
+        benchmark: the benchmark, which builds and replays drafts.
+        explorer: the explorer.
+        gates_of: creates the gates of a round.
         native: the training tasks that unguided exploration starts from; None for all of them.
-        on_verdict: called with each verdict; what it raises stops the round. Without it, a round
-            that takes long says itself how far it is.
-        scope: entered around the round, around each exploration of some contexts
-            (``round-3/explore-8``, where 8 is the place of the first of them) and around the gates
-            of each draft (``round-3/draft-17``). It tells what asking models has cost in the round.
+        on_verdict: called with each verdict; an exception raised in it stops the round. Without it,
+            a long round logs its progress.
+        scope: context manager entered around the round, around each exploration of some contexts
+            (``round-3/explore-8``, where 8 is the index of the first context) and around the gates
+            of each draft (``round-3/draft-17``). It reports the cost of model calls in the round.
     """
 
     def __init__(
@@ -118,22 +118,22 @@ class GatedEvolver:
         self._tags: dict[str, Sequence[str]] = {}
 
     def run(self, round: Round) -> RoundResult:
-        """Carry out a round.
+        """Run a round.
 
-        Contexts are explored as many at a time as the explorer likes. Guided rounds explore each
-        once, each with an equal share of what is left of the budget, unless fewer tasks are enough.
-        Unguided ones go from task to task until enough are accepted, the budget is spent, or as
-        many contexts were explored as the budget has drafts. A context or a draft that an engine
-        fails on is tried again; the draft is not blamed. Where models may be asked nothing more,
-        what was found is kept: of the contexts that are left out, each that was planned gets a
-        verdict of its own.
+        The explorer's ``concurrency`` sets how many contexts are explored at once. A guided round
+        explores each context once, with an equal share of the remaining budget, and stops early
+        once enough tasks are accepted. An unguided round moves from task to task until enough tasks
+        are accepted, the budget is spent, or the number of explored contexts equals the number of
+        drafts in the budget. After an engine failure the context or draft is tried again; the draft
+        is not rejected for it. Once the budget for model calls is spent, earlier results are kept,
+        and each planned context that is skipped gets its own verdict.
 
         Raises:
-            EnvBackendError: if an engine failed on the same thing :data:`MAX_ATTEMPTS` times; run
-                the round again to go on.
-            ModelError: if a model cannot be asked at all.
-            SplitLeakError: if a context is not of a training task.
-            ConfigError: if an unguided round has no training task to start from.
+            EnvBackendError: if an engine failed :data:`MAX_ATTEMPTS` times in a row; run the round
+                again to resume it.
+            ModelError: if the model is unavailable.
+            SplitLeakError: if the task of a context is not a training task.
+            ConfigError: if an unguided round has no training tasks to start from.
         """
         progress = self._progress
         if progress is None or progress.round != round:
@@ -155,7 +155,7 @@ class GatedEvolver:
                         faults = 0
                     except EnvBackendError as error:
                         faults += 1
-                        logger.warning("round=%s lost an engine: %s", round.id, error)
+                        logger.warning("round=%s engine failure: %s", round.id, error)
                         if faults == MAX_ATTEMPTS:
                             raise
                 usage = FrozenDict(spent())
@@ -183,14 +183,14 @@ class GatedEvolver:
         return not progress.waiting and progress.n_explored >= self._most_contexts(progress)
 
     def _most_contexts(self, progress: _Progress) -> int:
-        """How many contexts the round explores in all."""
+        """Return the number of contexts that the round explores in total."""
         if progress.spent:
             return progress.n_explored
         round = progress.round
         return round.budget if round.n_unguided else len(round.contexts)
 
     def _explore(self, progress: _Progress) -> None:
-        """Go out with the next contexts and queue what comes back."""
+        """Explore the next contexts and queue their drafts."""
         round, first = progress.round, progress.n_explored
         end = min(first + self.explorer.concurrency, self._most_contexts(progress))
         rngs = [_rng(round, place) for place in range(first, end)]
@@ -226,17 +226,17 @@ class GatedEvolver:
         return self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
 
     def _unguided(self, rng: Generator, near: Generator) -> Context:
-        """A context of a native task, with tags to stay near.
+        """Return a context for a random native task, with tags to stay near.
 
-        The tags are functions that can be called there, or else those of the scenario's native
-        tasks. They have a source of chance of their own, so that explorers that need no tags draw
-        what they always drew.
+        The tags are the functions that can be called in that task, or else the tags of the
+        scenario's native tasks. They are drawn from a separate generator, so that the draws of
+        explorers without tags stay the same.
         """
         native = self._native
         if not native:
             raise ConfigError(
-                f"{self.benchmark.name} has no training task to explore from. Give the curriculum "
-                "tasks to start with, or the evolver native ones."
+                f"{self.benchmark.name} has no training tasks to explore from. Pass initial "
+                "tasks to the curriculum, or native tasks to the evolver."
             )
         task = native[int(rng.integers(len(native)))]
         found = operations_of(self.benchmark, task)
@@ -246,7 +246,7 @@ class GatedEvolver:
         return Context(kind=UNGUIDED, task=task, near=drawn)
 
     def _tags_at(self, scenario: str) -> Sequence[str]:
-        """The tags of a scenario's native tasks, without those of the place itself."""
+        """Return the tags of a scenario's native tasks, except tags of the place itself."""
         if scenario not in self._tags:
             native = self._native
             tags = {tag for task in native if task.scenario == scenario for tag in tags_of(task)}
@@ -254,7 +254,7 @@ class GatedEvolver:
         return self._tags[scenario]
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
-        """Take the next draft through the gates."""
+        """Pass the next draft through the gates."""
         context, found = progress.waiting[0]
         with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
             result = run_gates(gates, found, context=context)
@@ -277,7 +277,7 @@ class GatedEvolver:
 
 
 def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Task:
-    """A built task that says where it comes from."""
+    """Return a built task with its provenance."""
     provenance = {
         "kind": context.kind,
         "context": context.id,
@@ -291,7 +291,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """A context with what is known there already, or anywhere where nothing guides."""
+    """Return a context with the requests known at its place, or anywhere for unguided contexts."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}
@@ -301,17 +301,17 @@ def _told(context: Context, known: KnownTasks) -> Context:
 
 
 def _rng(round: Round, place: int) -> Generator:
-    """All of the chance in what is found from one context."""
+    """Return the generator for all randomness in exploring one context."""
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place,)))
 
 
 def near_rng(round: Round, place: int) -> Generator:
-    """The chance in the tags of an unguided context, apart from that in what is found from it."""
+    """Return the generator for the tags of an unguided context, independent of its exploration."""
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place, 1)))
 
 
 def _how_far(progress: _Progress) -> str:
-    """How far a round has come, in words."""
+    """Return the progress of a round as text."""
     wanted = progress.round.n_wanted
     accepted = f"{len(progress.accepted)} of {wanted}" if wanted else str(len(progress.accepted))
     return f"{accepted} tasks accepted, {progress.n_judged} drafts tried"

@@ -1,4 +1,4 @@
-"""Explorers: who goes back into the environment where the agent is weak."""
+"""Explorers, which revisit the env where the agent is weak and return drafts of tasks."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What came of exploring one context.
+    """The result of exploring one context.
 
     Attributes:
-        drafts: what was found there.
-        env_steps: env steps that it took.
-        explored: what it was like, for people to look at; None where there is nothing to tell.
-        skipped: why the context was left out, such as :data:`BUDGET`; "" if it was explored.
+        drafts: the drafts found.
+        env_steps: env steps used.
+        explored: record of the exploration for display to users; None if there is none.
+        skipped: reason why the context was skipped, such as :data:`BUDGET`; "" if it was explored.
     """
 
     drafts: tuple[Found, ...] = ()
@@ -40,15 +40,15 @@ class Exploration:
 
 
 BUDGET = "budget"
-"""Why a context is left out when nothing more may be spent; nor will the next one be explored."""
+"""Reason for skipping a context when the budget is spent. All later contexts are skipped, too."""
 
 
 class Explorer(Protocol):
-    """Goes out with contexts and comes back with drafts."""
+    """Interface of explorers, which take contexts and return drafts."""
 
     @property
     def concurrency(self) -> int:
-        """How many contexts it likes to be given at once, at least 1."""
+        """Preferred number of contexts per call, at least 1."""
         ...
 
     def explore(
@@ -57,21 +57,22 @@ class Explorer(Protocol):
         """Explore from the task of each context.
 
         Args:
-            contexts: where, and what the agent did there; at most ``concurrency``.
-            rngs: for each context the only source of chance.
+            contexts: the tasks to start from, with the agent's actions there; at most
+                ``concurrency``.
+            rngs: one generator per context, the only source of randomness.
 
         Returns:
-            One exploration each, in order.
+            One exploration per context, in order.
 
         Raises:
             SplitLeakError: if a context's task is not a training task.
-            EnvBackendError: if an engine failed; to explore again is then the caller's to decide.
+            EnvBackendError: if an engine failed; the caller decides whether to explore again.
         """
         ...
 
 
 def require_explorable(benchmark: Benchmark, task: Task) -> None:
-    """Refuse to explore from a task that is not for training, whatever it claims to be.
+    """Raise an error unless a task may be explored from: only training tasks may.
 
     Raises:
         SplitLeakError, TaskError: as
@@ -81,20 +82,20 @@ def require_explorable(benchmark: Benchmark, task: Task) -> None:
 
 
 def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:
-    """One of the choices, each as likely as any other."""
+    """Draw one of the choices uniformly."""
     return choices[int(rng.integers(len(choices)))]
 
 
 class Walker:
-    """An agent without a model: it goes one way for a while, and then wherever chance leads.
+    """An agent without a model: it follows a given path for a while, then acts at random.
 
-    It gives a walk up where there is nothing to choose from.
+    It abandons a walk when there are no choices.
 
     Args:
-        choices: what may be done in a view, ``benchmark.choices``.
+        choices: returns the available actions in a view; ``benchmark.choices``.
         lead: its first actions.
-        rng: all of its randomness.
-        draw: chooses one of what may be done; uniformly, if nothing else is said.
+        rng: the source of all its randomness.
+        draw: draws one of the available actions; uniform by default.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Walker:
         self._draw = draw
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """One draw a view, also where the way leaves no choice."""
+        """Return one action per view; without choices, the action abandons the walk."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:
@@ -122,21 +123,21 @@ class Walker:
 
 
 class ScriptedExplorer:
-    """An explorer without a model: the agent's own way for a while, then random choices.
+    """An explorer without a model: it repeats part of the agent's path, then makes random choices.
 
     Each walk starts where the task starts, repeats a random number of the context's first actions,
-    and goes on with random members of ``benchmark.choices(view)``. The benchmark abstracts each
+    and continues with random members of ``benchmark.choices(view)``. The benchmark abstracts each
     walk into drafts. The explorer sees what a policy sees, and never a solution or a verifier.
 
-    Towards a target it walks once and half as far, since one draft is kept, where two walks from
-    other contexts are worth several: from the context's task, opened, and rather by choices that
-    speak of the target (:class:`Aim`). The draft that fits best is kept.
+    With a target, it makes one walk of half the length, because only one draft is kept; other
+    contexts keep the drafts of several walks. The walk starts from the opened task of the context
+    and prefers choices that mention the target (:class:`Aim`). The best-matching draft is kept.
 
     Args:
-        benchmark: whose tasks are explored.
-        rounds: walks for each context without a target.
-        max_steps: most steps of a walk without a target; the env's own limit if that is lower.
-        make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
+        benchmark: the benchmark whose tasks are explored.
+        rounds: walks per context without a target.
+        max_steps: maximum steps per walk without a target; the env's own limit if that is lower.
+        make_env: creates a new env; None for ``gym.make(benchmark.env_id)``.
     """
 
     concurrency = 1
@@ -157,7 +158,7 @@ class ScriptedExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """See :class:`Explorer`."""
+        """Explore from the task of each context; see :class:`Explorer`."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:

@@ -1,4 +1,4 @@
-"""What explorers bring, and which of it is kept where they were looking for something."""
+"""The results of explorers, and the choice of the best result for a target."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import tags_of
 
 Found: TypeAlias = Proposal | Draft | str
-"""What an explorer brings: what a model proposes, a draft, or the raw JSON text of one."""
+"""A result of an explorer: a model's proposal, a draft, or the raw JSON text of a draft."""
 
 
 def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
-    """Of what was found on the way to a target the one that fits it best; all without a target.
+    """Return the single result that fits the context's target best; without a target, return all.
 
-    That is the one with most of the target's tags, of those the one with fewest others, of those
-    the one that its model is surest of, or the first. A proposal is judged by the draft that it
-    stands for; one that stands for none, what lies in no training scenario, and text that nobody
-    has read yet, fit worst.
+    The best result has the most tags of the target; ties are broken by the fewest other tags, then
+    by the model's confidence, then by order. A proposal is judged by the draft made from it.
+    Proposals that cannot be drafted, drafts outside the training scenarios, and unparsed text rank
+    last.
     """
     if not context.target or len(found) < 2:
         return found

@@ -1,4 +1,4 @@
-"""Guidance: what an explorer is told beyond what the env shows."""
+"""Guidance: what an explorer is told in addition to the env's observations."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.prompts.cue import CuePrompt, load_cue
 
 MAX_CHARS = 1_500
-"""Most characters of an action in a list."""
+"""Maximum length of an action in a list, in characters."""
 LISTED_CHARS = 12_000
-"""Most characters of a list of actions."""
+"""Maximum length of a list of actions, in characters."""
 EARLIER_CHARS = 4_000
-"""Most characters of the list of an earlier walk's actions."""
+"""Maximum length of the list of an earlier walk's actions, in characters."""
 
 
 MIN_SAME = 2
-"""Fewest lines that are left out where two attempts part."""
+"""Minimum number of equal lines that are omitted at the point where two attempts diverge."""
 
 
 class Guide:
-    """Turns why a context is explored, and what is known about it, into cues.
+    """A writer of cues from a context, its weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.
-        target: name of the one for contexts with a target; read when the first of them comes.
-        n_actions: actions that an explorer has in a walk, at least 1.
-        tasks: what makes a task valid in the env, in words; "" if nobody says.
+        target: name of the prompt file for contexts with a target; loaded on first use.
+        n_actions: actions per walk available to the explorer, at least 1.
+        tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
 
     Raises:
-        ConfigError: if there is no such file.
+        ConfigError: if the prompt file does not exist.
     """
 
     def __init__(self, prompt: str, target: str, *, n_actions: int, tasks: str = "") -> None:
@@ -45,7 +45,7 @@ class Guide:
 
     @cached_property
     def target(self) -> CuePrompt:
-        """The words for contexts with a target."""
+        """The prompt for contexts with a target."""
         return load_cue(self._target)
 
     def __call__(
@@ -54,12 +54,12 @@ class Guide:
         brief: ContextBrief | None,
         earlier: Sequence[Sequence[str]] = (),
     ) -> tuple[Cue, ...]:
-        """Return what an explorer of a context is told.
+        """Return the cues for the explorer of a context.
 
         Args:
-            context: where it begins.
-            brief: what a study of the context's rollout says; None without one.
-            earlier: the actions of each walk that has begun there before.
+            context: the context to explore from.
+            brief: a model's analysis of the context's rollout; None without one.
+            earlier: the actions of each earlier walk from this context.
         """
         told = {
             **self._room,
@@ -88,14 +88,14 @@ def _named(tags: Sequence[str]) -> list[dict[str, str]]:
 def listed(
     actions: Sequence[str], other: Sequence[str] = (), *, first: int = 0, cap: int = LISTED_CHARS
 ) -> list[dict[str, Any]]:
-    r"""Actions with their numbers from 1, each as it is up to :data:`MAX_CHARS` characters.
+    r"""List actions with their numbers from 1, each cut to :data:`MAX_CHARS` characters.
 
     Args:
-        actions: what was done.
-        other: what was done in another attempt. Of the action at which the two part, the lines
-            that are the same in both are left out.
-        first: place of the first action that is listed.
-        cap: most characters in all; the ones that do not fit are left out.
+        actions: the actions.
+        other: the actions of another attempt. In the action where the two attempts diverge, the
+            leading lines that are equal in both are omitted.
+        first: index of the first action to list.
+        cap: maximum characters in total; actions that do not fit are omitted.
 
     Example:
         >>> listed(["a = 1\nb = 2\nc = 3"], ["a = 1\nb = 2\nc = 4"])
@@ -112,18 +112,18 @@ def listed(
 
 
 def contrasting(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
-    """List an attempt that ended the other way, from where it parts from the first one."""
+    """List the attempt with the opposite outcome, from where it diverges from the first one."""
     return listed(contrast, actions, first=parting(actions, contrast)) if contrast else []
 
 
 def parting(actions: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many first actions are the same in two attempts."""
+    """Return the number of leading actions that are the same in two attempts."""
     pairs = enumerate(zip(actions, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(actions), len(other)))
 
 
 def _from_the_difference(action: str, other: str) -> str:
-    """An action of several lines, without the first ones that another one has, too."""
+    """Return a multi-line action without the leading lines it shares with another."""
     lines, others = action.splitlines(), other.splitlines()
     same = parting(lines, others)
     if same < MIN_SAME:

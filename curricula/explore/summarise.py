@@ -1,4 +1,4 @@
-"""Summaries: a model studies a weak rollout before anybody goes back to where it happened."""
+"""Summaries: a model studies a weak rollout before the explorer revisits its task."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LAST_ACTIONS = 5
 
 
 class BriefAnswer(BaseModel):
-    """What a model says about a rollout."""
+    """A model's analysis of a rollout, in the form in which it answers."""
 
     summary: str = Field(min_length=1)
     failure_cause: str = ""
@@ -32,7 +32,7 @@ class BriefAnswer(BaseModel):
     do_not_repeat: tuple[str, ...] = ()
 
     def brief(self) -> ContextBrief:
-        """The same as data that can be stored."""
+        """Return the answer as a storable brief."""
         return ContextBrief(
             summary=_sentence(self.summary),
             failure_cause=_sentence(self.failure_cause),
@@ -44,11 +44,12 @@ class BriefAnswer(BaseModel):
 
 
 class Summary(NamedTuple):
-    """What is known about the rollout of a context.
+    """The analysis of a context's rollout.
 
     Attributes:
-        brief: what to look at; None for a context without a rollout.
-        problem: why no model wrote it, in the advisor's words; "" if one did.
+        brief: the analysis; None for a context without a rollout.
+        problem: reason why the brief was not written by a model, as reported by the advisor; "" if
+            it was.
     """
 
     brief: ContextBrief | None
@@ -56,16 +57,16 @@ class Summary(NamedTuple):
 
 
 class Summarise:
-    """Has the rollouts of contexts retold and explained, all of them in one batch.
+    """A summary step that asks a model to explain the rollouts of contexts, in one batch.
 
-    Where that fails, the brief is made from the rollout by :func:`retold`.
+    If a question fails, the brief is made from the rollout by :func:`retold`.
 
     Args:
-        advisor: who is asked.
+        advisor: the advisor to ask.
         prompt: name of the prompt file.
-        sampling: how answers are drawn.
-        tasks: what makes a task valid in the env, in words; "" if nobody says.
-        operations: names what can be called where a context begins.
+        sampling: sampling settings of the answers.
+        tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
+        operations: returns the names of operations that can be called where a context starts.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Summarise:
         self.tasks, self.operations = tasks, operations
 
     def __call__(self, contexts: Sequence[Context]) -> list[Summary]:
-        """One summary for each context, in order."""
+        """Return one summary per context, in order."""
         studied = [context for context in contexts if context.evidence]
         answers = iter(self.advisor.ask([*map(self._inquiry, studied)]) if studied else ())
         return [
@@ -120,7 +121,7 @@ class Summarise:
 
 
 def retold(context: Context) -> ContextBrief:
-    """A brief without a model: the last actions, the steps' names, and what had no effect.
+    """Return a brief made without a model: last actions, step names, and actions without effect.
 
     Example:
         >>> import coevo_gym
@@ -146,13 +147,13 @@ def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
-    """Return the first and the last step that are not shown; None if all are."""
+    """Return the first and the last step that are not shown; None if all steps are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 
 
 def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
-    """An exchange as a prompt shows it."""
+    """Return an exchange with its number, as a prompt shows it."""
     return {"number": number, **exchange.model_dump()}
 
 

@@ -1,4 +1,4 @@
-"""A generator that fails: tasks that nobody has proven, to measure what selection is worth."""
+"""A faulty task generator whose tasks are unproven, to measure the value of task selection."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.signals.kinds import UNPROVEN
 
 TRIES = 8
-"""So often a task is tried to see how easy it is."""
+"""Number of tries per task to measure how easy it is."""
 
 
 class Breakable(Benchmark, Protocol):
-    """A benchmark whose tasks can be broken."""
+    """Interface of benchmarks whose tasks can be broken."""
 
     def broken(self, task: Task) -> Task:
-        """The same task, judged so that no episode solves it; nothing that is shown tells so."""
+        """Return a copy of the task that looks the same but that no episode can solve."""
         ...
 
 
 def breakable(benchmark: Benchmark) -> Breakable:
-    """The benchmark, if its tasks can be broken.
+    """Return the benchmark if its tasks can be broken.
 
     Raises:
         ConfigError: if it has no ``broken``.
     """
     if not hasattr(benchmark, "broken"):
         raise ConfigError(
-            f"Tasks of {benchmark.name} cannot be broken, so explorer.kind = 'noisy' has none to "
-            "bring. Set explorer.broken = 0, choose webshop, or give the benchmark a method "
-            "broken(task)."
+            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot break "
+            "tasks. Set explorer.broken = 0, choose webshop, or give the benchmark a "
+            "method broken(task)."
         )
     return cast(Breakable, benchmark)
 
 
 class UnprovenEvolver:
-    """Brings native training tasks, a share of them broken, and proves none of them.
+    """An evolver that supplies native training tasks, a share of them broken, without proving any.
 
-    It explores nothing and has no gates. Towards a target it brings the task that the target was
-    planned from; every other task is drawn at random. Each one is charged as many env steps as one
-    walk of an explorer may take, so that an arm that asks for more pays for it.
+    It explores nothing and has no gates. For a target, it supplies the task that the target was
+    derived from; all other tasks are drawn at random. Each task is charged the maximum env steps of
+    one walk, so that an arm that requests more tasks pays for them.
 
-    Of the first tasks a share may be easy: as many tasks as are wanted are tried :data:`TRIES`
-    times, and those that are solved most often are taken as they are. The tries belong to the
-    experiment and are charged to nobody.
+    A share of the first tasks may be easy: as many tasks as are requested are tried :data:`TRIES`
+    times, and the ones solved most often are used unbroken. These tries belong to the experiment
+    and are not charged to any arm.
 
     Args:
-        benchmark: whose tasks they are.
+        benchmark: the benchmark of the tasks.
         native: the training tasks to draw from.
-        broken: share of the tasks that nothing solves, of all but the easy ones, in [0, 1].
-        steps_each: env steps that a task is charged.
+        broken: share of the tasks, except the easy ones, that cannot be solved, in [0, 1].
+        steps_each: env steps charged per task.
         easy: share of the first tasks that is easy, in [0, 1].
-        solver: who tries what is easy; needed if anything is to be.
+        solver: solver that tries tasks to find easy ones; required if ``easy`` > 0.
 
     Raises:
-        ConfigError: if there is nothing to draw from, or tasks of the benchmark cannot be broken.
+        ConfigError: if there are no tasks to draw from, or tasks of the benchmark cannot be broken.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class UnprovenEvolver:
         solver: Solver | None = None,
     ) -> None:
         if not len(native):
-            raise ConfigError(f"{benchmark.name} has no training task to bring.")
+            raise ConfigError(f"{benchmark.name} has no training tasks for the noisy explorer.")
         if broken:
             breakable(benchmark)
         self.benchmark = benchmark
@@ -89,10 +89,10 @@ class UnprovenEvolver:
         self.solver = solver
 
     def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.core.seams.Evolver`; a function of the round.
+        """Run a deterministic round; see :class:`~coevo_gym.core.seams.Evolver`.
 
         Raises:
-            SplitLeakError: if a task to bring is no training task.
+            SplitLeakError: if a drawn task is not a training task.
         """
         rng = np.random.default_rng(round.seed)
         drawn = self._drawn(round, rng)
@@ -119,9 +119,9 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Of as many other tasks those that the solver solves most often.
+        """Try as many other tasks as were drawn, and return those solved most often.
 
-        They take the place of the first that were drawn.
+        The returned tasks replace the first drawn tasks.
         """
         n = round(self.easy * len(drawn))
         if not n or self.solver is None:

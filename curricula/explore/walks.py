@@ -1,4 +1,4 @@
-"""Walks: an agent goes back into the env, with words to guide it and without a grade."""
+"""Walks: ungraded episodes in which an agent revisits the env with guidance."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 
 MAX_STRAYS = 3
-"""A walk ends when so many actions in a row had no effect."""
+"""Number of consecutive actions without effect after which a walk ends."""
 
 
 class Start(NamedTuple):
-    """Where walks begin.
+    """The start of a walk.
 
     Attributes:
-        task: what the agent is shown.
-        cues: what it is told beyond that.
-        rng: seeds the walks' envs.
+        task: the task that the agent is shown.
+        cues: additional texts for the agent.
+        rng: generator that seeds the env of the walk.
     """
 
     task: Task
@@ -36,12 +36,12 @@ class Start(NamedTuple):
 
 
 class Walked(NamedTuple):
-    """What came of one walk.
+    """The result of one walk.
 
     Attributes:
-        rollout: what was done.
-        problem: why it ended before its time, in words; "" if it did not.
-        unsent: whether it ended because nothing more may be spent on asking.
+        rollout: the trajectory.
+        problem: reason why the walk ended early; "" if it did not.
+        unsent: True if the walk ended because the budget for model calls is spent.
     """
 
     rollout: Trajectory
@@ -50,18 +50,18 @@ class Walked(NamedTuple):
 
 
 class Walks:
-    """Sends an agent out from several places at once, with the code that training runs on.
+    """A runner of concurrent walks, based on the same code as training.
 
-    All walks that are under way ask the agent together. One ends at its most steps, where the env
-    ends it, after :data:`MAX_STRAYS` actions in a row that had no effect, or when the agent's model
-    gives no answer; what was done until then is kept. A lost engine is an error: a piece of work
-    is then done again as a whole.
+    All active walks query the agent together. A walk ends after its maximum number of steps, when
+    the env ends it, after :data:`MAX_STRAYS` consecutive actions without effect, or when the
+    agent's model gives no answer; the trajectory up to that point is kept. An engine failure raises
+    an error, and the caller then repeats the whole piece of work.
 
     Args:
-        agent: who walks.
-        make_env: makes a fresh env.
-        max_steps: most steps of a walk; the env's own limit if that is lower.
-        max_envs: most walks under way at once.
+        agent: the agent that acts.
+        make_env: creates a new env.
+        max_steps: maximum steps per walk; the env's own limit if that is lower.
+        max_envs: maximum number of concurrent walks.
     """
 
     def __init__(self, agent: Agent, make_env: MakeEnv, *, max_steps: int, max_envs: int) -> None:
@@ -71,11 +71,11 @@ class Walks:
         self.max_envs = max_envs
 
     def run(self, starts: Sequence[Start], agent: Agent | None = None) -> list[Walked]:
-        """A walk from each place, in order.
+        """Run one walk per start, and return the walks in the same order.
 
         Args:
-            starts: the places.
-            agent: who walks; None for the usual one.
+            starts: the starts.
+            agent: the agent that acts; None for the default agent.
 
         Raises:
             EnvBackendError: if an engine failed.
@@ -97,17 +97,17 @@ class Walks:
 
 
 def shortened(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
-    """The env inside, with so many steps an episode at most."""
+    """Return the unwrapped env with its limit of steps per episode lowered to ``max_steps``."""
     inner = cast(TaskEnv, env.unwrapped)
     inner.max_steps = min(inner.max_steps, max_steps)
     return inner
 
 
 class _Patient:
-    """An agent that goes on as long as that makes sense.
+    """An agent that ends walks that have become pointless.
 
-    It gives no answer for one who strays, and where the model gives none it stops, instead of
-    having what it has done lost.
+    It ends a walk after too many actions without effect. If the model gives no answer, it ends the
+    walk in a way that keeps the steps so far.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -128,7 +128,7 @@ def _kept(act: Act) -> Act:
 
 
 def _strays(view: View) -> bool:
-    """Whether none of the latest actions had an effect."""
+    """Return True if none of the latest actions had an effect."""
     came = [*(step.info for step in view.history[1:]), view.info] if view.history else []
     latest = came[-MAX_STRAYS:]
     return len(latest) == MAX_STRAYS and not any(info.get("action_valid") for info in latest)

@@ -1,1 +1,1 @@
-"""What a draft must pass to become a task."""
+"""Gates: the checks that a draft must pass to become a task."""

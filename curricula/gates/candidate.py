@@ -1,4 +1,4 @@
-"""A proposal on its way through the gates, and what a gate is."""
+"""The gate interface, and candidates: proposals on their way through the gates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 
 MAX_TURNS = 50
-"""Most turns of a proposal that a model made."""
+"""Maximum number of turns in a model's proposal."""
 MAX_ACTIONS = 200
-"""Most actions of one."""
+"""Maximum number of actions in a model's proposal."""
 MAX_CHARS = 40_000
-"""Most characters of one, all its texts together."""
+"""Maximum total length of the texts in a model's proposal, in characters."""
 _REASON_CAP = 2_000
 _RAW_CAP = 20_000
 _SHOWN_ITEMS = 20
@@ -25,11 +25,11 @@ _SHOWN_CHARS = 1_000
 
 
 class Rejected(Exception):
-    """Raised by a gate that turns a candidate down; the message is the reason.
+    """Exception raised by a gate that rejects a candidate; the message is the reason.
 
     Args:
-        reason: why, in words.
-        env_steps: env steps that the gate spent on finding out.
+        reason: the reason, as text.
+        env_steps: env steps that the gate used.
     """
 
     def __init__(self, reason: str, *, env_steps: int = 0) -> None:
@@ -38,7 +38,7 @@ class Rejected(Exception):
 
 
 class Held(Rejected):
-    """Raised by a gate that finds no fault, but puts the task aside for a person to look at."""
+    """Exception raised by a gate that finds no fault but holds the task for review by a person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class Candidate:
     """A proposal on its way through the gates.
 
     Attributes:
-        proposal: what came in: what a model proposes, a draft, or the raw JSON text of one.
-        draft: the draft, once there is one.
-        task: the built task, once there is one.
-        minimal: whether its reference is known to hold no step that is not needed.
-        replay: what its reference did in a fresh engine, once replayed.
-        env_steps: env steps spent on it so far.
-        context: what its explorer was told; None for one that nobody was sent out for.
-        said: what the gate that has it found, where there is more to tell than that it passed.
+        proposal: the input: a model's proposal, a draft, or the raw JSON text of a draft.
+        draft: the draft, once it has been parsed.
+        task: the task, once it has been built.
+        minimal: True if the reference is known to contain no unnecessary steps.
+        replay: the result of replaying the reference in a new engine, once replayed.
+        env_steps: env steps used so far.
+        context: the context that its explorer was given; None without an explorer.
+        said: the current gate's finding, if there is more to report than a pass.
     """
 
     proposal: Proposal | Draft | str
@@ -67,21 +67,21 @@ class Candidate:
 
     @property
     def the_draft(self) -> Draft:
-        """The draft; without one, a rejection."""
+        """The draft. Raises Rejected if there is none."""
         if self.draft is None:
             raise Rejected("the proposal was never parsed into a draft")
         return self.draft
 
     @property
     def the_task(self) -> Task:
-        """The built task; without one, a rejection."""
+        """The built task. Raises Rejected if there is none."""
         if self.task is None:
             raise Rejected("the draft was never built into a task")
         return self.task
 
     @property
     def the_replay(self) -> Replay:
-        """The replay of its reference; without one, a rejection."""
+        """The replay of the reference. Raises Rejected if there is none."""
         if self.replay is None:
             raise Rejected("the reference was never replayed")
         return self.replay
@@ -89,7 +89,7 @@ class Candidate:
     def verdict(
         self, *, checks: tuple[Check, ...] = (), gate: str = "", reason: str = ""
     ) -> Verdict:
-        """Its end: accepted without a gate, else rejected by it for the reason."""
+        """Return the verdict: accepted if ``gate`` is "", otherwise rejected by that gate."""
         draft, proposal = self._storable_draft(), self._storable_proposal()
         return Verdict(
             draft_id=digest(draft or proposal),
@@ -104,7 +104,7 @@ class Candidate:
         )
 
     def _storable_draft(self) -> dict[str, Any]:
-        """The draft as JSON that any store takes; the raw text where there is no draft."""
+        """Return the draft as storable JSON, or the raw text if there is no draft."""
         if self.draft is not None:
             cleaned: dict[str, Any] = _clean(self.draft.model_dump(mode="json"))
             return cleaned
@@ -113,7 +113,7 @@ class Candidate:
         return {}
 
     def _storable_proposal(self) -> dict[str, Any]:
-        """What a model proposed, as JSON that any store takes; {} where no model did."""
+        """Return a model's proposal as storable JSON; {} if no model made the candidate."""
         if not isinstance(self.proposal, Proposal):
             return {}
         data: dict[str, Any] = _clean(self.proposal.model_dump(mode="json"))
@@ -121,7 +121,7 @@ class Candidate:
 
 
 def oversized(proposal: Proposal) -> str | None:
-    """What of a proposal is more than anybody would read, in words; None if nothing is."""
+    """Return a text that says which limit a proposal exceeds; None if it is within all limits."""
     for what, items, most in (
         ("turns", proposal.turns, MAX_TURNS),
         ("actions", proposal.actions, MAX_ACTIONS),
@@ -135,20 +135,21 @@ def oversized(proposal: Proposal) -> str | None:
 
 
 class Gate(Protocol):
-    """One check."""
+    """Interface of gates; a gate is one check of a candidate."""
 
     @property
     def name(self) -> str:
-        """The name that verdicts carry."""
+        """The name of the gate in verdicts."""
         ...
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Return the candidate, with what the gate learned about it.
+        """Return the candidate, extended by the gate's findings.
 
         Raises:
-            Rejected: with the reason, if it fails the check.
-            Held: if it passes, and a person shall look at it before anyone practises it.
-            EnvBackendError: if the engine failed; that says nothing about the candidate.
+            Rejected: if the candidate fails the check; the message is the reason.
+            Held: if the candidate passes, but a person must review it before it is used for
+                training.
+            EnvBackendError: if the engine failed, which does not count against the candidate.
         """
         ...
 
@@ -166,7 +167,7 @@ def _clean(value: Any) -> Any:
 
 
 def _cut(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The beginnings of a proposal that is too large to keep."""
+    """Return a shortened version of a proposal that is too large to store."""
     return {
         key: clean_text(value, _SHOWN_CHARS)
         if isinstance(value, str)

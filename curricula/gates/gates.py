@@ -1,9 +1,9 @@
-"""Gates: what a proposed task has to pass before anyone practises it.
+"""Gates: the checks that a proposed task must pass before it is used for training.
 
-Each gate is one check with a name. A draft meets them in the order of :func:`default_gates` and
-ends as a verdict: accepted, or rejected by one gate for a reason. None looks at the reward of the
-task that the draft was explored from. Language models are asked by those gates alone that somebody
-has turned on, after execution has proven the task; what they say rewards nothing.
+Each gate is one check with a name. A draft meets the gates in the order of :func:`default_gates`
+and ends with a verdict: accepted, or rejected by one gate with a reason. No gate uses the reward of
+the task that the draft was explored from. Language models are asked only by gates that the user has
+turned on, after execution has proven the task; their answers never affect rewards.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ _SETTINGS = GatesConfig()
 
 @dataclass(frozen=True, slots=True)
 class ParseGate:
-    """What came in is what a model may propose, or a draft, or JSON of one that UTF-8 can hold."""
+    """A gate that parses the input: a model's proposal, a draft, or JSON that UTF-8 can encode."""
 
     name: str = "parse"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Parse the input into a draft; see :class:`Gate`."""
         proposal = candidate.proposal
         if isinstance(proposal, Proposal):
             return _of_fair_size(candidate, proposal)
         try:
             draft = proposal if isinstance(proposal, Draft) else Draft.model_validate_json(proposal)
-            _ = draft.id  # fails where a world holds text that is not UTF-8
+            _ = draft.id  # fails if a world contains text that UTF-8 cannot encode
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
@@ -74,14 +74,14 @@ class ParseGate:
 
 @dataclass(frozen=True, slots=True)
 class SchemaGate:
-    """The draft is of this benchmark, says something, and takes some doing."""
+    """A gate that requires the right benchmark, an instruction, and a minimum number of actions."""
 
     benchmark: Benchmark
     min_steps: int = MIN_STEPS
     name: str = "schema"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the fields of the draft; see :class:`Gate`."""
         draft = candidate.the_draft
         if draft.benchmark != self.benchmark.name:
             raise Rejected(f"is a draft for {draft.benchmark!r}, not for {self.benchmark.name!r}")
@@ -96,13 +96,13 @@ class SchemaGate:
 
 @dataclass(frozen=True, slots=True)
 class SplitLeakGate:
-    """Neither the draft nor the task built from it touches validation or test."""
+    """A gate that rejects drafts and built tasks that touch the validation or test split."""
 
     benchmark: Benchmark
     name: str = "split_leak"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the splits of the draft and the task; see :class:`Gate`."""
         self._require_train(candidate.the_draft.scenario)
         task = candidate.task
         if task is not None:
@@ -121,13 +121,13 @@ class SplitLeakGate:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicateGate:
-    """Its instruction does not repeat a known one; see :meth:`KnownTasks.copied_by`."""
+    """A gate that rejects repeated instructions; see :meth:`KnownTasks.copied_by`."""
 
     known: KnownTasks
     name: str = "near_duplicate"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the instruction against the known ones; see :class:`Gate`."""
         original = self.known.copied_by(candidate.the_draft)
         if original is not None:
             raise Rejected(f"its instruction repeats that of {original.name}")
@@ -136,13 +136,13 @@ class NearDuplicateGate:
 
 @dataclass(frozen=True, slots=True)
 class BuildGate:
-    """Its actions run in a fresh engine, and what they did can be verified."""
+    """A gate that runs the actions in a new engine and builds a verifiable task from the result."""
 
     benchmark: Benchmark
     name: str = "build"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Build the task; see :class:`Gate`."""
         draft = candidate.the_draft
         steps = len(draft.solution)
         try:
@@ -156,9 +156,9 @@ class BuildGate:
 
 @dataclass(frozen=True, slots=True)
 class LengthGate:
-    """Its reference takes some doing, once the steps that it does not need are gone.
+    """A gate that requires a minimum length of the reference after removing unnecessary steps.
 
-    What is left of it is the reference that the task keeps.
+    The shortened reference becomes the reference of the task.
     """
 
     benchmark: Benchmark
@@ -166,7 +166,7 @@ class LengthGate:
     name: str = "length"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Minimise the reference and check its length; see :class:`Gate`."""
         short = minimised(self.benchmark, candidate.the_draft, candidate.the_task)
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
@@ -185,13 +185,13 @@ class LengthGate:
 
 @dataclass(frozen=True, slots=True)
 class DuplicateGate:
-    """The built task is not known yet."""
+    """A gate that rejects built tasks that are already known."""
 
     known: KnownTasks
     name: str = "duplicate"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check that the task is new; see :class:`Gate`."""
         if self.known.has(candidate.the_task.id):
             raise Rejected(f"is the known task {candidate.the_task.name}")
         return candidate
@@ -199,16 +199,16 @@ class DuplicateGate:
 
 @dataclass(frozen=True, slots=True)
 class ReplayGate:
-    """Its reference runs twice without an error, and ends in the same state."""
+    """A gate that replays the reference twice and requires no errors and equal results."""
 
     benchmark: Benchmark
     name: str = "replay"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Replay the reference twice; see :class:`Gate`."""
         task = candidate.the_task
         steps = 0
-        first = candidate.replay  # of the search for what is needed of it
+        first = candidate.replay  # replayed during minimisation
         if first is None:
             first = self.benchmark.replay(task, task.solution)
             steps += len(first.errors)
@@ -225,12 +225,12 @@ class ReplayGate:
 
 @dataclass(frozen=True, slots=True)
 class PrefixGate:
-    """Its reference scores 1 with its last action, and not before."""
+    """A gate that requires the reference to reach score 1 with its last action and not earlier."""
 
     name: str = "prefix"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the scores along the reference; see :class:`Gate`."""
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
             raise Rejected(f"its reference scores {last:.2f} at the end, not 1")
@@ -242,13 +242,13 @@ class PrefixGate:
 
 @dataclass(frozen=True, slots=True)
 class EmptyAgentGate:
-    """Doing nothing does not solve it."""
+    """A gate that rejects tasks that are solved without any action."""
 
     benchmark: Benchmark
     name: str = "empty_agent"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the score without actions; see :class:`Gate`."""
         begun = candidate.the_replay.scores[0]
         idle = self.benchmark.replay(candidate.the_task, ()).scores[-1]
         if max(begun, idle) >= 1.0:
@@ -266,21 +266,21 @@ def default_gates(
     solver: Solver | None = None,
     advisor: Advisor | None = None,
 ) -> tuple[Gate, ...]:
-    """All gates, cheapest first, in the order in which a draft meets them.
+    """Return all gates in the order in which a draft meets them, cheapest first.
 
     Args:
-        benchmark: builds and replays.
-        known: what counts as a duplicate, such as the pool. Pass a :class:`KnownTasks` to let it
-            grow with what is accepted.
-        min_steps: fewest actions that a reference needs.
-        off: names of gates to leave out, of :data:`OPTIONAL`, beside those of the settings.
-        settings: which gates there are beside the usual ones, and how strict they are.
-        solver: who tries tasks; needed if the settings say that somebody does.
-        advisor: who judges; needed if the settings say that somebody does.
+        benchmark: the benchmark, which builds and replays tasks.
+        known: known tasks, such as the pool, for the duplicate checks. Pass a :class:`KnownTasks`
+            to add accepted tasks as they come.
+        min_steps: minimum number of actions in a reference.
+        off: names of gates to leave out, from :data:`OPTIONAL`, in addition to those in
+            ``settings``.
+        settings: the optional gates to add, and the thresholds.
+        solver: solver that tries new tasks; required if ``settings`` enables such a gate.
+        advisor: model that judges new tasks; required if ``settings`` enables such a gate.
 
     Raises:
-        ConfigError: if a gate is to be left out that cannot be, or a model is needed and none is
-            given.
+        ConfigError: if ``off`` names a required gate, or a required solver or advisor is missing.
     """
     known = known if isinstance(known, KnownTasks) else KnownTasks(known)
     off = {*off, *settings.off}
@@ -301,8 +301,8 @@ def default_gates(
     if settings.accept == "paper":
         if solver is None or advisor is None:
             raise ConfigError(
-                "gates.accept = 'paper' needs somebody who tries new tasks, and a model to ask "
-                "about them: give a solver and an advisor."
+                "gates.accept = 'paper' needs a solver to try new tasks and a model to "
+                "judge them: pass a solver and an advisor."
             )
         gates += DuplicateGate(known), PaperGate(benchmark, solver, advisor)
     else:
@@ -326,25 +326,25 @@ def _asking(
     solver: Solver | None,
     advisor: Advisor | None,
 ) -> Iterator[Gate]:
-    """The gates that ask a model about a task that is proven."""
+    """Yield the gates that ask a model about a proven task."""
     if settings.has("solve") and "solve" not in off:
         if solver is None:
-            raise ConfigError("gates.solve needs somebody who tries new tasks: give a solver.")
+            raise ConfigError("gates.solve needs a solver to try new tasks: pass a solver.")
         yield SolveGate(solver, settings.solve)
     if settings.has("judge") and "judge" not in off:
         if advisor is None:
-            raise ConfigError("gates.judge needs a model to ask: give an advisor.")
+            raise ConfigError("gates.judge needs a model to judge new tasks: pass an advisor.")
         yield JudgeGate(benchmark, advisor)
 
 
 class GateResult(NamedTuple):
-    """The end of one proposal.
+    """The result of passing one proposal through the gates.
 
     Attributes:
-        verdict: accepted, or rejected where and why.
+        verdict: accepted, or rejected with the gate and the reason.
         task: the built task, if accepted.
-        env_steps: env steps that building, replaying and trying it took.
-        held: the built task, if it passed everything and waits for a person to release it.
+        env_steps: env steps used to build, replay and try the task.
+        held: the built task, if it passed all gates and waits for review by a person.
     """
 
     verdict: Verdict
@@ -356,17 +356,16 @@ class GateResult(NamedTuple):
 def run_gates(
     gates: Sequence[Gate], proposal: Proposal | Draft | str, *, context: Context | None = None
 ) -> GateResult:
-    """Take a proposal through gates until one rejects it.
+    """Pass a proposal through gates until one rejects it.
 
     Args:
-        gates: in order.
-        proposal: what a model proposes, a draft, or the raw JSON text of one.
-        context: what its explorer was told; what a model proposes cannot be drafted without one.
+        gates: the gates, in order.
+        proposal: a model's proposal, a draft, or the raw JSON text of a draft.
+        context: the context that its explorer was given; required to draft a model's proposal.
 
     Raises:
         EnvBackendError: if an engine failed.
-        ModelError: if a model that a gate asks cannot be asked at all. Anything else that goes
-            wrong is a verdict.
+        ModelError: if the model that a gate asks is unavailable. All other errors become verdicts.
     """
     draft = proposal if isinstance(proposal, Draft) else None
     candidate, checks = Candidate(proposal, draft, context=context), list[Check]()
@@ -388,8 +387,8 @@ def run_gates(
     except CoevoError as error:
         reason = str(error)
     except Exception as error:
-        # A draft that breaks a check is a bad draft; the traceback is for whoever wrote the check.
-        trace = clean_text(traceback.format_exc(), TRACE_CAP)  # may quote what broke the check
+        # A draft that crashes a check is rejected; the traceback helps the author of the check.
+        trace = clean_text(traceback.format_exc(), TRACE_CAP)  # may quote the draft
         context_id = context.id if context else ""
         logger.error("gate=%s context=%s\n%s", gate, context_id, trace)
         reason = f"{gate} failed: {type(error).__name__}: {error}"
@@ -404,5 +403,5 @@ def _of_fair_size(candidate: Candidate, proposal: Proposal) -> Candidate:
 
 
 def _world_type(draft: Draft) -> type[World]:
-    """The world model of the draft's benchmark: what its JSON is read back as."""
+    """Return the world class of the draft's benchmark, which parses the world's JSON."""
     return type(Draft.model_validate(draft.model_dump(mode="json")).world)

@@ -1,4 +1,4 @@
-"""The gate that puts tasks aside for a person to look at."""
+"""The gate that holds tasks for review by a person."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coevo_gym.curricula.pool.known import KnownTasks
 
 @dataclass(frozen=True, slots=True)
 class HoldGate:
-    """No rule asks for a person to look at it. It comes last: what waits has passed all else."""
+    """A gate that holds tasks matching a rule for review. It comes last, after all other checks."""
 
     benchmark: Benchmark
     known: KnownTasks
@@ -23,7 +23,7 @@ class HoldGate:
     name: str = "hold"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the task against the rules; see :class:`Gate`."""
         if reasons := list(self._reasons(candidate)):
             raise Held("; ".join(reasons))
         return candidate

@@ -1,4 +1,4 @@
-"""Asking a model whether a task's reference does what its words ask for."""
+"""A gate that asks a model whether the reference of a task fulfils its instruction."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ JUDGE = "coevolve/judge"
 """Name of the prompt file."""
 PURPOSE = "judge"
 EVIDENCE_CHARS = 24_000
-"""Most characters of what the judge is shown of the env, all steps together."""
+"""Maximum length of all steps shown to the judge, in characters."""
 _ACTION_CHARS = 2_000
 _LEAST_CHARS = 200
 _SAMPLING = Sampling(temperature=0.0, max_tokens=512)
 
 
 class Judgement(BaseModel):
-    """What a judge says.
+    """The answer of a judge.
 
     Attributes:
-        success: whether the actions do what was asked for.
-        reason: why, in a sentence or two.
+        success: True if the actions fulfil the request.
+        reason: the reason, in one or two sentences.
     """
 
     success: bool
@@ -47,15 +47,15 @@ def ask_judge(
     opening: str = "",
     reference: Sequence[str] = (),
 ) -> Answer[Judgement]:
-    """Ask whether what was done is what the words of a candidate's task ask for.
+    """Ask whether actions fulfil the instruction of a candidate's task.
 
     Args:
-        advisor: who is asked.
-        candidate: with a built task.
-        benchmark: knows all that the agent is told.
-        done: what was done, and what came of it.
-        opening: what the agent was shown before the first action.
-        reference: actions that are known to be right, where others were done.
+        advisor: the advisor to ask.
+        candidate: a candidate with a built task.
+        benchmark: the benchmark, which knows all texts shown to the agent.
+        done: the actions and their observations.
+        opening: the observation before the first action.
+        reference: actions that are known to be correct, if ``done`` contains other actions.
     """
     given = candidate.proposal
     request = {
@@ -78,9 +78,9 @@ def ask_judge(
 
 @dataclass(frozen=True, slots=True)
 class JudgeGate:
-    """A model that sees what its reference does finds that this is what its words ask for.
+    """A gate that asks a model, shown the effects of the reference, if it fulfils the instruction.
 
-    What it says is kept and rewards nothing. Where it gives no answer, the candidate passes.
+    The answer is stored and never used as a reward. Without an answer, the candidate passes.
     """
 
     benchmark: Benchmark
@@ -88,7 +88,7 @@ class JudgeGate:
     name: str = "judge"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Ask the judge about the reference; see :class:`Gate`."""
         task, replay, steps = candidate.the_task, candidate.replay, 0
         if replay is None:
             replay = self.benchmark.replay(task, task.solution)
@@ -112,7 +112,7 @@ class JudgeGate:
 
 
 def _shown(done: Sequence[Exchange], cap: int) -> list[Mapping[str, Any]]:
-    """All steps, each with an equal share of the room: a judge that misses one cannot judge."""
+    """Return all steps, cut to equal lengths, because a judge must see every step."""
     share = max(_LEAST_CHARS, cap // max(1, len(done)))
     return [
         {

@@ -1,4 +1,4 @@
-"""How CoEvolve (arXiv 2604.15840) accepts new tasks, for comparison with proof by execution."""
+"""The acceptance rule of CoEvolve (arXiv 2604.15840), for comparison with proof by execution."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from coevo_gym.curricula.gates.solve import Solver, try_task
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 
 OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
-"""Ends that an episode comes to by itself."""
+"""End reasons of episodes that finished by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A solver that is shown the reference scores above 0, or a judge says that it succeeds.
+    """A gate that accepts tasks on which a solver shown the reference scores or convinces a judge.
 
-    A judge is asked only about an episode that came to an end by itself.
+    A score above 0 is sufficient. The judge is asked only about an episode that finished by itself.
     """
 
     benchmark: Benchmark
@@ -29,7 +29,7 @@ class PaperGate:
     name: str = "paper"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Try the task once with the reference shown; see :class:`Gate`."""
         tried = try_task(self.solver, candidate.the_task, 1, tip=True)
         if not tried.ended:
             raise Rejected(f"could not be tried: {tried.problem}", env_steps=tried.env_steps)
@@ -40,7 +40,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """What is wrong with it, or what speaks for it."""
+        """Return a reason to reject the rollout, or else a finding in its favour."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:

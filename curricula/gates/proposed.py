@@ -1,4 +1,4 @@
-"""Gates for what models propose."""
+"""Gates for proposals made by models."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ LEXICAL_JACCARD = 0.8
 
 @dataclass(frozen=True, slots=True)
 class DraftGate:
-    """The benchmark can make a draft of what a model proposes, and UTF-8 can hold it."""
+    """A gate that turns a model's proposal into a draft that UTF-8 can encode."""
 
     benchmark: Benchmark
     name: str = "draft"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Draft the proposal; see :class:`Gate`."""
         proposal, context = candidate.proposal, candidate.context
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
@@ -40,13 +40,13 @@ class DraftGate:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceGate:
-    """The model that proposes it is sure enough that its actions bring the goal about."""
+    """A gate that requires a minimum confidence of the model in its proposal."""
 
     threshold: float = CONFIDENCE
     name: str = "confidence"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Compare the confidence with the threshold; see :class:`Gate`."""
         proposal = candidate.proposal
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
@@ -58,14 +58,14 @@ class ConfidenceGate:
 
 @dataclass(frozen=True, slots=True)
 class LexicalGate:
-    """Its instruction shares less of its words with any known one of its scenario."""
+    """A gate that rejects instructions too similar in words to a known one of the scenario."""
 
     known: KnownTasks
     jaccard: float = LEXICAL_JACCARD
     name: str = "lexical"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Compare the words with the most similar known instruction; see :class:`Gate`."""
         alike = self.known.most_alike(candidate.the_draft)
         if alike is None:
             return candidate

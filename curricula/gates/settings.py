@@ -22,83 +22,84 @@ OPTIONAL = frozenset(
         "judge",
     }
 )
-"""The gates that an ablation may leave out. The others cannot be turned off."""
+"""Gates that an ablation may turn off. All other gates are required."""
 
 _NEEDED = {
-    "parse": "what cannot be read could not be judged",
+    "parse": "unreadable proposals could not be judged",
     "draft": "there would be nothing to build",
-    "schema": "what is built might be no task of this benchmark",
+    "schema": "a draft could have the world of another benchmark",
     "split_leak": "validation or test tasks could be trained on",
     "build": "there would be no task, and nothing to verify it by",
-    "length": "one press of a button would be a task, and references would keep needless steps",
-    "duplicate": "one task would be practised as two",
-    "substance": "tasks that give their answer away, or ask for nothing, would be accepted",
+    "length": "trivial tasks would be accepted, and references would keep unnecessary steps",
+    "duplicate": "one task could be practised as if it were two",
+    "substance": "tasks that give their answer away, or have no goal, would be accepted",
 }
 _ELSEWHERE = {
-    "hold": "it holds only what the rules in gates.hold say; leave them out",
-    "paper": "it is there with gates.accept = 'paper' alone",
+    "hold": "it applies the rules in gates.hold; remove them instead",
+    "paper": "it is used only with gates.accept = 'paper'",
 }
 
 
 def not_optional(off: Collection[str]) -> str | None:
-    """Why one of the gates cannot be turned off, in words; None if all of them can be."""
+    """Return the reason why one of the gates cannot be turned off; None if all can."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
         return None
     name = wrong[0]
-    choice = f"Those that can be are {', '.join(sorted(OPTIONAL))}."
+    choice = f"Optional gates: {', '.join(sorted(OPTIONAL))}."
     if name in _NEEDED:
-        return f"The gate {name!r} cannot be turned off: without it {_NEEDED[name]}. {choice}"
+        return f"The gate {name!r} cannot be turned off: without it, {_NEEDED[name]}. {choice}"
     if name in _ELSEWHERE:
         return f"The gate {name!r} cannot be turned off: {_ELSEWHERE[name]}. {choice}"
-    return f"There is no gate {name!r} to turn off. {choice}"
+    return f"Unknown gate {name!r}. {choice}"
 
 
 class SolveConfig(FrozenModel):
-    """Whether somebody tries each new task before it is accepted, and how often it may be solved.
+    """Trial episodes of a model on each new task before it is accepted.
 
-    Tries are judged by the verifier that was derived from the reference, and their env steps are
+    Trial episodes are judged by the verifier derived from the reference, and their env steps are
     counted like all others.
     """
 
     on: bool = False
-    """Whether new tasks are tried."""
+    """Try new tasks before they are accepted."""
     solver: Literal["policy", "explorer"] = "policy"
-    """Who tries: the ``policy`` under training as it is then, or the ``explorer``'s model."""
+    """Model that tries new tasks: the ``policy`` under training in its current state, or the
+    ``explorer``'s model."""
     tries: int = Field(default=4, ge=1)
-    """Episodes of each task."""
+    """Trial episodes per task."""
     temperature: float = Field(default=0.7, ge=0)
-    """What the solver's logits are divided by; 0 is greedy."""
+    """Sampling temperature of the solver; 0 is greedy."""
     low: float = Field(default=0.0, ge=0, le=1)
-    """Lowest share of tries that solve it; one try has to in any case."""
+    """Minimum share of successful tries; at least one try must succeed in any case."""
     high: float = Field(default=1.0, ge=0, le=1)
-    """Highest share of tries that solve it; below 1, tasks that are always solved are rejected."""
+    """Maximum share of successful tries; below 1, tasks that are always solved are rejected."""
     tip: bool = False
-    """Whether the solver is shown the reference. With it, tries tell whether the task can be done
-    at all; without it, how hard it is."""
+    """Show the reference to the solver. The tries then measure if the task is solvable at all;
+    without it, they measure how hard the task is."""
 
     @model_validator(mode="after")
     def _in_order(self) -> SolveConfig:
         if self.low > self.high:
-            raise ValueError(f"gates.solve: low is {self.low}, above high, {self.high}")
+            raise ValueError(f"gates.solve: low ({self.low}) must not be above high ({self.high})")
         return self
 
 
 class HoldConfig(FrozenModel):
-    """Which new tasks wait for a person (`coevo tasks review`) before anybody practises them.
+    """Rules for holding new tasks for review (`coevo tasks review`) before they are trained on.
 
-    A task waits if one of the rules that are set asks for it.
+    A task is held if at least one rule matches.
     """
 
     benchmarks: tuple[str, ...] = ()
-    """Names of benchmarks all of whose new tasks wait."""
+    """Names of benchmarks whose new tasks are all held."""
     first_of_scenario: bool = False
-    """Whether a task waits that is the first known one of its scenario."""
+    """Hold a task if it is the first known task of its scenario."""
     below_confidence: float = Field(default=0.0, ge=0, le=1)
-    """Tasks wait whose model was less sure of them than this; 0 for none."""
+    """Hold a task if its model's confidence was below this value. 0: none."""
     pattern: str = ""
-    """Tasks wait whose words or reference hold this regular expression, in any case of letters; ""
-    for none."""
+    """Hold a task if its texts or its reference match this regular expression, ignoring case. "":
+    none."""
 
     @field_validator("pattern")
     @classmethod
@@ -106,47 +107,47 @@ class HoldConfig(FrozenModel):
         try:
             re.compile(pattern)
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+            raise ValueError(f"{pattern!r} is not a valid regular expression: {error}") from None
         return pattern
 
 
 class SimilarityConfig(FrozenModel):
-    """Which of a round's new tasks are kept, by how much they are like native training tasks.
+    """Selection of new tasks by similarity to native training tasks, for experiments.
 
-    They are compared with a fifth of the native training tasks, set aside by a hash of their ids:
-    nothing is explored from those. A round then keeps a third of what it has found, so this is for
-    experiments.
+    One fifth of the native training tasks, chosen by a hash of their ids, is set aside for the
+    comparison and never explored from. With a bin other than ``all``, a round keeps one third of
+    its new tasks.
     """
 
     bin: Literal["all", "low", "mid", "high", "mixed"] = "all"
-    """``all`` of them, the third that is least like them (``low``), the ``mid`` one, the one that
-    is most like them (``high``), or as many that are ``mixed``."""
+    """``all``: keep all tasks. ``low``, ``mid``, ``high``: keep the least similar, the middle or
+    the most similar third. ``mixed``: keep an equal number of tasks drawn from all thirds."""
 
 
 class GatesConfig(FrozenModel):
-    """What a new task has to pass before anybody practises it."""
+    """The checks that a new task must pass before it is used for training."""
 
     off: tuple[str, ...] = ()
-    """Gates to leave out, for ablations: any of near_duplicate, confidence, lexical, replay,
-    prefix, empty_agent, solve and judge."""
+    """Gates to turn off, for ablations: any of near_duplicate, confidence, lexical, replay, prefix,
+    empty_agent, solve and judge."""
     accept: Literal["verified", "paper"] = "verified"
-    """``verified`` accepts what execution proves. ``paper`` accepts what is built and what a solver
-    that is shown the reference ends, if a judge says that it has succeeded or its score is above 0.
-    It proves less, and is for comparisons only."""
+    """``verified`` accepts tasks proven by execution. ``paper`` accepts a built task if a solver
+    that is shown the reference scores above 0, or finishes and a judge says that it succeeded. It
+    proves less and is for comparisons only."""
     confidence: float = Field(default=0.7, ge=0, le=1)
-    """So sure a model has to be of what it proposes."""
+    """Minimum confidence of a model in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)
-    """Share of words in common (Jaccard) with a known instruction of the scenario from which on a
-    task is rejected, such as 0.8; none to reject only those that repeat all of them."""
+    """Reject a task if the share of words (Jaccard) in common with a known instruction of the
+    scenario is at least this value, such as 0.8. None: reject only if all words are the same."""
     solve: SolveConfig = SolveConfig()
-    """Tries of new tasks."""
+    """Trial episodes on new tasks before they are accepted."""
     judge: bool = False
-    """Whether a model is asked if the reference does what the words ask for. It may reject, and its
-    answer is kept; nothing is ever rewarded by it."""
+    """Ask a model if the reference fulfils the instruction. It may reject the task, and its answer
+    is stored; it never affects rewards."""
     hold: HoldConfig = HoldConfig()
-    """New tasks that wait for a person."""
+    """Rules for holding new tasks for review."""
     similarity: SimilarityConfig = SimilarityConfig()
-    """New tasks that are kept by how much they are like native ones."""
+    """Selection of new tasks by similarity to native tasks."""
 
     @field_validator("off")
     @classmethod
@@ -156,7 +157,7 @@ class GatesConfig(FrozenModel):
         return off
 
     def has(self, gate: str) -> bool:
-        """Whether a gate that may be left out, or is only there if it is set, is there."""
+        """Return True if the settings include a gate."""
         wanted = {
             "lexical": self.lexical is not None,
             "solve": self.solve.on,

@@ -1,4 +1,4 @@
-"""New tasks by how much they are like others, and rounds that keep a third of them."""
+"""Similarity bins of new tasks, and rounds that keep one bin."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder
 
 Bin = Literal["low", "mid", "high", "mixed"]
 GATE = "similarity"
-"""What takes the place of a gate in the verdict on a task that is in another bin."""
+"""Gate name in the verdict on a task of another bin."""
 _SHARE = 5
 
 
 class Bins(NamedTuple):
-    """Places of tasks by how much they are like others, each in order.
+    """Indices of tasks per similarity bin, each in order.
 
     Attributes:
-        low: the third that is least like them.
-        mid: what is between, at least a third.
-        high: the third that is most like them.
-        mixed: some of each.
+        low: the least similar third.
+        mid: the tasks in between, at least a third.
+        high: the most similar third.
+        mixed: some tasks of each third.
     """
 
     low: list[int]
@@ -37,16 +37,16 @@ class Bins(NamedTuple):
 
 
 def similarity_bins(similarity: Sequence[float], n_mixed: int) -> Bins:
-    """Thirds by rank, and a mix of them (CoEvolve, Table 13, which does not say how it cuts).
+    """Split tasks into thirds by similarity rank, and mix them (CoEvolve, Table 13).
 
-    Of n tasks, ``low`` and ``high`` have n // 3 each, and ``mid`` has the rest; equal ones rank in
-    the order in which they come. The mix is made up alike: n_mixed // 3 of ``low`` and of ``high``,
-    the rest of ``mid``, the first ones of each; where ``mid`` has not enough, the first that are
-    left.
+    The paper does not specify the cuts. Here, of n tasks, ``low`` and ``high`` have n // 3 each,
+    and ``mid`` has the rest; ties keep their order. The mix takes the first n_mixed // 3 tasks of
+    ``low`` and of ``high`` and the rest from ``mid``; if ``mid`` has too few tasks, it takes the
+    first remaining ones.
 
     Args:
-        similarity: (n,) of each task.
-        n_mixed: how many to mix; cut to n.
+        similarity: (n,) similarity of each task.
+        n_mixed: size of the mix; cut to n.
 
     Example:
         >>> similarity_bins([0.9, 0.1, 0.5, 0.4, 0.3, 0.7], 3)
@@ -66,7 +66,7 @@ def similarity_bins(similarity: Sequence[float], n_mixed: int) -> Bins:
 
 
 def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """A fifth of some tasks, to compare others with, and the rest; by a hash of their ids.
+    """Split tasks into a fifth for comparisons and the rest, by a hash of their ids.
 
     Example:
         >>> import coevo_gym
@@ -84,12 +84,12 @@ def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
 def only_bin(
     result: RoundResult, bin: Bin, against: Sequence[Task], embedder: Embedder | None = None
 ) -> RoundResult:
-    """A round that keeps the accepted tasks of one bin, and rejects the others.
+    """Return a copy of a round's result that accepts only the tasks of one bin.
 
     Args:
-        result: what the round has found.
-        bin: which of them to keep. ``mixed`` are as many as ``low`` and ``high``.
-        against: what their instructions are compared with.
+        result: the result of the round.
+        bin: the bin to keep. ``mixed`` has as many tasks as ``low`` and ``high``.
+        against: tasks to compare the instructions with.
         embedder: turns instructions into vectors.
     """
     accepted = result.accepted
@@ -122,25 +122,26 @@ def only_bin(
 
 
 class BinnedEvolver:
-    """Carries out rounds as another evolver does, and keeps one bin of what is accepted.
+    """An evolver that keeps one similarity bin of the tasks accepted by another evolver.
 
     Args:
-        evolver: who carries them out.
-        bin: which tasks are kept.
-        against: what they are compared with.
+        evolver: the evolver that runs the rounds.
+        bin: the bin to keep.
+        against: tasks to compare with.
 
     Raises:
-        ConfigError: if there is nothing to compare with.
+        ConfigError: if ``against`` is empty.
     """
 
     def __init__(self, evolver: Evolver, bin: Bin, against: Sequence[Task]) -> None:
         if not against:
             raise ConfigError(
-                f"gates.similarity.bin = {bin!r} compares new tasks with native training tasks, "
-                "and none are set aside for that. Choose a benchmark that has some, or 'all'."
+                f"gates.similarity.bin = {bin!r} compares new tasks with native training "
+                "tasks, but none are set aside for that. Choose a benchmark with native "
+                "training tasks, or set gates.similarity.bin = 'all'."
             )
         self.evolver, self.bin, self.against = evolver, bin, against
 
     def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        """Run a round and keep one bin; see :class:`~coevo_gym.core.seams.Evolver`."""
         return only_bin(self.evolver.run(round), self.bin, self.against)

@@ -1,4 +1,4 @@
-"""Trying a built task: a model goes about it like any other task, judged by its own verifier."""
+"""Trial episodes of a model on a built task, judged by the task's verifier."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.prompts.cue import load_cue
 
 TIP = "coevolve/tip"
-"""Name of the words in which a solver is shown the reference."""
+"""Name of the prompt that shows the reference to a solver."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solver:
-    """Who tries new tasks, and where.
+    """A solver for new tasks: an agent and the envs it uses.
 
     Attributes:
-        agent: who acts; it draws as it is made to.
-        make_env: makes a fresh env of the benchmark, with training tasks.
-        max_envs: most tries under way at once.
+        agent: the agent that acts, with its own sampling settings.
+        make_env: creates a new env of the benchmark with training tasks.
+        max_envs: maximum number of concurrent tries.
     """
 
     agent: Agent
@@ -38,13 +38,13 @@ class Solver:
 
 
 class Tries(NamedTuple):
-    """What came of trying a task.
+    """The results of trial episodes on a task.
 
     Attributes:
-        ended: tries that say something about the task. One that was lost to a model, or cut because
-            nothing more may be spent, does not.
-        env_steps: env steps of all of them.
-        problem: why a try says nothing, in words; "" if all of them do.
+        ended: valid tries. A try that failed on a model error, or was cut by the token budget, is
+            not valid.
+        env_steps: env steps of all tries.
+        problem: reason why a try is invalid; "" if all tries are valid.
     """
 
     ended: tuple[Trajectory, ...]
@@ -53,20 +53,20 @@ class Tries(NamedTuple):
 
     @property
     def solved(self) -> int:
-        """How many of them solve it."""
+        """Number of valid tries that solved the task."""
         return sum(trajectory.success for trajectory in self.ended)
 
 
 def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) -> bool:
-    """Whether a task was solved neither too seldom nor too often; one that never was is refused.
+    """Return True if a task was solved at least once and its solve rate is within bounds.
 
     solved >= 1 and low <= solved / tries <= high.
 
     Args:
-        tries: how often it was tried.
-        solved: how often it was solved.
-        low: lowest share, in [0, 1].
-        high: highest share, in [0, 1].
+        tries: number of tries.
+        solved: number of successful tries.
+        low: minimum solve rate, in [0, 1].
+        high: maximum solve rate, in [0, 1].
 
     Example:
         >>> solve_band(4, 3, high=0.75), solve_band(4, 4, high=0.75), solve_band(4, 0)
@@ -76,13 +76,13 @@ def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) 
 
 
 def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
-    """Run episodes of a built task, with the code that training runs on.
+    """Run trial episodes of a built task with the same code as training.
 
     Args:
-        solver: who tries, and where.
+        solver: the solver.
         task: the task.
-        n: how often.
-        tip: whether the solver is shown the reference.
+        n: number of episodes.
+        tip: True to show the reference to the solver.
 
     Raises:
         EnvBackendError: if an engine failed.
@@ -110,16 +110,16 @@ def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
 
 
 def tip_of(actions: Sequence[str]) -> Cue:
-    """What a solver is told that is shown the reference."""
+    """Return the cue that shows the reference to a solver."""
     prompt = load_cue(TIP)
     return Cue(prompt.write({"actions": list(actions)}), place="first", id=prompt.label)
 
 
 @dataclass(frozen=True, slots=True)
 class SolveGate:
-    """A model that tries it solves it, neither too seldom nor too often.
+    """A gate that requires a model's solve rate on the task to be within bounds.
 
-    It passes if no try says anything about it: it was proven before, and nobody could try it.
+    The candidate passes if no try is valid, because the task has been proven before.
     """
 
     solver: Solver
@@ -127,7 +127,7 @@ class SolveGate:
     name: str = "solve"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Try the task and check its solve rate; see :class:`Gate`."""
         settings = self.settings
         tried = try_task(self.solver, candidate.the_task, settings.tries, tip=settings.tip)
         n, solved = len(tried.ended), tried.solved

@@ -1,4 +1,4 @@
-"""The gate that asks whether a task is worth the name: is there something to find out and to do?"""
+"""The gate that rejects trivial, leaked or unrelated tasks."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from coevo_gym.curricula.gates.told import stands_in, tells_of
 from coevo_gym.curricula.pool.embed import words
 
 BLANK = frozenset({"", "-", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown"})
-"""Answers that say nothing."""
+"""Answers without content."""
 _SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """It takes the engine to solve it, its words lead there, and they do not give it away.
+    """A gate that requires tasks to need the engine and to be described by their instruction.
 
-    It rejects a task whose reference is padded with steps that are not needed, or neither changes
-    the engine's state nor reads anything from it; one whose answer, or whose reference, stands in
-    its own instruction, or whose answer says nothing; and one whose instruction has nothing to do
-    with what is verified.
+    It rejects a task if its reference contains unnecessary steps, if its reference neither changes
+    nor reads the engine's state, if its instruction contains the answer or the whole reference, if
+    its answer has no content, or if its instruction is unrelated to what is verified.
     """
 
     benchmark: Benchmark
     name: str = "substance"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """See :class:`Gate`."""
+        """Check the instruction, the answer and the effects; see :class:`Gate`."""
         task = candidate.the_task
         evidence = self.benchmark.evidence(task)
         problem = _given_away(evidence, task.solution) or _unrelated(evidence.clues)
@@ -50,7 +49,7 @@ class SubstanceGate:
 
 
 def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
-    """How the words hold the solution; "" if they do not."""
+    """Return how the instruction gives away the solution; "" if it does not."""
     for answer in evidence.answers:
         if answer.strip().casefold() in BLANK:
             return f"its answer says nothing: {answer!r}"
@@ -63,7 +62,7 @@ def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
 
 
 def _unrelated(clues: Sequence[Clue]) -> str:
-    """What the words do not tell of; "" if they tell of all."""
+    """Return the part of the solution that the instruction does not mention; "" if none."""
     for clue in clues:
         if not any(tells_of(clue.said, name) for name in clue.names):
             return f"its instruction has nothing to do with its solution: no word of {clue.about}"

@@ -1,4 +1,4 @@
-"""What texts tell: words, and the values in what an engine has shown."""
+"""Text matching: words, and values in an engine's output."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FILLERS = (
     "this those to use user want was were what which will with would you your"
 )
 FILLERS = frozenset(_FILLERS.split())
-"""Words that tell of nothing in particular."""
+"""Words without specific meaning."""
 _STEM = 4
 _ENDING = 3
 
 
 def stands_in(text: str, phrase: str) -> bool:
-    """Whether a phrase stands in a text as it is, without regard to case and spacing.
+    """Return True if a text contains a phrase as whole words, ignoring case and spacing.
 
     Example:
         >>> stands_in("Answer with the word  Kettle.", "kettle"), stands_in("a kettleful", "kettle")
@@ -36,7 +36,7 @@ def stands_in(text: str, phrase: str) -> bool:
 
 
 def tells_of(text: str, name: str) -> bool:
-    """Whether a text has all words of a name in some form, filling words apart.
+    """Return True if a text contains all words of a name in some form, except filler words.
 
     Example:
         >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
@@ -48,7 +48,7 @@ def tells_of(text: str, name: str) -> bool:
 
 
 def _alike(first: str, second: str) -> bool:
-    """Whether two words are forms of one."""
+    """Return True if two words are forms of the same word."""
     if first == second:
         return True
     short, long = sorted((first, second), key=len)
@@ -60,7 +60,7 @@ def _alike(first: str, second: str) -> bool:
 
 
 class Told:
-    """What someone has been told so far.
+    """The values and texts that an agent has been shown so far.
 
     Example:
         >>> told = Told("Like the song Low Tide.")
@@ -73,11 +73,11 @@ class Told:
         self._values: set[str] = set()
 
     def read(self, text: str) -> None:
-        """Take another text in."""
+        """Add a text."""
         self._values |= self.news(text)
 
     def news(self, text: str) -> set[str]:
-        """The values in a text that were not told before."""
+        """Return the values in a text that have not been shown before."""
         return {
             value
             for value in set(values(text)) - self._values
@@ -86,7 +86,7 @@ class Told:
 
     @staticmethod
     def counts(text: str) -> set[str]:
-        """How many rows a list has, and how many of its rows have the same value."""
+        """Return the number of rows in a list, and the number of rows that share each value."""
         rows = _parsed(text)
         if not isinstance(rows, list):
             return set()
@@ -95,7 +95,7 @@ class Told:
 
 
 def values(text: str) -> Iterator[str]:
-    """The values in the JSON of a text; the words and numbers of a text that is no JSON."""
+    """Yield the values in a JSON text, or the words and numbers of a text that is not JSON."""
     parsed = _parsed(text)
     yield from words(text) if parsed is None else _leaves(parsed)
 

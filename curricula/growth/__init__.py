@@ -1,1 +1,1 @@
-"""Growth: when a round explores, and from where."""
+"""Growth: rules for when a round explores, and from which contexts."""

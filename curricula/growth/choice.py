@@ -1,4 +1,4 @@
-"""Which places a round explores, once it is due."""
+"""Rules for choosing the contexts that a round explores."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, COVERAGE, LEARNABLE, 
 
 
 class Offer(NamedTuple):
-    """What a round may start from.
+    """Candidates for the contexts of a round.
 
     Attributes:
-        pending: contexts of the signals since the last round.
-        practised: the last rollout on each task since then, as a context; kept for choices that
-            say so (``looks_back``).
-        pool: all tasks.
-        drafts: how many drafts the round tries. Its contexts share them equally, so as many
-            contexts make one draft each.
+        pending: contexts of signals since the last round.
+        practised: the last rollout on each task since the last round, as a context; recorded only
+            for rules with ``looks_back``.
+        pool: all tasks in the pool.
+        drafts: number of drafts that the round tries, shared equally by its contexts. With as many
+            contexts as drafts, each context gets one draft.
     """
 
     pending: Sequence[Context]
@@ -41,85 +41,85 @@ class Offer(NamedTuple):
 
 
 class Choice(Protocol):
-    """Chooses contexts; pure.
+    """Interface of pure rules that choose contexts.
 
     Attributes:
-        looks_back: whether it starts from practised tasks, or learns from finished groups.
+        looks_back: True if the rule starts from practised tasks or learns from finished groups.
     """
 
     looks_back: ClassVar[bool]
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups; called if it looks back."""
+        """Record finished groups; called only if ``looks_back`` is true."""
         ...
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """The contexts of a round; none for one that explores anywhere, without guidance.
+        """Return the contexts of a round; an empty list makes the round unguided.
 
         Args:
-            offer: what there is to start from.
-            n: how many places the round is to explore. A choice that finds places of its own may
-                go by ``offer.drafts`` instead.
-            rng: the only source of chance.
+            offer: the candidates.
+            n: number of contexts to explore. A rule that creates its own contexts may use
+                ``offer.drafts`` instead.
+            rng: the only source of randomness.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         ...
 
 
 class Stateless:
-    """A choice that looks at nothing but the offer."""
+    """A rule that depends only on the offer."""
 
     looks_back: ClassVar[bool] = False
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Nothing to learn."""
+        """Do nothing; there is nothing to learn."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing to save."""
+        """Return an empty state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
+        """Do nothing; there is no state."""
 
 
 class BySignals(Stateless):
-    """Where signals fired, their kinds taking turns."""
+    """A rule that chooses contexts where signals fired, alternating between signal kinds."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         return shared_out(offer.pending, min(n, len(offer.pending)), rng, kinds=ALL_SIGNALS)
 
 
 class Anywhere(Stateless):
-    """No place in particular: the explorer goes wherever the training scenarios lead."""
+    """A rule that chooses no contexts: the explorer may start from any training scenario."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         return []
 
 
 class Blindly(Stateless):
-    """Where the agent practised, whatever happened there."""
+    """A rule that chooses practised tasks uniformly, regardless of their outcomes."""
 
     looks_back = True
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         return drawn(offer.practised, n, rng) if offer.practised else []
 
 
 class Ranked:
-    """The practised tasks that score highest, ties at random.
+    """The base class of rules that choose the practised tasks with the highest scores.
 
     Args:
-        numbers: keeps what is known of each task; a selector, of which only the numbers are used.
+        numbers: selector whose statistics of each task are used. Ties are broken at random.
     """
 
     looks_back: ClassVar[bool] = True
@@ -128,16 +128,16 @@ class Ranked:
         self.numbers = numbers
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups."""
+        """Record finished groups."""
         self.numbers.added([group.task for group in groups])
         self.numbers.record(groups)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return self.numbers.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self.numbers.load_state_dict(state)
 
     def best(
@@ -150,7 +150,7 @@ class Ranked:
         kind: str,
         summary: str,
     ) -> list[Context]:
-        """The ``n`` contexts with the highest scores, as contexts of this kind."""
+        """Return the ``n`` contexts with the highest scores, relabelled with this kind."""
         shuffled = rng.permutation(len(practised))
         order = shuffled[np.argsort(-np.array([scores[i] for i in shuffled]), kind="stable")]
         return [
@@ -161,20 +161,20 @@ class Ranked:
         ]
 
     def rows(self, practised: Sequence[Context]) -> list[int]:
-        """The row of each context's task."""
+        """Return the table row of each context's task."""
         self.numbers.added([context.task for context in practised])
         rows = (self.numbers.table.row(context.task.id) for context in practised)
         return [row for row in rows if row is not None]
 
 
 class ByLearnability(Ranked):
-    """Tasks that are solved about half of the time."""
+    """A rule that chooses tasks that are solved about half of the time."""
 
     def __init__(self) -> None:
         super().__init__(Learnable())
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         weights = self.numbers.weights()
         assert weights is not None
         scores = weights[self.rows(offer.practised)].tolist()
@@ -183,14 +183,14 @@ class ByLearnability(Ranked):
 
 
 class ByProgress(Ranked):
-    """Tasks near to those whose pass rate is changing."""
+    """A rule that chooses tasks similar to those whose pass rate is changing."""
 
     def __init__(self) -> None:
         super().__init__(Progress())
         self.embed = HashingEmbedder()
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         table, rows = self.numbers.table, self.rows(offer.practised)
         fast, slow = table["fast"][rows], table["slow"][rows]
         vectors = self.embed([context.task.instruction for context in offer.practised])
@@ -200,7 +200,7 @@ class ByProgress(Ranked):
 
 
 class ByCoverage:
-    """Practised tasks whose instructions are least like those explored from before."""
+    """A rule that chooses practised tasks with instructions least similar to explored ones."""
 
     looks_back: ClassVar[bool] = True
 
@@ -209,10 +209,10 @@ class ByCoverage:
         self._explored: dict[str, None] = {}
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Outcomes do not matter."""
+        """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         shuffled = [offer.practised[int(i)] for i in rng.permutation(len(offer.practised))]
         covered = [task.instruction for task in offer.pool if task.id in self._explored]
         points = self.embed([context.task.instruction for context in shuffled])
@@ -222,19 +222,19 @@ class ByCoverage:
         return [c.model_copy(update={"kind": COVERAGE, "summary": summary}) for c in chosen]
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {"explored": list(self._explored)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self._explored = dict.fromkeys(read(list[str], state["explored"]))
 
 
 class Mixed(ByCoverage):
-    """Half of the places where signals fired, half for coverage.
+    """A rule that takes half of the contexts from signals and half for coverage.
 
     Args:
-        share: of the places that signals get.
+        share: share of the contexts taken from signals.
     """
 
     def __init__(self, share: float = 0.5) -> None:
@@ -242,7 +242,7 @@ class Mixed(ByCoverage):
         self.share = share
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """See :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`Choice`."""
         n_each = quota(n, self.share, guided=len(offer.pending), coverage=len(offer.practised))
         guided = shared_out(offer.pending, n_each.guided, rng, kinds=ALL_SIGNALS)
         return guided + super().choose(offer, n_each.coverage, rng)
@@ -257,4 +257,4 @@ GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
         "mixed": Mixed,
     }
 )
-"""Choices that start from what the agent has practised, by name."""
+"""Rules that start from practised tasks, by name."""

@@ -1,4 +1,4 @@
-"""Contexts: what an explorer is told, made from signals or from what was practised."""
+"""Contexts: inputs for an explorer, made from signals or from practised tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING, RARE
 from coevo_gym.curricula.signals.patterns import NOTHING, Pattern, sequence_pattern
 
 MAX_USUAL = 3
-"""Commonest behaviours that go with a rare one."""
+"""Number of the most common behaviours listed with a rare one."""
 EMPTY: Mapping[Pattern, int] = MappingProxyType({})
 
 Weaknesses = dict[tuple[str, str], Context]
@@ -35,16 +35,16 @@ def context_of(
     usual: Sequence[str] = (),
     bare: bool = False,
 ) -> Context:
-    """The context of one rollout.
+    """Return the context of one rollout.
 
     Args:
-        kind: why it is explored from.
-        task: what was to be done in it.
+        kind: kind of the context, such as the signal's.
+        task: the task of the rollout.
         last: the rollout.
-        summary: the weakness in a sentence.
-        contrast: what was done in one that ended the other way.
-        usual: the commonest behaviours, in words.
-        bare: without evidence, for contexts that nobody will explore.
+        summary: the weakness, in one sentence.
+        contrast: actions of a rollout with the opposite outcome.
+        usual: the most common behaviours, as text.
+        bare: True to omit the evidence, for contexts that will not be explored.
     """
     if bare:
         return Context(
@@ -72,13 +72,14 @@ def weaknesses(
     patterns: Mapping[Pattern, int] = EMPTY,
     bare: bool = False,
 ) -> Weaknesses:
-    """One context for each kind and task; a failed rollout goes before a successful one.
+    """Return one context per signal kind and task; failed rollouts take precedence.
 
     Args:
-        signals: what fired.
-        groups: those that it fired in.
-        patterns: how often each behaviour was seen; the commonest go with what is rare.
-        bare: without evidence, see :func:`context_of`.
+        signals: the signals that fired.
+        groups: the groups in which the signals fired.
+        patterns: number of occurrences of each behaviour; the most common ones are listed with rare
+            ones.
+        bare: True to omit the evidence; see :func:`context_of`.
     """
     usual = commonest(patterns)
     by_id = {(group.id, group.task.id): group for group in groups}
@@ -101,7 +102,7 @@ def weaknesses(
 
 
 def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str, ...]:
-    """The commonest behaviours in words, the most frequent first.
+    """Return the most common behaviours as text, most frequent first.
 
     Example:
         >>> commonest({("search", "buy"): 3, ("search",): 5}, n=1)
@@ -113,13 +114,13 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """What was done in the first rollout of the group that ended the other way."""
+    """Return the actions of the group's first rollout with the opposite outcome."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 
 
 def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
-    """``n`` of the contexts, uniformly, each at most once where there are enough."""
+    """Draw ``n`` contexts uniformly, without repetition if there are enough."""
     rows = rng.choice(len(contexts), size=n, replace=n > len(contexts))
     return [contexts[int(row)] for row in rows]
 
@@ -127,13 +128,13 @@ def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
 def shared_out(
     contexts: Sequence[Context], n: int, rng: Generator, *, kinds: Iterable[str] = ()
 ) -> list[Context]:
-    """``n`` of the contexts, the kinds taking turns, so that none is crowded out.
+    """Draw ``n`` contexts, alternating between kinds so that none is crowded out.
 
     Args:
-        contexts: what there is to choose from.
-        n: how many; fewer are returned where there are not as many.
-        rng: decides which of a kind go first.
-        kinds: these take their turns in this order, others follow.
+        contexts: the contexts to draw from.
+        n: number of contexts; fewer are returned if there are not enough.
+        rng: generator for the order within each kind.
+        kinds: kinds that come first, in this order; other kinds follow.
     """
     by_kind: dict[str, list[Context]] = {}
     for index in rng.permutation(len(contexts)):
@@ -146,11 +147,11 @@ def shared_out(
 
 
 def share_out(pending: Mapping[str, int], n: int) -> list[str]:
-    """Whose turn it is, for each of ``n`` places: kinds take turns while they have any left.
+    """Return a kind for each of ``n`` contexts, alternating between kinds that have any left.
 
     Args:
-        pending: how many there are of each kind; they take turns in this order.
-        n: how many places there are; fewer are given where there is not enough.
+        pending: number of contexts per kind; kinds alternate in this order.
+        n: number of contexts; fewer kinds are returned if there are not enough.
 
     Example:
         >>> share_out({"forgetting": 5, "boundary": 2, "rare": 1}, 6)
@@ -162,7 +163,7 @@ def share_out(pending: Mapping[str, int], n: int) -> list[str]:
 
 
 def _summary(signal: Signal) -> str:
-    """The weakness in a sentence, from the numbers that the rule read."""
+    """Return the weakness in one sentence, from the numbers that the signal's rule used."""
     numbers = signal.evidence
     if signal.kind == FORGETTING:
         visits = ", ".join(f"{outcome:.2f}" for outcome in numbers["history"])

@@ -1,4 +1,4 @@
-"""Places far from those that were seen, and how to share a round with them."""
+"""Selection of points far from covered ones, and the split of a round between two kinds."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from coevo_gym.curricula.pool.embed import normalise
 
 
 def farthest_first(points: ArrayLike, covered: ArrayLike, k: int) -> list[int]:
-    """Points that lie far from all that is covered, and from each other.
+    """Return points that are far from all covered points and from each other.
 
-    The next one is that whose largest cosine to anything covered or chosen so far is smallest; of
-    equals the first, and where nothing is covered the very first.
+    The next point is the one whose largest cosine to any covered or chosen point is smallest. Ties
+    go to the first point; if nothing is covered, the first point is chosen first.
 
     Args:
         points: (n, dim) vectors of any length.
         covered: (m, dim) vectors of any length; m may be 0.
-        k: how many; cut to n.
+        k: number of points to choose; cut to n.
 
     Returns:
-        Positions in the order in which they were chosen.
+        Indices of the points, in the order of their choice.
 
     Example:
         >>> farthest_first([[1, 0], [0, 1], [-1, 0]], [[1, 0]], 2)
@@ -46,20 +46,20 @@ def farthest_first(points: ArrayLike, covered: ArrayLike, k: int) -> list[int]:
 
 
 class Quota(NamedTuple):
-    """How many of each kind."""
+    """Number of contexts of each kind."""
 
     guided: int
     coverage: int
 
 
 def quota(n: int, share: float, *, guided: int, coverage: int) -> Quota:
-    """Share ``n`` places out; what one side cannot fill goes to the other.
+    """Split ``n`` contexts between two kinds; one kind's shortfall goes to the other.
 
     Args:
-        n: places.
-        share: of the guided ones, in [0, 1]; a part of a place is a place.
-        guided: how many there are of them.
-        coverage: how many there are of the others.
+        n: number of contexts.
+        share: share of guided contexts, in [0, 1]; the number is rounded up.
+        guided: number of available guided contexts.
+        coverage: number of available coverage contexts.
 
     Example:
         >>> quota(8, 0.5, guided=2, coverage=100)

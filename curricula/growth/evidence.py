@@ -1,4 +1,4 @@
-"""Evidence: what a rollout did and what came of it, as much as a question has room for."""
+"""Evidence: the actions of a rollout with their observations, cut to fit into a question."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.trajectory import EpisodeRecord
 
 EVIDENCE_CHARS = 24_000
-"""Most characters of evidence in a question."""
+"""Maximum length of the evidence in a question, in characters."""
 MAX_TEXT = 6_000
-"""Most characters of one action, or of one observation, in evidence."""
+"""Maximum length of one action or one observation in evidence, in characters."""
 
 
 def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
-    """Choose the exchanges of a rollout that are shown, so many that they fit.
+    """Choose which exchanges of a rollout are shown, within a limit of characters.
 
-    The last one goes first, since it shows how the rollout ended; then the first, and then two from
-    the end for each from the start, until one does not fit. So there is one gap at most.
+    The last exchange has priority because it shows how the rollout ended. The first exchange is
+    next, and then two from the end for each from the start, until one does not fit. The result has
+    at most one gap.
 
     Args:
         sizes: characters of each exchange, in order.
-        cap: most characters in all.
+        cap: maximum characters in total.
 
     Returns:
-        Their places, in order.
+        Indices of the chosen exchanges, in order.
 
     Example:
         >>> evidence_cut([100, 900, 900, 900, 100, 100], cap=1_250)
@@ -42,7 +43,7 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
 
 
 def _by_weight(n: int) -> Iterator[int]:
-    """Yield the places of ``n`` exchanges, those that tell most first."""
+    """Yield the indices of ``n`` exchanges, most informative first."""
     start, end = 0, n
     for turn in range(n):
         if turn % 3 == 1:
@@ -54,21 +55,21 @@ def _by_weight(n: int) -> Iterator[int]:
 
 
 def cut(exchanges: Sequence[Exchange], cap: int = EVIDENCE_CHARS) -> tuple[Exchange, ...]:
-    """Those of the exchanges that :func:`evidence_cut` leaves."""
+    """Return the exchanges that :func:`evidence_cut` chooses."""
     return tuple(exchanges[place] for place in evidence_cut([*map(size, exchanges)], cap))
 
 
 def size(exchange: Exchange) -> int:
-    """Characters of an exchange."""
+    """Return the number of characters in an exchange."""
     return len(exchange.action) + len(exchange.observation) + len(exchange.error_kind)
 
 
 def step_numbers(n_shown: int, n_steps: int) -> list[int]:
-    """The numbers, from 1, of the steps that are left of a rollout that was cut.
+    """Return the numbers, from 1, of the steps left in a cut rollout.
 
     Args:
-        n_shown: how many :func:`evidence_cut` has left.
-        n_steps: how many there were.
+        n_shown: number of steps that :func:`evidence_cut` kept.
+        n_steps: number of steps of the rollout.
 
     Example:
         >>> step_numbers(3, n_steps=7)
@@ -78,12 +79,12 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
 
 
 def opening_of(rollout: EpisodeRecord) -> str:
-    """What was shown before the first action; "" if there was none."""
+    """Return the observation before the first action; "" if the rollout has no steps."""
     return clean_text(rollout.steps[0].observation, MAX_TEXT) if rollout.steps else ""
 
 
 def exchanges_of(rollout: EpisodeRecord) -> tuple[Exchange, ...]:
-    """All that was done in a rollout, and what each action led to; long texts are cut."""
+    """Return all actions of a rollout with the resulting observations; long texts are cut."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(
         Exchange(

@@ -1,4 +1,4 @@
-"""Rounds when the pool is used up, and as large as what it lacks."""
+"""Rounds that start when the pool is nearly used up, sized by the shortfall."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
 from coevo_gym.curricula.saved import Count, read
 
 LEAST_CHANCE = 0.15
-"""A new task is expected to give a mixed group at least so often."""
+"""Lower bound for the expected chance that a new task gives a mixed group."""
 
 
 def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, most: int) -> int:
-    """How many new tasks make the reserve last until the next look.
+    """Return the number of new tasks needed to last until the next check of the pool.
 
-    n = clip((F - R) / max(0.15, q(m)), 0, most), cut to a whole number; q is
+    n = clip((F - R) / max(0.15, q(m)), 0, most), rounded down; q is
     :func:`~coevo_gym.curricula.pool.task_stats.mixed_chance`.
 
     Args:
-        reserve: R, groups to learn from that the pool still holds.
-        every_groups: F, groups that are practised until the next look.
-        mean: m, the mean success of late, as which a new task is expected to go.
-        k: episodes of a group.
-        most: the most.
+        reserve: R, expected mixed groups left in the pool.
+        every_groups: F, groups practised until the next check.
+        mean: m, recent mean success rate, used as the expected rate of a new task.
+        k: episodes per group.
+        most: upper limit.
 
     Example:
         >>> drafts_wanted(60.0, every_groups=100, mean=0.5, k=2, most=128)
@@ -37,15 +37,16 @@ def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, mos
 
 
 class Reserve:
-    """Looks every so many groups whether the pool holds enough to learn from until the next look.
+    """A rule that starts a round if the pool will not provide enough mixed groups.
 
-    If it does, there is no round, and groups are counted anew. Else a round tries as many drafts as
-    are lacking, from as many places. Signals have no say in it.
+    At fixed intervals, the rule checks if the pool holds enough mixed groups until the next check.
+    If it does, no round starts, and the count of groups restarts. If it does not, a round tries as
+    many drafts as are lacking, from as many contexts. Signals are ignored.
 
     Args:
-        every_groups: F, groups between two looks.
-        drafts: most drafts of a round.
-        cap: visits after which a task is used up; None for no end.
+        every_groups: F, groups between two checks.
+        drafts: maximum drafts per round.
+        cap: number of visits after which a task is used up; None for no limit.
     """
 
     def __init__(self, every_groups: int, *, drafts: int, cap: int | None = CAP) -> None:
@@ -56,13 +57,13 @@ class Reserve:
         self._groups_since_look = 0
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups."""
+        """Record finished groups."""
         self.stats.add(group.task for group in groups)
         self.stats.record(groups)
         self._groups_since_look += len(groups)
 
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
-        """See :class:`~coevo_gym.curricula.growth.when.When`."""
+        """Return the round that is due; see :class:`~coevo_gym.curricula.growth.when.When`."""
         if self._groups_since_look < self.every_groups:
             return None
         self._groups_since_look = 0
@@ -78,11 +79,14 @@ class Reserve:
         return Due(drafts=n, places=n) if n else None
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {"groups_since_round": self._groups_since_look, "stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; from one that only counts, tasks begin as never visited."""
+        """Restore the state from :meth:`state_dict`.
+
+        From a state with counts only, all tasks start as unvisited.
+        """
         self._groups_since_look = read(Count, state["groups_since_round"])
         self.stats = TaskStats()
         if "stats" in state:

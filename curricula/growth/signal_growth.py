@@ -1,4 +1,4 @@
-"""Growth where rollouts show weaknesses, and its controls (arXiv 2604.15840)."""
+"""Growth from weaknesses shown by rollouts, and its controls (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_SEED = 2**63
 
 
 class NoGrowth(FrozenModel):
-    """The first tasks stay the only ones: a static task set."""
+    """A static task set: no tasks are added to the first ones."""
 
     kind: Literal["none"] = "none"
 
@@ -36,86 +36,87 @@ class NoGrowth(FrozenModel):
 class _Rounds(FrozenModel):
     kind: Any
     when: Literal["signals", "reserve"] = "signals"
-    """Reason for a round. signals: a pending signal (the paper). reserve: a pool that holds too
-    few groups to learn from; the round then tries as many drafts as are lacking."""
+    """Reason to start a round. signals: a signal is pending (the paper). reserve: the pool is
+    expected to yield too few mixed groups; the round then tries as many drafts as are lacking."""
     every_groups: int = Field(default=320, gt=0)
-    """Groups between two rounds, or looks at the reserve: the paper's 10 steps of 32 tasks."""
+    """Groups between two rounds or two checks of the reserve (the paper: 10 steps of 32 tasks)."""
     drafts: int = Field(default=128, gt=0)
-    """Most drafts that a round tries."""
+    """Maximum drafts per round."""
 
     @property
     def most_places(self) -> int:
-        """Most places that a round explores, the first round left aside."""
+        """Maximum contexts per round, except in the first round."""
         return self.drafts
 
 
 class _RoundsFromPractice(_Rounds):
     max_contexts: int = Field(default=32, gt=0)
-    """Most places that a round explores, with ``when = "signals"``. With ``reserve`` it explores as
-    many as it tries drafts."""
+    """Maximum contexts per round with ``when = "signals"``. With ``reserve``, a round explores as
+    many contexts as it tries drafts."""
 
     @property
     def most_places(self) -> int:
-        """Most places that a round explores, the first round left aside."""
+        """Maximum contexts per round, except in the first round."""
         return self.drafts if self.when == "reserve" else self.max_contexts
 
 
 class AnywhereGrowth(_Rounds):
-    """Rounds explore anywhere in the training scenarios, until ``drafts`` are tried."""
+    """Rounds that explore anywhere in the training scenarios until ``drafts`` are tried."""
 
     kind: Literal["anywhere"] = "anywhere"
 
 
 class CoverageGrowth(_Rounds):
-    """Rounds look for kinds of task that the pool has seldom, one draft for each target."""
+    """Rounds that look for kinds of tasks that are rare in the pool, one draft per target."""
 
     kind: Literal["coverage"] = "coverage"
 
 
 class BlindGrowth(_RoundsFromPractice):
-    """Rounds start from practised tasks, whatever happened on them."""
+    """Rounds that start from practised tasks, regardless of their outcomes."""
 
     kind: Literal["blind"] = "blind"
 
 
 class GuidedGrowth(_RoundsFromPractice):
-    """Rounds start where the agent is weak (the paper)."""
+    """Rounds that start where the agent is weak (the paper)."""
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
     """Starting points of a round. signals: rollouts on which signals fired (the paper). coverage:
-    practised tasks least like those explored before. learnable: practised tasks that are solved
-    about half of the time. progress: practised tasks near to which pass rates change. mixed: half
-    signals, half coverage."""
+    practised tasks least similar to those explored before. learnable: practised tasks that are
+    solved about half of the time. progress: practised tasks similar to those whose pass rates
+    change. mixed: half signals, half coverage."""
 
 
 Growths = Annotated[
     NoGrowth | AnywhereGrowth | CoverageGrowth | BlindGrowth | GuidedGrowth,
     Field(discriminator="kind"),
 ]
-"""Settings of when and where rounds explore, by ``kind``."""
+"""Settings for when and where rounds explore, by ``kind``."""
 
 
 class DetectorConfig(FrozenModel):
-    """The detector of signals, which reads rollouts with every kind of growth."""
+    """The signal detector, which reads rollouts with every kind of growth."""
 
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
-    """The signals that are read."""
+    """Signals to detect."""
     window: int = Field(default=5, gt=0)
-    """Visits of a task that forgetting looks back on."""
+    """Number of past visits to a task used to detect forgetting."""
     visit: Reading = "max"
-    """What forgetting reads of a visit: the largest outcome of its group, so that each single one
-    counts, as in the paper's text; or their mean."""
+    """Value of a visit for detecting forgetting. max: the largest outcome in its group, so that
+    every single success counts, as in the paper's text. mean: the mean outcome."""
     theta: float = Field(default=5.0, gt=0, le=100)
-    """A behaviour is rare below this share of all episodes, in per cent."""
+    """A behaviour is rare if its share of all episodes is below this value, in per cent."""
     n_min: int = Field(default=64, gt=0)
-    """Fewest episodes in all before any is called rare."""
+    """Minimum number of episodes before any behaviour is called rare."""
     min_support: int = Field(default=1, gt=0)
-    """Fewest episodes with a behaviour before it is called rare."""
+    """Minimum number of episodes with a behaviour before it is called rare."""
     outcome: Outcome = "success"
-    """What signals read: the binary outcome or the benchmark's own score."""
+    """Outcome that signals use: binary success, or the benchmark's own score."""
     pattern: Literal["sequence", "set"] = "sequence"
-    """How an episode's behaviour is described; see ``patterns.py``."""
+    """Description of an episode's behaviour. sequence: its steps in order. set: its different
+    steps."""
 
     def make(self) -> SignalDetector:
         """Create the detector."""
@@ -142,31 +143,31 @@ OLDER_NAMES: Mapping[str, str] = MappingProxyType(
         **{name: f"detector.{name}" for name in DetectorConfig.model_fields},
     }
 )
-"""Names that settings of a curriculum had before growth was of kinds, and their names now."""
+"""Old names of curriculum settings, mapped to their current names."""
 OLDER_KINDS: Mapping[str, str] = MappingProxyType(
     {"off": "none", "random": "anywhere", "guided": "signals"}
 )
-"""Values of ``evolve`` that have another name as kinds of growth."""
+"""Old values of ``evolve``, mapped to the current kinds of growth."""
 
 
 class GrowthConfig(FrozenModel):
     """Settings of :class:`SignalGrowth`."""
 
     initial_size: int = Field(default=100, gt=0)
-    """Tasks to find before practice begins (the paper's N)."""
+    """Number of tasks to find before practice begins (the paper's N)."""
     initial: Literal["unguided", "coverage"] = "unguided"
     """Search for the first tasks. unguided: anywhere in the training scenarios (the paper), with
-    four drafts for each task that is wanted. coverage: by targets that cover the most kinds of
-    task, with three drafts each."""
+    four drafts per requested task. coverage: by targets that cover the most kinds of tasks, with
+    three drafts per requested task."""
     growth: Growths = GuidedGrowth()
-    """When and where later rounds explore."""
+    """Settings for when and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()
-    """The detector of signals."""
+    """The signal detector."""
 
     @model_validator(mode="before")
     @classmethod
     def _of_older_names(cls, data: Any) -> Any:
-        """Read settings by the names that they had before growth was of kinds."""
+        """Convert settings with old names to the current names."""
         if not isinstance(data, Mapping):
             return data
         data = with_kinds(cls, data)
@@ -183,31 +184,33 @@ class GrowthConfig(FrozenModel):
         growth = older.setdefault("growth", {})
         growth.setdefault("kind", tree.get("growth", {}).get("kind", GuidedGrowth().kind))
         if (kind := variant(variants(Growths), growth["kind"])) is not None:
-            # All of them could be set, also those that the kind had no use for.
+            # Older configs may set fields that this kind does not use.
             older["growth"] = {k: v for k, v in growth.items() if k in kind.model_fields}
         return overlay(cls, tree, older)
 
 
 class SignalGrowth:
-    """Rounds from where forgetting, boundary and rare signals fired, and the controls of that.
+    """Growth from contexts where forgetting, boundary and rare signals fired, and its controls.
 
-    The first round, while the pool is empty, is unguided or looks for targets. When later ones are
-    due and how much they try is a part of its own (``when.py``), and so is where they explore
-    (``choice.py``, ``targets.py``). With ``when="signals"`` the controls differ in *where* a round
-    explores that the same signals make due: ``blind`` explores as many contexts as ``guided``;
-    ``random`` goes on until ``drafts_per_round`` are tried, which is more while few signals are
-    pending; ``coverage`` looks for as many targets.
+    The first round, while the pool is empty, is unguided or explores targets. Separate parts decide
+    when later rounds are due and how large they are (``when.py``), and where they explore
+    (``choice.py``, ``targets.py``). With ``when="signals"`` the same signals make a round due in
+    all controls, and the controls differ in *where* it explores: ``blind`` explores as many
+    contexts as ``guided``; ``random`` continues until ``drafts_per_round`` drafts are tried, which
+    is more than ``guided`` tries while few signals are pending; ``coverage`` explores as many
+    targets as there are drafts.
 
-    With ``when="reserve"`` a round may want more places than there are contexts. A guided one then
-    explores each context that is pending, and they share its drafts equally; what it does not find
-    is still lacking at the next look. A blind one comes back to the same tasks. Where there is no
-    context at all, a round is unguided.
+    With ``when="reserve"`` a round may request more contexts than are available. A guided round
+    then explores each pending context once, and its contexts share the drafts equally; the
+    remaining shortfall is seen at the next check. A blind round revisits the same tasks. Without
+    any context, a round is unguided.
 
     Args:
         config: the settings.
-        cap: visits after which a task is used up, for ``when="reserve"``; None for no end.
-        native: training tasks that targets are planned from; None for all of the pool's benchmark,
-            once there is a pool.
+        cap: number of visits after which a task is used up, for ``when="reserve"``; None for no
+            limit.
+        native: training tasks from which targets are planned; None for all training tasks of the
+            pool's benchmark, once the pool has tasks.
 
     Example:
         >>> import numpy as np
@@ -246,7 +249,7 @@ class SignalGrowth:
         self._practised: dict[str, Context] = {}
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Read the signals of finished groups."""
+        """Record finished groups and return their signals."""
         signals = self.detector.detect(groups)
         explored = isinstance(self.config.growth, GuidedGrowth)
         self._pending.update(
@@ -262,11 +265,11 @@ class SignalGrowth:
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """The round that is due, which uses up what is pending; None if none is.
+        """Return the round that is due and clear the pending contexts; None if none is due.
 
         Raises:
-            ConfigError: if the first tasks are to be found by targets, and there are no native ones
-                to plan them from.
+            ConfigError: if the first round uses targets but there are no native tasks to plan them
+                from.
         """
         config = self.config
         if not len(pool):
@@ -289,16 +292,16 @@ class SignalGrowth:
         )
 
     def apply(self, result: RoundResult) -> None:
-        """What a round found changes nothing about where the next one explores."""
+        """Ignore the result of a round; it does not affect the next one."""
 
     def note(self, notes: Notes) -> None:
-        """Signals are read from rollouts alone."""
+        """Ignore notes; signals are read from rollouts only."""
 
     def metrics(self) -> dict[str, float]:
-        """How much is pending, how many patterns were seen, and what forgetting would be.
+        """Return the numbers of pending contexts, patterns and forgetting signals.
 
         ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes for which forgetting
-        fires where it reads single outcomes of a visit, and where it reads their mean.
+        would fire with ``visit="max"`` and with ``visit="mean"``.
         """
         return {
             **{f"forgetting_by_{how}": float(n) for how, n in self.detector.forgotten.items()},
@@ -307,7 +310,7 @@ class SignalGrowth:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {
             "detector": self.detector.state_dict(),
             "pending": [_dump(context) for context in self._pending.values()],
@@ -317,7 +320,10 @@ class SignalGrowth:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`, also one of before there was a choice."""
+        """Restore the state from :meth:`state_dict`.
+
+        States saved before choices existed can be loaded.
+        """
         self.detector.load_state_dict(state["detector"])
         pending = [Context.model_validate_json(text) for text in state["pending"]]
         practised = [Context.model_validate_json(text) for text in state["practised"]]

@@ -1,4 +1,4 @@
-"""Targets: what rounds look for so that a pool covers more, chosen before anything is executed."""
+"""Targets that extend the coverage of a pool, chosen before any execution."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from coevo_gym.curricula.signals.kinds import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
 
 PROPOSED = 3
-"""So many plans are proposed for each one that is chosen."""
+"""Number of plans proposed per chosen plan."""
 
 
 class Plan(NamedTuple):
-    """Where to start, and what to look for there.
+    """A plan: a start task and a target to look for.
 
     Attributes:
         task: a native training task.
-        target: tags of the task that is looked for.
+        target: tags of the task to find.
     """
 
     task: Task
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
 
     @property
     def context(self) -> Context:
-        """The order to an explorer."""
+        """The context that asks an explorer to find the target."""
         told = (f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in self.target)
         return Context(
             kind=TARGET,
@@ -49,18 +49,19 @@ class Plan(NamedTuple):
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
-    """Targets that add most to what is covered, one after the other.
+    """Return the targets that add most to the coverage, chosen greedily.
 
-    A target's score is the mean over its tags of 1 / (1 + count). The one with the highest score is
-    taken, the first of equals; its tags are counted as if it had been found; and so on.
+    A target's score is the mean over its tags of 1 / (1 + count). The target with the highest score
+    is chosen, with ties going to the first. Its tags are then counted as if it had been found, and
+    the choice is repeated.
 
     Args:
-        targets: the tags of each; one without tags scores 0.
-        counts: how often each tag is there already.
-        n: how many to take, each once; cut to the number of targets.
+        targets: the tags of each target; a target without tags scores 0.
+        counts: current count of each tag.
+        n: number of targets to choose, without repetition; cut to the number of targets.
 
     Returns:
-        Positions in the order in which they were taken.
+        Indices in the order of the choice.
 
     Example:
         >>> cover([("a:1", "b:1"), ("a:1", "b:2"), ("a:2", "b:3")], {"a:1": 9, "b:1": 1}, 2)
@@ -85,20 +86,20 @@ def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -
 
 
 def tag_counts(tasks: Sequence[Task]) -> Counter[str]:
-    """How many of some tasks have each tag."""
+    """Return the number of tasks with each tag."""
     return Counter(tag for task in tasks for tag in tags_of(task))
 
 
 class Coverage:
-    """Looks for tasks with tags that the pool has seldom.
+    """A rule that chooses targets with tags that are rare in the pool.
 
-    Of :data:`PROPOSED` times as many plans as there are drafts, each a native training task drawn
-    at random and its tags, those are chosen that :func:`cover` the most; nothing is executed for
-    the others. A target that was explored in vain counts as one that the pool has, so that what
-    cannot be found here is not looked for again and again.
+    It draws native training tasks at random, :data:`PROPOSED` times as many as there are drafts,
+    and takes their tags as targets. From these plans it chooses those with the best :func:`cover`;
+    nothing is executed for the others. A target that was explored without success counts as if it
+    were in the pool, so that unreachable tasks are not looked for repeatedly.
 
     Args:
-        native: training tasks to start at; None for all of the pool's benchmark.
+        native: training tasks to start from; None for all training tasks of the pool's benchmark.
     """
 
     looks_back: ClassVar[bool] = False
@@ -109,10 +110,10 @@ class Coverage:
         self._in_vain: Counter[str] = Counter()
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Outcomes do not matter."""
+        """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """One context for each draft; see :class:`~coevo_gym.curricula.growth.choice.Choice`."""
+        """Return one context per draft; see :class:`~coevo_gym.curricula.growth.choice.Choice`."""
         found = {task.provenance.get("context") for task in offer.pool}
         for context, target in self._aimed.items():
             if context not in found:
@@ -128,12 +129,12 @@ class Coverage:
         return get_benchmark(offer.pool[0].benchmark).tasks(Split.TRAIN)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         aimed = {context: list(target) for context, target in self._aimed.items()}
         return {"aimed": aimed, "in_vain": dict(self._in_vain)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`, also that of a choice without state."""
+        """Restore the state from :meth:`state_dict`, or from an empty state."""
         self._aimed = read(dict[str, tuple[str, ...]], state.get("aimed", {}))
         self._in_vain = Counter(read(dict[str, Count], state.get("in_vain", {})))
 
@@ -146,23 +147,25 @@ def plans(
     *,
     spare: bool = False,
 ) -> list[Plan]:
-    """The ``n`` plans that cover most, of :data:`PROPOSED` times as many.
+    """Return the ``n`` plans with the best coverage out of :data:`PROPOSED` times as many.
 
     Args:
-        native: training tasks to start at.
-        counts: how often each tag is there already.
-        n: how many. Where there are few native tasks, some are proposed more than once.
-        rng: the only source of chance.
-        spare: whether the others follow, in the same order, in case that some find nothing.
+        native: training tasks to start from.
+        counts: current count of each tag.
+        n: number of plans. If there are few native tasks, some are proposed more than once.
+        rng: the only source of randomness.
+        spare: True to append the remaining plans in order of preference, as substitutes for plans
+            that find nothing.
 
     Raises:
-        ConfigError: if there is no native task.
-        SplitLeakError: if one that is drawn is no training task.
+        ConfigError: if there are no native tasks.
+        SplitLeakError: if a drawn task is not a training task.
     """
     if not len(native):
         raise ConfigError(
-            "There is no native training task to aim at. Give the curriculum some (native=…), or "
-            "set curriculum.growth.kind and curriculum.initial to what explores without targets."
+            "There are no native training tasks to plan targets from. Pass some to the "
+            "curriculum (native=…), or set curriculum.growth.kind and curriculum.initial "
+            "to values that explore without targets."
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]
@@ -172,18 +175,18 @@ def plans(
 
 
 def _places(n: int, rng: Generator) -> Iterator[int]:
-    """Places of native tasks, each as often as any other, give or take one."""
+    """Yield indices of native tasks at random, with counts that differ by at most one."""
     while True:
         yield from rng.permutation(n).tolist()
 
 
 def first_targets(native: Sequence[Task], n: int, *, seed: int) -> Round:
-    """The round that finds a first task set by coverage: the ``n`` best plans, or the next ones.
+    """Return the first round by coverage: the ``n`` best plans, followed by substitutes.
 
     Args:
-        native: training tasks to start at.
-        n: how many tasks to find.
-        seed: of the plans, and of the round.
+        native: training tasks to start from.
+        n: number of tasks to find.
+        seed: seed of the plans and of the round.
     """
     chosen = plans(native, {}, n, np.random.default_rng(seed), spare=True)
     contexts = tuple(plan.context for plan in chosen)
@@ -191,13 +194,13 @@ def first_targets(native: Sequence[Task], n: int, *, seed: int) -> Round:
 
 
 def first_round(n: int, initial: str, *, native: Sequence[Task], seed: int) -> Round:
-    """The round that finds the first ``n`` tasks (D_0).
+    """Return the round that finds the first ``n`` tasks (D_0).
 
     Args:
-        n: how many tasks to find.
+        n: number of tasks to find.
         initial: ``unguided``, or ``coverage`` for :func:`first_targets`.
-        native: training tasks that targets are planned from.
-        seed: of all chance in it.
+        native: training tasks from which targets are planned.
+        seed: seed of all randomness in the round.
     """
     if initial == "coverage":
         return first_targets(native, n, seed=seed)

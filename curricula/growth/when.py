@@ -1,4 +1,4 @@
-"""When a round is due, and how much it tries."""
+"""Rules for when a round is due and how large it is."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Due(NamedTuple):
     """A round that is due.
 
     Attributes:
-        drafts: most drafts that it tries, at least 1.
-        places: most places that it explores, at least 1.
+        drafts: maximum number of drafts, at least 1.
+        places: maximum number of contexts, at least 1.
     """
 
     drafts: int
@@ -23,39 +23,40 @@ class Due(NamedTuple):
 
 
 class When(Protocol):
-    """Says when a round is due, and how much it tries; pure."""
+    """Interface of pure rules for when a round is due and how large it is."""
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups."""
+        """Record finished groups."""
         ...
 
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
-        """The round that is due, which uses it up: what was counted is counted anew.
+        """Return the round that is due and restart the count; None if none is due.
 
         Args:
-            pool: all tasks, at least one.
-            n_pending: contexts of the signals since the last round.
+            pool: all tasks in the pool, at least one.
+            n_pending: number of contexts of signals since the last round.
         """
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON; its keys lie beside those of the growth that asks it."""
+        """Return the state as JSON; its keys are merged with those of the growth."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; there may be more keys."""
+        """Restore the state from :meth:`state_dict`, ignoring other keys."""
         ...
 
 
 class WhenSignalled:
-    """Every so many groups, as soon as a signal is pending; always as many drafts.
+    """A rule that starts rounds of fixed size at fixed intervals, as soon as a signal is pending.
 
-    A round that is due while nothing is pending waits for a signal.
+    A round that is due while no signal is pending waits for one.
 
     Args:
         every_groups: groups between two rounds.
-        drafts: most drafts of a round.
-        max_places: most places of a round; it explores as many as there are contexts pending.
+        drafts: maximum drafts per round.
+        max_places: maximum contexts per round; a round explores all pending contexts up to this
+            number.
     """
 
     def __init__(self, every_groups: int, *, drafts: int, max_places: int) -> None:
@@ -65,20 +66,20 @@ class WhenSignalled:
         self._groups_since_round = 0
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Count."""
+        """Count finished groups."""
         self._groups_since_round += len(groups)
 
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
-        """See :class:`When`."""
+        """Return the round that is due; see :class:`When`."""
         if self._groups_since_round < self.every_groups or not n_pending:
             return None
         self._groups_since_round = 0
         return Due(self.drafts, min(n_pending, self.max_places))
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {"groups_since_round": self._groups_since_round}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self._groups_since_round = read(Count, state["groups_since_round"])

@@ -1,1 +1,1 @@
-"""What a method does around episodes: guidance before them, studies and memories after them."""
+"""A method's hooks around episodes: guidance before them, studies and memories after them."""

@@ -1,4 +1,4 @@
-"""Studies where groups close one by one, and nobody says when a learner's step is over."""
+"""Studies for trainers that close groups one by one and never announce the end of a step."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from coevo_gym.curricula.guiding.guiding import Guiding
 
 
 class GroupStudies:
-    """Studies groups one by one, as they close; curriculum and memories are told once a step.
+    """Studies that examine groups as they close, with notes passed on once per step.
 
     Args:
         guiding: the studies and the memories.
-        groups_per_step: groups of a learner's step.
-        tell: tells the curriculum.
+        groups_per_step: groups per step of the learner.
+        tell: passes notes to the curriculum.
 
     Attributes:
-        notes: those of the latest step that is over.
+        notes: the notes of the latest completed step.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class GroupStudies:
         self.notes = NO_NOTES
 
     def closed(self, group: Group) -> None:
-        """A group has closed."""
+        """Examine a closed group and, at the end of a step, pass on the step's notes."""
         self._written += self.guiding.examine([group]).notes
         self._n_closed += 1
         if self._n_closed < self._groups_per_step:
@@ -43,15 +43,15 @@ class GroupStudies:
         self.guiding.note(self.notes)
 
     def state_dict(self) -> dict[str, Any]:
-        """Memories, and what was noted in the step under way, as JSON."""
+        """Return the memories and the notes of the current step as JSON."""
         written = [note.model_dump(mode="json") for note in self._written]
         return {"written": written, "n_closed": self._n_closed, **self.guiding.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`.
 
         Raises:
-            ConfigError: if it is of other memories.
+            ConfigError: if the state has other memories.
         """
         self.guiding.load_state_dict(state)
         self._written = [Note.model_validate(note) for note in state.get("written", ())]

@@ -1,4 +1,4 @@
-"""An episode of a sampler that is guided: what is shown of it, and its record."""
+"""A guided episode of a sampler: its observations and its record."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from coevo_gym.episodes.shown import Seen
 
 
 class GuidedEpisode:
-    """One episode of a sampler, shown through its interface.
+    """One episode of a sampler, shown through the interface of its guidance.
 
     Args:
-        episode: what is run, with its guidance.
+        episode: the episode to run, with its guidance.
 
     Attributes:
-        changes: whether it has an interface.
+        changes: True if the guidance has an interface.
     """
 
     def __init__(self, episode: TrainingEpisode) -> None:
@@ -30,42 +30,44 @@ class GuidedEpisode:
 
     @property
     def observation(self) -> str:
-        """What is shown now, if it is shown through an interface."""
+        """The current observation as the interface shows it."""
         return self._seen.view.observation
 
     def look(
         self, env: TaskEnv, observation: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """What a reset or a step gives to whoever acts.
+        """Return the observation and info that a reset or a step passes to the agent.
 
         Args:
             env: the bare env.
-            observation: what the env, wrapped as it is, has given.
-            info: the same.
+            observation: the observation returned by the wrapped env.
+            info: the info returned by the wrapped env.
 
         Returns:
-            Both as the interface shows them; what is told stands under ``"cues"``.
+            The observation and info as the interface shows them, with the guidance under
+            ``"cues"``.
 
         Raises:
-            ConfigError: if there is an interface, and the observation is no text; or if a wrapper
-                makes another number of steps of one.
+            ConfigError: if there is an interface and the observation is not text, or if a wrapper
+                changes the number of steps.
         """
         told = {**info, "cues": self._episode.cues}
         if not self.changes:
             return observation, told
         if not isinstance(observation, str):
             raise ConfigError(
-                f"An interface shows text, but the env gives a {type(observation).__name__}. Put "
-                "wrappers that make something else of the text around the sampler, not inside."
+                "An interface requires text observations, but the env returned "
+                f"{type(observation).__name__}. Apply wrappers that convert the text around "
+                "the sampler, not inside it."
             )
         if (end := env.info["end_reason"]) and EndReason(end).lost:
-            return self.observation, told  # nothing came of the step
+            return self.observation, told  # the step had no result
         own = env.view
         shown = self._seen.look(replace(own, observation=observation))
         texts = {key: text for key, text in shown.info.items() if text != own.info[key]}
         return shown.observation, {**told, **texts}
 
     def record(self, env: TaskEnv) -> Trajectory:
-        """The record of the episode that has ended in ``env``."""
+        """Return the record of the episode that has ended in ``env``."""
         shown = self._seen.texts[: len(env.view.history)]
         return self._episode.record(env, (), shown)

@@ -1,4 +1,4 @@
-"""A coach, studies and memories at work."""
+"""Guidance of episodes: the execution of a coach, studies and memories."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ UNGUIDED = Guidance()
 
 
 class Guiding:
-    """A coach, studies and memories at work; without any of them it does nothing.
+    """A coach, studies and memories, called in turn; without any of them it does nothing.
 
     Args:
-        coach: gives episodes their guidance; None for none.
-        studies: read finished groups, each its own kind of notes.
-        memories: grow from the notes, by name.
+        coach: supplies the guidance of episodes; None for no guidance.
+        studies: studies of finished groups, each with its own kind of notes.
+        memories: memories that grow from the notes, by name.
 
     Raises:
-        ConfigError: if two studies write notes of one kind.
+        ConfigError: if two studies write notes of the same kind.
 
     Example:
         >>> Guiding().examine([]).notes
@@ -41,16 +41,16 @@ class Guiding:
     ) -> None:
         kinds = [study.kind for study in studies]
         if len(set(kinds)) < len(kinds):
-            raise ConfigError(f"Each study needs a kind of notes of its own, actual: {kinds}")
+            raise ConfigError(f"Each study needs its own kind of notes, actual: {kinds}")
         self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
         self._spent: dict[str, float] = {}
         self._written = Counter[str]()
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """The guidance of each ticket's episode.
+        """Return the guidance of each ticket's episode.
 
         Raises:
-            ConfigError: if the coach does not give one for each.
+            ConfigError: if the coach does not return one guidance per ticket.
         """
         if self.coach is None:
             return [UNGUIDED] * len(tickets)
@@ -59,16 +59,17 @@ class Guiding:
         self._count("guide_s", perf_counter() - began)
         if len(found) != len(tickets):
             raise ConfigError(
-                f"{type(self.coach).__name__} gave {len(found)} guidances for {len(tickets)} "
-                "tickets. Its guide() must give one for each."
+                f"{type(self.coach).__name__} returned {len(found)} guidances for "
+                f"{len(tickets)} tickets. Its guide() must return one per ticket."
             )
         return found
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """What all studies find in finished groups, in the order of the studies.
+        """Return the findings of all studies for finished groups, in the order of the studies.
 
         Raises:
-            ConfigError: if a note is of another kind, or is not about one of the groups.
+            ConfigError: if a note has another kind than its study, or does not refer to one of the
+                groups.
         """
         notes: list[Note] = []
         usage: dict[str, Usage] = {}
@@ -91,14 +92,15 @@ class Guiding:
         return Findings(tuple(notes), usage, env_steps)
 
     def note(self, notes: Notes) -> None:
-        """Hand the notes of a learner's step to the memories."""
+        """Pass the notes of a learner's step to the memories."""
         for memory in self.memories.values():
             memory.note(notes)
 
     def metrics(self) -> dict[str, float]:
-        """What was spent and noted since the last call; and the numbers of the memories.
+        """Return times and note counts since the last call, and the metrics of the memories.
 
-        ``study_s`` are the seconds of all studies, ``study_s.KIND`` those of one.
+        ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` the time of one
+        study.
         """
         parts = ["guide_s"] if self.coach else []
         if self.studies:
@@ -115,21 +117,21 @@ class Guiding:
         return spent | written | numbers
 
     def state_dict(self) -> dict[str, Any]:
-        """The memories as JSON, by name; {} without any."""
+        """Return the memories as JSON, by name; {} without memories."""
         found = {name: memory.state_dict() for name, memory in self.memories.items()}
         return {"memories": found} if found else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`.
 
         Raises:
-            ConfigError: if it is of other memories.
+            ConfigError: if the state has other memories.
         """
         saved: Mapping[str, Any] = state.get("memories", {})
         if saved.keys() != self.memories.keys():
             raise ConfigError(
-                f"The state is of the memories {sorted(saved)}, and there are "
-                f"{sorted(self.memories)}. Go on with the method that it was saved with."
+                f"The state has the memories {sorted(saved)}, but this run has "
+                f"{sorted(self.memories)}. Resume it with the method that saved it."
             )
         for name, memory in self.memories.items():
             memory.load_state_dict(saved[name])
@@ -139,7 +141,7 @@ class Guiding:
 
 
 def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
-    """Refuse notes that nobody could look up."""
+    """Raise an error if notes have the wrong kind or refer to unknown trajectories."""
     known = {group.id: group for group in groups}
     for note in notes:
         group = known.get(note.group_id)
@@ -148,7 +150,8 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
         )
         if note.kind != study.kind or not fits:
             raise ConfigError(
-                f"{type(study).__name__}, a study of kind {study.kind!r}, wrote a note of kind "
-                f"{note.kind!r} about place {note.index} of {note.group_id!r}. Its notes must be "
-                "of its kind, and about trajectories of the groups that it is given."
+                f"{type(study).__name__}, a study of kind {study.kind!r}, wrote a note of "
+                f"kind {note.kind!r} about trajectory {note.index} of {note.group_id!r}. "
+                "Its notes must have its kind and refer to trajectories of the groups "
+                "passed to it."
             )

@@ -1,4 +1,4 @@
-"""What a sampler takes of a method."""
+"""The parts of a method that a sampler uses."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from coevo_gym.core.seams import Coach, Curriculum, Evolver, Memory, Study
 
 
 class MethodParts(Protocol):
-    """What a sampler takes of a method; its credit and its learner are the trainer's business."""
+    """The parts of a method that a sampler uses. The trainer handles its credit and learner."""
 
     @property
     def curriculum(self) -> Curriculum:
-        """What to practise."""
+        """The curriculum, which chooses the tasks."""
         ...
 
     @property
     def evolver(self) -> Evolver | None:
-        """Carries out rounds; None for a curriculum that never plans one."""
+        """The evolver that runs rounds; None for a curriculum that never plans one."""
         ...
 
     @property
     def first_round(self) -> Round | None:
-        """Finds the tasks to begin with; None if the curriculum has some."""
+        """The round that finds the initial tasks; None if the curriculum has tasks."""
         ...
 
     @property
     def coach(self) -> Coach | None:
-        """Gives episodes their guidance; None for none."""
+        """The coach, which supplies the guidance of episodes; None for no guidance."""
         ...
 
     @property
     def studies(self) -> tuple[Study, ...]:
-        """Write notes about groups."""
+        """The studies, which write notes about groups."""
         ...
 
     @property
     def memories(self) -> Mapping[str, Memory]:
-        """Grow from the notes, by name."""
+        """The memories, which grow from the notes, by name."""
         ...

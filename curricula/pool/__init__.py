@@ -1,1 +1,1 @@
-"""The pool of training tasks, and what is known of them."""
+"""The pool of training tasks, and statistics of its tasks."""

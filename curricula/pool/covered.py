@@ -1,4 +1,4 @@
-"""What the tasks of a pool are about, all in all."""
+"""Counts of the tags that the tasks of a pool cover."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ logger = logging.getLogger(__name__)
 
 
 class CoveredTags:
-    """Counts the different tags of a pool's tasks, each of which is looked at once.
+    """A counter of the distinct tags of a pool's tasks; each task is read once.
 
-    Tags may need a benchmark's data. Where these are missing, or are others than those that the
-    tasks were made with, there is no count: a number about tasks is no reason to stop.
+    Tags may require a benchmark's data. If the data is missing, or differs from the data the tasks
+    were made with, there is no count, because a metric must not stop a run.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class CoveredTags:
         self._lost = False
 
     def count(self, tasks: Sequence[Task]) -> int | None:
-        """How many tags they have.
+        """Return the number of distinct tags.
 
         Args:
-            tasks: those of the last call, in the same order, and any that came after them.
+            tasks: the tasks of the last call, in the same order, followed by any new ones.
 
         Returns:
-            The count; None if the tags of a task cannot be told.
+            The count; None if the tags of a task cannot be determined.
         """
         try:
             while self._n < len(tasks) and not self._lost:
@@ -39,5 +39,5 @@ class CoveredTags:
                 self._n += 1
         except CoevoError as error:
             self._lost = True
-            logger.warning("tags of tasks are not counted: %s", error)
+            logger.warning("cannot count the tags of tasks: %s", error)
         return None if self._lost else len(self._tags)

@@ -1,4 +1,4 @@
-"""Texts as unit vectors, and exact cosine search among them."""
+"""Embeddings of texts as unit vectors, and exact cosine search among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORD = re.compile(r"\w+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text, without case, spacing and punctuation.
+    """Return the words of a text, ignoring case, spacing and punctuation.
 
     Example:
         >>> words("Buy the RED shoes, under $50!")
@@ -31,10 +31,13 @@ def words(text: str) -> list[str]:
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors whose cosine says how alike they are."""
+    """Interface of embedders, which turn texts into vectors with meaningful cosines."""
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
-        """(n, dim) array, one unit row per text; a text without words may be all zero."""
+        """Return an (n, dim) array with one unit row per text.
+
+        The row of a text without words may be all zero.
+        """
         ...
 
 
@@ -46,8 +49,8 @@ class HashingEmbedder:
 
     Args:
         dim: number of buckets.
-        bigrams: whether pairs of neighbouring words count too. Without them a reordered text has
-            the vector of the original.
+        bigrams: True to count pairs of neighbouring words, too. Without them, a reordered text has
+            the same vector as the original.
 
     Example:
         >>> embed = HashingEmbedder()
@@ -66,7 +69,7 @@ class HashingEmbedder:
         for row, text in zip(rows, texts, strict=True):
             for token in self._tokens(text):
                 bits = int.from_bytes(hashlib.blake2b(token.encode(), digest_size=8).digest())
-                # The lowest bit signs, so that collisions cancel out on average.
+                # The lowest bit is the sign, so that collisions cancel out on average.
                 row[(bits >> 1) % self.dim] += 1.0 if bits & 1 else -1.0
         return normalise(rows)
 
@@ -78,13 +81,13 @@ class HashingEmbedder:
 
 
 class SentenceEmbedder:
-    """A sentence-transformers model, loaded at first use.
+    """A sentence-transformers model, loaded on first use.
 
     Args:
         model: name or path of the model.
 
     Raises:
-        ConfigError: at first use, if sentence-transformers is not installed.
+        ConfigError: on first use, if sentence-transformers is not installed.
     """
 
     def __init__(self, model: str = "sentence-transformers/all-MiniLM-L6-v2") -> None:
@@ -118,8 +121,8 @@ class Nearest(NamedTuple):
     """The k nearest rows of each query.
 
     Attributes:
-        rows: (q, k) positions in the corpus, nearest first; ties in order of position.
-        cosine: (q, k) their cosines.
+        rows: (q, k) indices into the corpus, nearest first; ties are ordered by index.
+        cosine: (q, k) cosines of these rows.
     """
 
     rows: NDArray[np.int64]
@@ -127,12 +130,12 @@ class Nearest(NamedTuple):
 
 
 def nearest(queries: Vectors, corpus: Vectors, k: int) -> Nearest:
-    """Exact cosine search.
+    """Find the nearest rows by exact cosine search.
 
     Args:
         queries: (q, dim) vectors of any length.
         corpus: (n, dim) vectors of any length.
-        k: how many; cut to n.
+        k: number of rows per query; cut to n.
     """
     cosine = normalise(queries) @ normalise(corpus).T
     rows = np.argsort(-cosine, axis=1, kind="stable")[:, :k]

@@ -1,4 +1,4 @@
-"""How a task set changes as it grows: SR@k and ED_rel after each addition."""
+"""Changes of a task set as it grows: SR@k and ED_rel after each addition."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import ArrayLike, NDArray
 from coevo_gym.curricula.pool.embed import Vectors, normalise
 
 _ROWS = 1000
-"""Rows whose cosines to all others are held at once."""
+"""Number of rows whose cosines to all others are held in memory at once."""
 
 
 class GrowingSet:
-    """A first set of tasks and what joins it.
+    """A first set of tasks and the tasks added to it.
 
-    The numbers are those of :mod:`coevo_gym.curricula.metrics`. Each pair of tasks is looked at
-    once: after all additions together it has cost about what one look at the last set costs.
+    The metrics are those of :mod:`coevo_gym.curricula.metrics`. Each pair of tasks is compared only
+    once, so all additions together cost about as much as one computation for the final set.
 
     Args:
         first: (n, dim) vectors of the first tasks (D_0); may be empty.
-        k: neighbours of SR@k.
+        k: number of neighbours in SR@k.
 
     Example:
         >>> tasks = GrowingSet(np.eye(3))
@@ -37,16 +37,16 @@ class GrowingSet:
         self._unit = self._first[:0]
         self._near: NDArray[np.float64] = np.zeros(
             (0, k)
-        )  # cosines of the k nearest, -inf for none
+        )  # cosines of the k nearest, -inf if missing
         self._within_first = self._within_added = self._between = 0.0
         self._join(self._first)
         self._within_first = _distances(self._first, self._first)
 
     def add(self, rows: ArrayLike) -> None:
-        """Let tasks join.
+        """Add tasks.
 
         Args:
-            rows: (m, dim) their vectors; m may be 0.
+            rows: (m, dim) vectors of the tasks; m may be 0.
         """
         new = np.asarray(rows, dtype=np.float64)
         if not len(new):
@@ -58,7 +58,7 @@ class GrowingSet:
 
     @property
     def self_similarity(self) -> float:
-        """SR@k of all tasks; NaN of fewer than two. Higher is more alike."""
+        """SR@k of all tasks; NaN for fewer than two. Higher is more similar."""
         n = len(self._all)
         if n < 2:
             return math.nan
@@ -67,7 +67,7 @@ class GrowingSet:
 
     @property
     def distance(self) -> float:
-        """ED_rel of what has joined from the first set (V-statistic); NaN where it is undefined."""
+        """ED_rel (V-statistic) from the first set to the added tasks; NaN where undefined."""
         n, m = len(self._first), len(self._all) - len(self._first)
         if min(n, m) < 2 or self._within_first == 0:
             return math.nan
@@ -95,7 +95,7 @@ class GrowingSet:
 
 
 def _largest(values: Vectors, k: int) -> Vectors:
-    """The k largest of each row, -inf where there are fewer."""
+    """Return the k largest values of each row, padded with -inf."""
     if values.shape[1] < k:
         missing = np.full((len(values), k - values.shape[1]), -np.inf)
         return np.hstack([values, missing])
@@ -103,7 +103,7 @@ def _largest(values: Vectors, k: int) -> Vectors:
 
 
 def _distances(a: Vectors, b: Vectors) -> float:
-    """Sum of the distances of all pairs."""
+    """Return the sum of the distances of all pairs."""
     total, squares = 0.0, (b * b).sum(axis=1)
     for at in range(0, len(a), _ROWS):
         rows = a[at : at + _ROWS]

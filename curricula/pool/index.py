@@ -1,4 +1,4 @@
-"""Search by cosine among many vectors."""
+"""Cosine search among many vectors."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from coevo_gym.provision import extra_advice
 logger = logging.getLogger(__name__)
 
 EXACT_UP_TO = 50_000
-"""Vectors up to which every one is looked at."""
+"""Maximum number of vectors for exhaustive search."""
 
 LINKS, PLACED, SEARCHED = 32, 100, 256
-"""Of the graph: links of a vector, and candidates kept while one is placed, and while searching."""
+"""Graph parameters: links per vector, and candidates kept while inserting and while searching."""
 
 
 class VectorIndex:
-    """Vectors that are searched by cosine: exactly up to 50,000 of them, by a graph beyond.
+    """An index for cosine search: exact for up to 50,000 vectors, graph-based beyond.
 
-    The graph is hnswlib's, of the extra ``embed``; without it the search stays exact and takes
-    longer. Either way more than is wanted is found with 32 bits a number, and its cosines are
-    computed anew with 64: what is returned has the cosine that is returned with it. The graph may
-    miss a near vector. The same vectors, added in the same order, give the same answers.
+    The graph comes from hnswlib (extra ``embed``); without it, the search stays exact and takes
+    longer. In both cases more candidates than requested are found with 32-bit numbers, and their
+    cosines are recomputed with 64 bits, so that the returned cosines match the returned vectors.
+    The graph may miss a near vector. The same vectors, added in the same order, give the same
+    answers.
 
     Args:
         dim: length of a vector.
-        vectors: (n, dim) what it starts with, of any length.
-        exact_up_to: number of vectors up to which every one is looked at.
+        vectors: (n, dim) initial vectors of any length.
+        exact_up_to: maximum number of vectors for exhaustive search.
 
     Example:
         >>> index = VectorIndex(2, [[1.0, 0.0], [0.0, 1.0]])
@@ -67,7 +68,7 @@ class VectorIndex:
         self._n = after
 
     def nearest(self, queries: ArrayLike, k: int) -> Nearest:
-        """The ``k`` nearest vectors of each of (q, dim) queries; ``k`` is cut to what there is."""
+        """Return the ``k`` nearest vectors of each (q, dim) query; ``k`` is cut to the size."""
         asked = normalise(np.asarray(queries, dtype=np.float64))
         k = min(k, self._n)
         candidates = self._propose(asked.astype(np.float32), min(self._n, max(4 * k, 32)))
@@ -79,18 +80,18 @@ class VectorIndex:
 
     @property
     def approximate(self) -> bool:
-        """Whether the graph is asked; that hnswlib is missing is said in the log."""
+        """True if the graph is used. Logs a warning if hnswlib is missing."""
         if self._n <= self.exact_up_to:
             return False
         if find_spec("hnswlib") is not None:
             return True
         logger.warning(
-            "vectors=%d: searched one by one, which is slow. %s", self._n, extra_advice("embed")
+            "vectors=%d: using exhaustive search, which is slow. %s", self._n, extra_advice("embed")
         )
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-        """(q, n) positions, rising, among which the nearest are."""
+        """Return (q, n) candidate indices in ascending order, which contain the nearest."""
         if n == self._n:
             return np.tile(np.arange(n), (len(asked), 1))
         if self.approximate:
@@ -103,11 +104,11 @@ class VectorIndex:
         return np.sort(found, axis=1)
 
     def _grow(self) -> None:
-        """Put what is new into the graph."""
+        """Insert new vectors into the graph."""
         if self._graph is None:
             self._graph = import_module("hnswlib").Index(space="ip", dim=self.dim)
             self._graph.init_index(self._n, M=LINKS, ef_construction=PLACED, random_seed=0)
-            self._graph.set_num_threads(1)  # in one order, so that the graph is always the same
+            self._graph.set_num_threads(1)  # a fixed insertion order keeps the graph reproducible
         if self._n > self._graph.get_max_elements():
             self._graph.resize_index(2 * self._n)
         if self._n > self._in_graph:

@@ -1,4 +1,4 @@
-"""The tasks that a proposed one is compared with."""
+"""Known tasks, with which new drafts are compared."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from coevo_gym.curricula.pool.embed import words
 Content = tuple[str, ...]
 
 _FILLER = frozenset({"a", "an", "the", "and", "then", "also", "please", "kindly"})
-"""Words without which an instruction asks for the same."""
+"""Words that do not change the meaning of an instruction."""
 
 
 class KnownTasks:
-    """Tasks by id and by scenario, growing while a round finds more.
+    """A growing collection of tasks, indexed by id and by scenario.
 
     Args:
-        tasks: those known already.
+        tasks: the initial tasks.
 
     Example:
         >>> KnownTasks().has("0" * 64)
@@ -28,13 +28,13 @@ class KnownTasks:
     def __init__(self, tasks: Iterable[Task] = ()) -> None:
         self._ids: set[str] = set()
         self._alike: dict[tuple[str, Content], Task] = {}
-        self._around: dict[str, list[Task]] = {}  # by scenario, and by the ids of their parents
+        self._around: dict[str, list[Task]] = {}  # by scenario and by parent id
         self._all: list[Task] = []
         for task in tasks:
             self.add(task)
 
     def add(self, task: Task) -> None:
-        """Make a task known; doing so twice is fine."""
+        """Add a task; known tasks are ignored."""
         if task.id not in self._ids:
             self._ids.add(task.id)
             self._all.append(task)
@@ -43,15 +43,15 @@ class KnownTasks:
                 self._around.setdefault(place, []).append(task)
 
     def has(self, id: str) -> bool:
-        """Whether a task with this id is known."""
+        """Return True if a task with this id is known."""
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
-        """Up to ``n`` tasks of a task's scenario or grown from it, the latest ones of each last.
+        """Return up to ``n`` tasks from a task's scenario or derived from it, latest last.
 
         Args:
-            task: need not be known; left out if it is.
-            n: how many at most; those that grew from the task go before others.
+            task: the task; excluded from the result.
+            n: maximum number of tasks; tasks derived from the task take precedence.
         """
         found = [
             other
@@ -62,19 +62,19 @@ class KnownTasks:
         return list({other.id: other for other in found}.values())[-n:]
 
     def latest(self, n: int) -> list[Task]:
-        """Up to ``n`` tasks of any scenario, the latest one last."""
+        """Return up to ``n`` tasks of any scenario, latest last."""
         return self._all[-n:]
 
     def has_scenario(self, scenario: str) -> bool:
-        """Whether a task of this scenario is known."""
+        """Return True if a task of this scenario is known."""
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """The known task of the draft's scenario that shares most words with it, and how many.
+        """Return the known task of the draft's scenario with the most similar words.
 
         Returns:
-            The task, the first of equal ones, and the Jaccard index of the two sets of words, in
-            [0, 1]; None if no task of the scenario is known.
+            The task (the first one in case of ties) and the Jaccard index of the two sets of words,
+            in [0, 1]; None if no task of the scenario is known.
         """
         mine = frozenset(words(draft.instruction))
         scored = [
@@ -87,17 +87,17 @@ class KnownTasks:
         return task, share
 
     def copied_by(self, draft: Draft) -> Task | None:
-        """Return the known task of the draft's scenario whose instruction it repeats, or None.
+        """Return the known task of the scenario whose instruction the draft repeats, or None.
 
-        A repetition has the same content words, each as often, in any order: it is reordered,
-        retyped, or differs in filler words only. One that differs in a colour, a number or a name
-        is none.
+        A repetition has the same content words, with the same counts, in any order: it is
+        reordered, differs in case or punctuation, or differs in filler words only. A draft that
+        differs in a colour, a number or a name is not a repetition.
         """
         return self._alike.get((draft.scenario, _content(draft.instruction)))
 
 
 def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
-    """|a ∩ b| / |a ∪ b|; 1 for two empty sets.
+    """Return the Jaccard index |a ∩ b| / |a ∪ b|; 1 for two empty sets.
 
     Example:
         >>> jaccard(frozenset({"red", "mug"}), frozenset({"blue", "mug"}))
@@ -108,5 +108,5 @@ def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
 
 
 def _content(text: str) -> Content:
-    """The words that matter, each as often as it is there, in no order."""
+    """Return the sorted content words of a text, with repetitions."""
     return tuple(sorted(word for word in words(text) if word not in _FILLER))

@@ -1,4 +1,4 @@
-"""How many groups could be learned from, and what the others cost."""
+"""Outcomes of groups: the share of mixed groups, and the env steps spent per outcome."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from coevo_gym.curricula.pool.task_stats import CAP, RECENT, TaskStats
 from coevo_gym.curricula.saved import Count, read
 
 ALL_FAIL, MIXED, ALL_PASS = OUTCOMES = ("all_fail", "mixed", "all_pass")
-"""What a group's episodes came to: none succeeded, some did, or all."""
+"""Outcomes of a group: no episode succeeded, some did, or all did."""
 
 
 def outcome_of(group: Group) -> str:
-    """Which of :data:`OUTCOMES` a group has, by the episodes that arrived; one at least."""
+    """Return the outcome of a group with at least one finished episode."""
     solved = sum(trajectory.success for trajectory in group.trajectories)
     if not solved:
         return ALL_FAIL
@@ -24,13 +24,13 @@ def outcome_of(group: Group) -> str:
 
 
 class Outcomes:
-    """Counts practised groups and their env steps by outcome, and what the pool still holds.
+    """Counts of practised groups and their env steps by outcome, and the reserve of the pool.
 
-    Only a mixed group tells its episodes apart, so only such a group is learned from where episodes
-    are judged against their group. Groups of which no episode arrived are not counted.
+    Only a mixed group distinguishes its episodes. If episodes are compared within their group, only
+    mixed groups give a learning signal. Groups without any finished episode are not counted.
 
     Args:
-        cap: visits after which a task is used up; None for no end.
+        cap: number of visits after which a task is used up; None for no limit.
     """
 
     def __init__(self, cap: int | None = CAP) -> None:
@@ -41,11 +41,11 @@ class Outcomes:
         self._recent: deque[bool] = deque(maxlen=RECENT)
 
     def added(self, tasks: Iterable[Task]) -> None:
-        """The pool has grown by these tasks."""
+        """Add the new tasks of the pool."""
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups."""
+        """Record finished groups."""
         self.stats.record(groups)
         for group in groups:
             if group.trajectories:
@@ -55,10 +55,11 @@ class Outcomes:
                 self._recent.append(outcome == MIXED)
 
     def metrics(self) -> dict[str, float]:
-        """Shares of groups that were mixed, of all and of the last 64; env steps by outcome.
+        """Return shares of mixed groups (in total and recently) and env steps by outcome.
 
-        ``reserve`` is how many mixed groups are to be expected if each task that is not used up
-        is tried once more. A share of no groups is 0.
+        ``mixed_groups_recent`` covers the last 64 groups. ``reserve`` is the expected number of
+        mixed groups if each task that is not used up is tried once more. Shares are 0 without
+        groups.
         """
         n = sum(self._groups.values())
         return {
@@ -69,7 +70,7 @@ class Outcomes:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {
             "stats": self.stats.state_dict(),
             "groups": dict(self._groups),
@@ -78,7 +79,7 @@ class Outcomes:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self.stats.load_state_dict(state["stats"])
         self._groups = {name: read(Count, state["groups"][name]) for name in OUTCOMES}
         self._steps = {name: read(Count, state["steps"][name]) for name in OUTCOMES}

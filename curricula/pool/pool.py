@@ -15,33 +15,33 @@ def require_train(task: Task, action: str) -> Task:
 
     Args:
         task: the task.
-        action: what was about to be done with it, for the message ("add to the pool").
+        action: the action to refuse, for the message ("add to the pool").
 
     Raises:
-        SplitLeakError: if it belongs to validation or test. Nothing turns this off.
+        SplitLeakError: if the task belongs to validation or test. This check cannot be disabled.
     """
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"Refusing to {action}: {task.name} is a {task.split} task, and only training tasks "
+            f"Refusing to {action}: {task.name} is a {task.split} task. Only training tasks "
             "may be practised, explored from or drafted from."
         )
     return task
 
 
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
-    """Return ``task`` if it is a training task by its label, its scenario and its content.
+    """Return ``task`` if its label, its scenario and its content make it a training task.
 
     Args:
         task: the task.
         action: as in :func:`require_train`.
-        benchmark: knows the held-out tasks; None for the task's own benchmark. If that is not
-            registered here, nothing can run the task, and only its label is checked.
+        benchmark: benchmark that knows the held-out tasks; None for the task's own benchmark. If
+            that benchmark is not registered, the task cannot be run, and only its label is checked.
 
     Raises:
-        SplitLeakError: if it is a validation or test task, or a copy of one. Nothing turns this
-            off.
-        TaskError: if it is malformed.
-        BenchmarkNotInstalled: if its benchmark's data is not installed.
+        SplitLeakError: if the task is a validation or test task, or a copy of one. This check
+            cannot be disabled.
+        TaskError: if the task is malformed.
+        BenchmarkNotInstalled: if the data of the task's benchmark is not installed.
     """
     require_train(task, action)
     if benchmark is None and find_spec(task.benchmark) is not None:
@@ -56,7 +56,7 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
 
 
 def require_practised(task: Task, action: str) -> Task:
-    """Return ``task`` if it is a training task in which something is asked for.
+    """Return ``task`` if it is a training task that has a goal.
 
     Args:
         task: the task.
@@ -64,21 +64,22 @@ def require_practised(task: Task, action: str) -> Task:
 
     Raises:
         SplitLeakError, BenchmarkNotInstalled: as :func:`require_trainable`.
-        TaskError: if it is malformed, or an open task: those are explored, and never practised.
+        TaskError: if the task is malformed, or if it is an open task, which can be explored but not
+            practised.
     """
     return require_trainable(task, action).require_asked(action)
 
 
 class TaskPool:
-    """Training tasks in the order they came, each once.
+    """Distinct training tasks in order of arrival.
 
-    Tasks are never changed or removed, so an index into the pool stays valid.
+    Tasks are never changed or removed, so indices into the pool stay valid.
 
     Args:
-        tasks: what it starts with.
+        tasks: the initial tasks.
 
     Raises:
-        SplitLeakError, TaskError, BenchmarkNotInstalled: if one of them may not be practised; see
+        SplitLeakError, TaskError, BenchmarkNotInstalled: if a task may not be practised; see
             :func:`require_practised`.
 
     Example:
@@ -96,7 +97,7 @@ class TaskPool:
         """Append a task.
 
         Returns:
-            False if a task of the same content is there already; that one stays as it is.
+            False if the pool already contains a task with the same content, which stays unchanged.
 
         Raises:
             SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor.
@@ -104,10 +105,10 @@ class TaskPool:
         return bool(self.extend([task]))
 
     def extend(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
-        """Append tasks, all or none.
+        """Append all tasks, or none if one is refused.
 
         Returns:
-            Those that were new.
+            The tasks that were new.
 
         Raises:
             SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor; the pool is
@@ -124,7 +125,7 @@ class TaskPool:
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks in order; grows with the pool, so copy it to keep it."""
+        """The tasks in order. The sequence grows with the pool; copy it to keep it."""
         return self._order
 
     def __len__(self) -> int:
@@ -137,24 +138,24 @@ class TaskPool:
         return (task.id if isinstance(task, Task) else task) in self._tasks
 
     def __getitem__(self, key: int | str) -> Task:
-        """The task at a position, or with an id.
+        """Return the task at an index, or with an id.
 
         Raises:
             TaskError: if no task has that id.
-            IndexError: if no task is at that position.
+            IndexError: if the index is out of range.
         """
         if isinstance(key, str):
             if key not in self._tasks:
-                raise TaskError(f"No task in the pool has the id {key!r}.")
+                raise TaskError(f"The pool has no task with the id {key!r}.")
             return self._tasks[key]
         return self._order[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """The tasks, in order, each as its own JSON text."""
+        """Return the tasks in order, each as a JSON text."""
         return {"tasks": [task.to_json() for task in self._order]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the tasks with those of :meth:`state_dict`.
+        """Replace the tasks by those of a state from :meth:`state_dict`.
 
         Raises:
             SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor; the pool is

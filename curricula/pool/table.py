@@ -1,4 +1,4 @@
-"""Numbers about each task of a pool, in the pool's order."""
+"""Tables of numbers with one row per task of a pool."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Numbers = NDArray[np.float64]
 
 
 def falling(values: Numbers) -> NDArray[np.int64]:
-    """Positions by falling value; of equals the first goes first.
+    """Return indices that sort values in descending order, with ties in their original order.
 
-    It sorts the bits of the numbers in four stable passes of 16, each of which NumPy does in linear
-    time: of 100,000 numbers ten times as fast as a stable sort of floats.
+    The function sorts the bits of the numbers in four stable passes of 16 bits, each of which takes
+    linear time in NumPy. For 100,000 numbers it is ten times as fast as a stable sort of floats.
 
     Args:
         values: (n,) finite numbers, at least 0.
@@ -28,7 +28,7 @@ def falling(values: Numbers) -> NDArray[np.int64]:
         >>> falling(np.array([1.0, 0.5, 3.0, 1.0])).tolist()
         [2, 0, 3, 1]
     """
-    bits = ~np.abs(values).view(np.uint64)  # from 0 on, numbers are in the order of their bits
+    bits = ~np.abs(values).view(np.uint64)  # non-negative floats are ordered like their bits
     order = np.arange(len(values))
     for shift in (0, 16, 32, 48):
         digits = (bits >> np.uint64(shift)).astype(np.uint16)
@@ -38,10 +38,10 @@ def falling(values: Numbers) -> NDArray[np.int64]:
 
 
 class TaskTable:
-    """Columns of numbers with a row for each task, in the order in which the tasks came.
+    """A table of numeric columns with one row per task, in order of arrival.
 
     Args:
-        **columns: name of each column, and the number that a new task has in it.
+        **columns: name of each column, with the default for a new task.
 
     Example:
         >>> table = TaskTable(visits=0.0)
@@ -55,11 +55,11 @@ class TaskTable:
         self._rows: dict[str, int] = {}
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Append a row for each task that has none."""
+        """Append a row for each new task."""
         self._append(task.id for task in tasks)
 
     def row(self, task_id: str) -> int | None:
-        """The row of a task; None if it has none."""
+        """Return the row of a task; None if it has none."""
         return self._rows.get(task_id)
 
     def __len__(self) -> int:
@@ -69,29 +69,32 @@ class TaskTable:
         return column in self._columns
 
     def __getitem__(self, column: str) -> Numbers:
-        """(n,) view of a column: writing to it changes the table."""
+        """Return an (n,) view of a column; writing to it changes the table."""
         return self._columns[column][: len(self)]
 
     def state_dict(self) -> dict[str, Any]:
-        """The tasks' ids and all columns as JSON."""
+        """Return the task ids and all columns as JSON."""
         return {
             "tasks": list(self._rows),
             "columns": {name: self[name].tolist() for name in self._columns},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`.
 
         Raises:
-            ConfigError: if a column has another length than the tasks.
-            ValueError: if a value is of another type.
+            ConfigError: if the length of a column differs from the number of tasks.
+            ValueError: if a value has the wrong type.
         """
         ids = read(list[str], state["tasks"])
         rows = {id: row for row, id in enumerate(ids)}
         columns = {name: read(list[Finite], state["columns"][name]) for name in self._columns}
         lengths = {len(rows), len(ids), *map(len, columns.values())}
         if len(lengths) > 1:
-            raise ConfigError(f"The saved numbers of {len(ids)} tasks do not fit together.")
+            raise ConfigError(
+                f"The saved table is damaged: its {len(ids)} tasks and its columns differ in "
+                "length."
+            )
         self._rows = rows
         self._columns = {name: np.array(column) for name, column in columns.items()}
 
@@ -101,7 +104,7 @@ class TaskTable:
             self._rows.setdefault(id, len(self._rows))
         after = len(self._rows)
         for name, column in self._columns.items():
-            if after > len(column):  # room for as many again, so that adding one by one is cheap
+            if after > len(column):  # double the capacity, so that adding one by one is cheap
                 column = np.concatenate([column, np.empty(after)])
                 self._columns[name] = column
             column[before:after] = self._defaults[name]

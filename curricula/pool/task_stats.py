@@ -1,4 +1,4 @@
-"""How tasks went lately, from outcomes alone."""
+"""Recent success statistics of tasks, from outcomes alone."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from coevo_gym.curricula.pool.table import Numbers, TaskTable
 from coevo_gym.curricula.saved import Count, Share, read
 
 MEMORY = 0.5
-"""What is kept of a task's counts at each visit: they were an earlier policy's."""
+"""Factor applied to a task's counts at each visit, because they come from an earlier policy."""
 PRIOR = 2.0
-"""Episodes that the pool's mean counts for in a task's rate."""
+"""Weight of the pool's mean in a task's success rate, in episodes."""
 RECENT = 64
-"""Groups that the pool's mean is taken over."""
+"""Number of recent groups used for the pool's mean."""
 GROUP_SIZE = 8
-"""K, episodes of a group, where none was recorded yet."""
+"""K, default number of episodes per group before any group is recorded."""
 CAP = 8
-"""Visits after which a task is taken for used up."""
+"""Number of visits after which a task counts as used up."""
 LOWEST, HIGHEST = 0.05, 0.95
-"""The pool's mean is kept between these, so that no task is hopeless or done before it is tried."""
+"""Bounds of the pool's mean, so that no untried task counts as hopeless or solved."""
 
 
 def expected_rates(alpha: ArrayLike, beta: ArrayLike, mean: float) -> Numbers:
-    """Success rates that are to be expected: p = (alpha + 2 m) / (alpha + beta + 2).
+    """Return expected success rates: p = (alpha + 2 m) / (alpha + beta + 2).
 
-    A task that was never tried is expected to be as the others are.
+    A task that was never tried has the mean rate of all tasks.
 
     Args:
-        alpha: (n,) remembered successes of each task.
-        beta: (n,) remembered failures.
-        mean: m, the mean success of all tasks, in [0, 1].
+        alpha: (n,) discounted successes of each task.
+        beta: (n,) discounted failures of each task.
+        mean: m, mean success rate of all tasks, in [0, 1].
 
     Example:
         >>> expected_rates([8, 0], [0, 0], 0.5).tolist()
@@ -48,13 +48,13 @@ def expected_rates(alpha: ArrayLike, beta: ArrayLike, mean: float) -> Numbers:
 
 
 def mixed_chance(p: ArrayLike, k: int) -> Numbers:
-    """Chance that a group has successes and failures, so that it can be learned from.
+    """Return the chance that a group has both successes and failures.
 
     q(p) = 1 - p^k - (1 - p)^k.
 
     Args:
         p: success rates in [0, 1], of any shape.
-        k: episodes of the group, at least 1.
+        k: episodes per group, at least 1.
 
     Example:
         >>> mixed_chance([0.0, 0.5, 1.0], 2).tolist()
@@ -66,15 +66,15 @@ def mixed_chance(p: ArrayLike, k: int) -> Numbers:
 
 
 def reserve(rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CAP) -> float:
-    """How many groups to learn from are to be expected if each task is tried once more.
+    """Return the expected number of mixed groups if each task is tried once more.
 
     R = sum of q(p) over the tasks with fewer than ``cap`` visits, with q of :func:`mixed_chance`.
 
     Args:
-        rates: (n,) success rate that is expected of each task.
-        visits: (n,) how often each was visited.
-        k: episodes of a group.
-        cap: visits after which a task is used up; None for no end.
+        rates: (n,) expected success rate of each task.
+        visits: (n,) number of visits to each task.
+        k: episodes per group.
+        cap: number of visits after which a task is used up; None for no limit.
 
     Example:
         >>> reserve([0.5, 0.5, 1.0], [0, 8, 0], k=2)
@@ -85,14 +85,13 @@ def reserve(rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CA
 
 
 class TaskStats:
-    """Successes (alpha), failures (beta) and visits of each task, and the mean success of late.
+    """Successes (alpha), failures (beta) and visits of each task, and the recent mean success.
 
-    At each visit a task's counts are halved, and what was seen is added: alpha = alpha / 2 +
-    successes. Groups of tasks that were not added, and groups of which no episode arrived, count
-    for nothing.
+    At each visit a task's counts are halved, and the new counts are added: alpha = alpha / 2 +
+    successes. Groups of unknown tasks and groups without any finished episode are ignored.
 
     Attributes:
-        group_size: K, episodes of a whole group, as they were recorded last.
+        group_size: K, episodes per complete group, from the last recorded group.
 
     Example:
         >>> from coevo_gym import tasks
@@ -111,11 +110,11 @@ class TaskStats:
         return len(self.table)
 
     def add(self, tasks: Iterable[Task]) -> None:
-        """Append tasks that are not there yet."""
+        """Append new tasks."""
         self.table.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups."""
+        """Record finished groups."""
         for group in groups:
             row = self.table.row(group.task.id)
             if row is not None and group.trajectories:
@@ -131,27 +130,27 @@ class TaskStats:
 
     @property
     def mean(self) -> float:
-        """Mean success of the last :data:`RECENT` groups, clipped; 1/2 before there is one."""
+        """Mean success of the last :data:`RECENT` groups, clipped; 1/2 before the first group."""
         if not self._recent:
             return 0.5
         return float(np.clip(np.mean(self._recent), LOWEST, HIGHEST))
 
     @property
     def rates(self) -> Numbers:
-        """(n,) the success rate that is to be expected of each task."""
+        """(n,) expected success rate of each task."""
         return expected_rates(self.table["alpha"], self.table["beta"], self.mean)
 
     @property
     def visits(self) -> Numbers:
-        """(n,) how often each task was visited."""
+        """(n,) number of visits to each task."""
         return self.table["visits"]
 
     def reserve(self, tasks: Iterable[Task] | None = None, *, cap: int | None = CAP) -> float:
-        """How many groups to learn from are left; see :func:`reserve`.
+        """Return the expected number of mixed groups left; see :func:`reserve`.
 
         Args:
-            tasks: in which tasks, of those that were added; None for all.
-            cap: visits after which a task is used up; None for no end.
+            tasks: the tasks to count; None for all added tasks.
+            cap: number of visits after which a task is used up; None for no limit.
         """
         rates, visits = self.rates, self.visits
         if tasks is not None:
@@ -160,7 +159,7 @@ class TaskStats:
         return reserve(rates, visits, k=self.group_size, cap=cap)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {
             "table": self.table.state_dict(),
             "recent": list(self._recent),
@@ -168,7 +167,7 @@ class TaskStats:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self.table.load_state_dict(state["table"])
         self._recent = deque(read(list[Share], state["recent"]), maxlen=RECENT)
         self.group_size = read(Count, state["group_size"])

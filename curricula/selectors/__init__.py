@@ -1,1 +1,1 @@
-"""Selectors: which task of the pool is practised next."""
+"""Selectors, which choose the next task from the pool."""

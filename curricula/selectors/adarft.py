@@ -1,4 +1,4 @@
-"""A target difficulty that follows the reward, and the tasks nearest to it (AdaRFT)."""
+"""AdaRFT: a target difficulty that follows the reward, and the tasks nearest to it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from coevo_gym.curricula.selectors.rated import RatedSelector
 def next_target(
     target: float, reward: float, *, alpha: float = 2.0, beta: float = 0.5, eta: float = 50.0
 ) -> float:
-    """The next target difficulty.
+    """Return the next target difficulty.
 
     T' = clip(T + eta * tanh(alpha * (R - beta)), 0, 100).
 
     Args:
         target: T, in [0, 100].
         reward: R, mean outcome of the batch, in [0, 1].
-        alpha: how soon the step saturates.
-        beta: the outcome to aim at.
-        eta: largest step.
+        alpha: steepness of the step.
+        beta: target outcome.
+        eta: maximum step.
 
-    Source: AdaRFT (arXiv 2504.05520), with its default numbers.
+    Source: AdaRFT (arXiv 2504.05520), with its default values.
     """
     return min(100.0, max(0.0, target + eta * math.tanh(alpha * (reward - beta))))
 
@@ -38,17 +38,17 @@ def next_target(
 def nearest_to(
     difficulty: ArrayLike, target: float, n: int, *, visits: ArrayLike | None = None
 ) -> NDArray[np.int64]:
-    """The ``n`` tasks whose difficulty is nearest to the target.
+    """Return the ``n`` tasks whose difficulty is nearest to the target.
 
     Args:
         difficulty: (N,) difficulty of each task.
-        target: where to look.
-        n: how many; cut to N.
-        visits: (N,) how often each was practised: of tasks that are equally near, those that were
-            practised least go first. None for none. What is still equal goes by position.
+        target: the target difficulty.
+        n: number of tasks; cut to N.
+        visits: (N,) number of visits to each task, to break ties: the least visited tasks come
+            first. None for no visits. Remaining ties are broken by index.
 
     Returns:
-        (n,) positions in rising order.
+        (n,) indices in ascending order.
 
     Example:
         >>> nearest_to([10, 20, 30, 40], 25.0, 3).tolist()
@@ -66,14 +66,15 @@ def nearest_to(
 
 
 class AdaRFT(RatedSelector):
-    """The tasks nearest to a target difficulty, which rises with success and falls with failure.
+    """A selector of the tasks nearest to a target difficulty, which follows the success rate.
 
-    A task's difficulty is 100 times the share of its first tries that failed. The target moves
-    once for each ``batch`` groups of practice, whether they are recorded one by one or as a batch.
+    A task's difficulty is 100 times the share of its first tries that failed. The target moves up
+    with success and down with failure, once per ``batch`` practised groups, whether they are
+    recorded one by one or as a batch.
 
     Args:
-        batch: how many tasks may be drawn at a time: the groups of a learner's step.
-        target: the first target.
+        batch: number of tasks to draw from, equal to the groups per step of the learner.
+        target: initial target.
         alpha: see :func:`next_target`.
         beta: see :func:`next_target`.
         eta: see :func:`next_target`.
@@ -94,7 +95,7 @@ class AdaRFT(RatedSelector):
         self._rewards: list[float] = []
 
     def rated_weights(self) -> Numbers:
-        """1 for the tasks nearest to the target, else 0."""
+        """Return 1 for the tasks nearest to the target and 0 for all others."""
         weights = np.zeros(len(self.table))
         difficulty = 100.0 * (1.0 - self.rates)
         near = nearest_to(difficulty, self.target, self.batch, visits=self.table["visits"])
@@ -102,7 +103,7 @@ class AdaRFT(RatedSelector):
         return weights
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Collect a group's mean outcome; a whole batch of them moves the target."""
+        """Add a group's mean outcome; each full batch of outcomes moves the target."""
         self._rewards.append(float(outcomes.mean()))
         if len(self._rewards) == self.batch:
             reward = math.fsum(self._rewards) / self.batch
@@ -112,15 +113,15 @@ class AdaRFT(RatedSelector):
             )
 
     def metrics(self) -> dict[str, float]:
-        """The target, and how many tasks have a rate."""
+        """Return the target and the number of rated tasks."""
         return {**super().metrics(), "target": self.target}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {**super().state_dict(), "target": self.target, "rewards": list(self._rewards)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         self.target = read(Finite, state["target"])
         self._rewards = read(list[Finite], state["rewards"])
@@ -131,18 +132,19 @@ class AdaRFTConfig(FrozenModel):
 
     kind: Literal["adarft"] = "adarft"
     batch: int = Field(default=16, ge=1)
-    """How many tasks are near enough to be drawn: the groups of a learner's step."""
+    """Number of tasks, nearest to the target, to draw from. Set it to the groups per step of the
+    learner."""
     target: float = Field(default=0.0, ge=0, le=100)
-    """Difficulty to begin with, from 0 (always solved) to 100 (never)."""
+    """Initial target difficulty, from 0 (always solved) to 100 (never solved)."""
     alpha: float = Field(default=2.0, gt=0)
-    """How soon a step of the target saturates."""
+    """Steepness of the target's step."""
     beta: float = Field(default=0.5, ge=0, le=1)
-    """Mean outcome at which the target stays."""
+    """Mean outcome at which the target stays the same."""
     eta: float = Field(default=50.0, gt=0)
-    """Largest step of the target."""
+    """Maximum step of the target."""
 
     def make(self) -> AdaRFT:
-        """The selector."""
+        """Create the selector."""
         return AdaRFT(
             self.batch, target=self.target, alpha=self.alpha, beta=self.beta, eta=self.eta
         )

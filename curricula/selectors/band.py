@@ -1,4 +1,4 @@
-"""Tasks that are neither done nor out of reach, as long as they are not used up."""
+"""Tasks that are neither mastered nor out of reach, until they are used up."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats
 
 LOW, HIGH = 0.1, 0.9
-"""The band: expected success rates of tasks that there is something to learn from. With 8 episodes
-a group, a first visit that always or never succeeds leads out of it on the side of the pool's mean,
-and a mixed one does not."""
+"""The band: expected success rates of tasks that are worth practising. With 8 episodes per group, a
+first visit that always or never succeeds moves the task out of the band on the side of the pool's
+mean, and a mixed visit does not."""
 
 
 def band_weights(
     rates: ArrayLike, visits: ArrayLike, *, cap: int | None = CAP, epsilon: float = 0.1
 ) -> Numbers:
-    """Chance of each task: the same for those in the band, and little for the others.
+    """Return the probability of each task: equal for tasks in the band, low for all others.
 
-    w = 0 for a task that was visited and has p > 0.9, or p < 0.1, or at least ``cap`` visits; else
-    1. P = (1 - epsilon) w / sum(w) + epsilon / n; uniform if all w are 0.
+    w = 0 for a visited task with p > 0.9, p < 0.1, or at least ``cap`` visits; otherwise 1. P = (1
+    - epsilon) w / sum(w) + epsilon / n; uniform if all w are 0.
 
     Args:
-        rates: (n,) p, the success rate that is expected of each task; n >= 1.
-        visits: (n,) how often each was visited.
-        cap: visits after which a task is used up; None for no end.
-        epsilon: share of the draws that is uniform over all tasks, in [0, 1].
+        rates: (n,) p, expected success rate of each task; n >= 1.
+        visits: (n,) number of visits to each task.
+        cap: number of visits after which a task is used up; None for no limit.
+        epsilon: share of draws that are uniform over all tasks, in [0, 1].
 
     Returns:
         (n,) probabilities.
@@ -54,20 +54,20 @@ def band_weights(
 
 
 class Band:
-    """Draws the tasks of the band, each with the same chance, and few of the others.
+    """A selector that draws tasks of the band with equal probability, and rarely any other task.
 
-    A task that was never visited is in the band. The few others are drawn so that it is noticed
-    when a task comes back into the band, for example because it is forgotten.
+    A task that was never visited is in the band. The rare draws of other tasks detect tasks that
+    return to the band, for example because they are forgotten.
 
-    With ``shuffled``, the rates of the visited tasks are dealt out among them, so that as many lie
-    outside the band, whosever they are. How depends on the state alone and changes with each group.
-    That is the control for what outcomes are worth: all that does not depend on *which* task went
-    how is the same, visits included.
+    With ``shuffled``, the rates of the visited tasks are permuted among them, so that the number of
+    tasks outside the band stays the same. The permutation depends on the state only and changes
+    with each group. This is the control for the value of outcomes: everything that does not depend
+    on *which* task had which outcome stays the same, including the visits.
 
     Args:
-        cap: visits after which a task is used up; None for no end.
-        epsilon: share of the draws that is uniform over the pool.
-        shuffled: whether the outcomes that are read are those of other tasks.
+        cap: number of visits after which a task is used up; None for no limit.
+        epsilon: share of draws that are uniform over the pool.
+        shuffled: True to permute the outcomes among tasks.
     """
 
     def __init__(
@@ -77,19 +77,19 @@ class Band:
         self.stats = TaskStats()
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """The pool has grown by these tasks, in this order."""
+        """Add the new tasks of the pool, in order."""
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups of training episodes."""
+        """Record finished groups of training episodes."""
         self.stats.record(groups)
 
     def note(self, notes: Notes) -> None:
-        """Nothing to learn: it reads outcomes alone."""
+        """Ignore notes; the selector uses outcomes only."""
 
     @property
     def rates(self) -> Numbers:
-        """(n,) the success rate that each task goes by."""
+        """(n,) success rate used for each task."""
         rates = self.stats.rates
         if self.shuffled:
             visits = self.stats.visits
@@ -99,13 +99,13 @@ class Band:
         return rates
 
     def weights(self) -> Numbers:
-        """(n,) chance of each task."""
+        """Return the (n,) probability of each task."""
         return band_weights(self.rates, self.stats.visits, cap=self.cap, epsilon=self.epsilon)
 
     def metrics(self) -> dict[str, float]:
-        """Shares of the pool that were visited and are too easy, too hard, or used up.
+        """Return the shares of the pool that are too easy, too hard, or used up.
 
-        A task that is used up counts as that, however it goes.
+        A task that is used up counts only as used up, regardless of its success rate.
         """
         n = max(len(self.stats), 1)
         rates, visits = self.rates, self.stats.visits
@@ -116,11 +116,11 @@ class Band:
         return {name: float(rows.sum()) / n for name, rows in shares.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {"stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self.stats.load_state_dict(state["stats"])
 
 
@@ -129,14 +129,13 @@ class BandConfig(FrozenModel):
 
     kind: Literal["band"] = "band"
     cap: int | None = Field(default=CAP, ge=1)
-    """Visits after which a task is used up; none for no end, which a pool that does not grow needs.
-    It is of groups of 8."""
+    """Number of visits after which a task is used up, in groups of 8 episodes. None: no limit;
+    required for a pool that does not grow."""
     epsilon: float = Field(default=0.1, gt=0, le=1)
-    """Share of the draws that is uniform over the pool."""
+    """Share of draws that are uniform over the pool."""
     shuffled: bool = False
-    """Whether the outcomes that are read are those of other tasks: the control for what knowing
-    them is worth."""
+    """Shuffle the outcomes among tasks, as a control that shows the value of knowing them."""
 
     def make(self) -> Band:
-        """The selector."""
+        """Create the selector."""
         return Band(self.cap, epsilon=self.epsilon, shuffled=self.shuffled)

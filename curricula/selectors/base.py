@@ -1,4 +1,4 @@
-"""What selectors that keep numbers about each task share."""
+"""The base class of selectors that keep statistics of each task."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ from coevo_gym.curricula.pool.table import Numbers, TaskTable
 
 
 class TableSelector(ABC):
-    """A selector that keeps numbers about each task; the base of those in this room.
+    """The base class of selectors that keep a table with one row per task.
 
-    A subclass names its :attr:`columns`, changes a row in :meth:`visit`, and makes weights of all
-    rows. Groups of tasks that are not in the pool, and groups of which no episode arrived, count
-    for nothing.
+    A subclass defines :attr:`columns`, updates a row in :meth:`visit`, and computes weights from
+    all rows. Groups of tasks outside the pool and groups without any finished episode are ignored.
     """
 
     columns: ClassVar[Mapping[str, float]] = {}
-    """Name of each column, and the number that a new task has in it."""
+    """Name of each column, with the default for a new task."""
 
     def __init__(self) -> None:
         self.table = TaskTable(**self.columns)
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """The pool has grown by these tasks, in this order."""
+        """Add the new tasks of the pool, in order."""
         self.table.add(tasks)
 
     @abstractmethod
     def weights(self) -> Numbers | None:
-        """(n,) weight of each task, at least 0 and not all 0; None for uniform."""
+        """Return the (n,) weight of each task; None for uniform weights.
+
+        Weights are at least 0 and not all 0.
+        """
 
     @abstractmethod
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Take in one visit of a task.
+        """Record one visit to a task.
 
         Args:
             row: the task's row in the table.
@@ -47,23 +49,23 @@ class TableSelector(ABC):
         """
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups of training episodes."""
+        """Record finished groups of training episodes."""
         for group in groups:
             row = self.table.row(group.task.id)
             if row is not None and group.trajectories:
                 self.visit(row, np.array([float(t.success) for t in group.trajectories]), group)
 
     def note(self, notes: Notes) -> None:  # noqa: B027 (it may stay empty)
-        """Selectors in this room read outcomes alone."""
+        """Ignore notes; selectors of this package use outcomes only."""
 
     def metrics(self) -> dict[str, float]:
-        """Numbers about its state, for any sink."""
+        """Return metrics of the selector's state."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {"table": self.table.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         self.table.load_state_dict(state["table"])

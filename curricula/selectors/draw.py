@@ -10,24 +10,25 @@ from coevo_gym.core.errors import ConfigError
 
 
 def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int64]:
-    """Draw positions by weight, each at most once as long as there are enough.
+    """Draw indices by weight, without repetition if there are enough.
 
-    One after the other, each in proportion to its weight among those that are left. With fewer
-    positive weights than ``n``, all of those come first, and the rest is drawn with replacement.
+    Indices are drawn one by one, in proportion to the remaining weights. With fewer positive
+    weights than ``n``, all of their indices come first, and the rest is drawn with replacement.
 
-    It is a race: each position with a positive weight w takes an exponential time with rate w, and
-    the first ``n`` win, which has the distribution of drawing one by one and takes one pass.
+    The implementation is an exponential race: each index with a positive weight w gets an
+    exponential time with rate w, and the ``n`` smallest times win. The result has the same
+    distribution as drawing one by one, and takes a single pass.
 
     Args:
         weights: (N,) finite, at least 0, not all 0, on any scale.
-        n: how many, at least 1.
-        rng: the only source of chance.
+        n: number of indices, at least 1.
+        rng: the only source of randomness.
 
     Returns:
-        (n,) positions, in the order in which they were drawn.
+        (n,) indices, in the order of the draws.
 
     Raises:
-        ConfigError: if the weights are not of that form.
+        ConfigError: if the weights are invalid.
 
     Example:
         >>> draw(np.array([0.0, 1.0, 3.0]), 2, np.random.default_rng(0)).tolist()
@@ -36,7 +37,7 @@ def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int
     _check(weights)
     scaled = weights / weights.max()
     positive = np.flatnonzero(scaled)
-    with np.errstate(over="ignore"):  # a weight too small to count beside the largest comes last
+    with np.errstate(over="ignore"):  # negligible weights come last
         times = rng.standard_exponential(len(positive)) / scaled[positive]
     n_once = min(n, len(positive))
     first = np.argpartition(times, n_once - 1)[:n_once] if n_once < len(times) else slice(None)
@@ -51,8 +52,8 @@ def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int
 def _check(weights: NDArray[np.float64]) -> None:
     if weights.ndim != 1 or not np.isfinite(weights).all() or weights.min(initial=0.0) < 0:
         raise ConfigError(
-            "The weights of a selector must be an array of one finite number >= 0 for each task; "
-            f"actual: {weights!r}"
+            "A selector must return an array of weights with one finite number >= 0 per "
+            f"task; actual: {weights!r}"
         )
     if not weights.any():
-        raise ConfigError("The weights of a selector are all 0, so that no task can be drawn.")
+        raise ConfigError("The weights of a selector are all 0, so no task can be drawn.")

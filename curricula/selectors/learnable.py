@@ -1,4 +1,4 @@
-"""Tasks that are solved about half of the time."""
+"""Learnability: tasks that are solved about half of the time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from coevo_gym.curricula.selectors.base import TableSelector
 
 
 def learnability(successes: ArrayLike, episodes: ArrayLike) -> Numbers:
-    """How much there is to learn from each task: p(1 - p) with p = (s + 1) / (m + 2).
+    """Return the learnability of each task: p(1 - p) with p = (s + 1) / (m + 2).
 
-    The smoothing makes a task without episodes the most learnable, and none hopeless.
+    The smoothing gives tasks without episodes the highest learnability, and never returns 0.
 
     Args:
-        successes: (n,) s, episodes that succeeded.
-        episodes: (n,) m, all of them.
+        successes: (n,) s, number of successful episodes.
+        episodes: (n,) m, number of episodes.
 
     Example:
         >>> learnability([0, 4], [0, 8]).tolist()
@@ -34,13 +34,13 @@ def learnability(successes: ArrayLike, episodes: ArrayLike) -> Numbers:
 
 
 class Learnable(TableSelector):
-    """Weighs tasks by their learnability.
+    """A selector that weights tasks by their learnability.
 
-    At each visit of a task the counts of the earlier ones are multiplied by ``memory``, because
-    they were an earlier policy's.
+    At each visit to a task, its earlier counts are multiplied by ``memory``, because they come from
+    an earlier policy.
 
     Args:
-        memory: what is kept of earlier counts, from 0 to 1.
+        memory: factor applied to earlier counts, from 0 to 1.
     """
 
     columns: ClassVar = {"successes": 0.0, "episodes": 0.0}
@@ -50,26 +50,26 @@ class Learnable(TableSelector):
         self.memory = memory
 
     def weights(self) -> Numbers:
-        """(n,) p(1 - p), at most 1/4."""
+        """Return the (n,) learnability of each task, at most 1/4."""
         return learnability(self.table["successes"], self.table["episodes"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Count the visit."""
+        """Update the counts of the task."""
         for column, count in (("successes", outcomes.sum()), ("episodes", len(outcomes))):
             self.table[column][row] = self.memory * self.table[column][row] + count
 
     def metrics(self) -> dict[str, float]:
-        """Mean learnability of the pool."""
+        """Return the mean learnability of the pool."""
         return {"mean_learnability": float(self.weights().mean()) if len(self.table) else 0.0}
 
 
 class LearnableConfig(FrozenModel):
-    """Tasks by p(1 - p) of their pass rate (arXiv 2408.15099)."""
+    """Tasks weighted by p(1 - p) of their pass rate (arXiv 2408.15099)."""
 
     kind: Literal["learnable"] = "learnable"
     memory: float = Field(default=0.5, ge=0, le=1)
-    """What is kept of a task's earlier counts at each visit."""
+    """Factor applied to a task's earlier counts at each visit."""
 
     def make(self) -> Learnable:
-        """The selector."""
+        """Create the selector."""
         return Learnable(self.memory)

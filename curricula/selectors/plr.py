@@ -1,4 +1,4 @@
-"""Tasks whose last visit had the largest advantages, and those not seen for long (PLR)."""
+"""PLR: tasks whose last visit had the largest advantages, and tasks not visited for a long time."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from coevo_gym.curricula.selectors.base import TableSelector
 def replay_probabilities(
     scores: ArrayLike, last: ArrayLike, now: float, *, beta: float = 0.1, rho: float = 0.1
 ) -> Numbers:
-    """Chance of each task by the rank of its score and by its staleness.
+    """Return the probability of each task by the rank of its score and by its staleness.
 
     P = (1 - rho) * rank^(-1/beta) / sum + rho * (now - last) / sum, where rank 1 has the largest
-    score, and ties go by position. If nothing is stale the second part is left out.
+    score, and ties are broken by index. If no task is stale, the second term is omitted.
 
     Args:
-        scores: (n,) how much each task promises, at least 0; n >= 1.
-        last: (n,) when each was last visited, at most ``now``.
-        now: the present, in the same unit.
-        beta: temperature of the ranks; the lower, the more the first ranks get.
-        rho: share that goes by staleness, in [0, 1].
+        scores: (n,) score of each task, at least 0; n >= 1.
+        last: (n,) time of the last visit to each task, at most ``now``.
+        now: the current time, in the same unit.
+        beta: temperature of the ranks; lower values favour the first ranks more.
+        rho: weight of the staleness term, in [0, 1].
 
     Returns:
         (n,) probabilities.
@@ -49,11 +49,11 @@ def replay_probabilities(
 
 
 class PrioritisedReplay(TableSelector):
-    """Ranks tasks by the mean absolute advantage of their last visit.
+    """A selector that ranks tasks by the mean absolute advantage of their last visit.
 
-    The original scores a level by its mean absolute value error. Here the baseline is the group's
-    mean, as in GRPO, so the score is the mean of |R - mean(R)|: 2p(1 - p) for a pass rate p. A task
-    that was never visited comes first, and time is counted in groups.
+    The original method scores a level by its mean absolute value error. Here the baseline is the
+    group's mean, as in GRPO, so the score is the mean of |R - mean(R)|, which is 2p(1 - p) for a
+    pass rate p. Tasks that were never visited come first. Time is counted in groups.
 
     Args:
         beta: see :func:`replay_probabilities`.
@@ -68,7 +68,7 @@ class PrioritisedReplay(TableSelector):
         self.n_groups = 0
 
     def weights(self) -> Numbers | None:
-        """Tasks that were never visited, each alike; without any, the probabilities."""
+        """Return equal weights for unvisited tasks, or the probabilities if there are none."""
         table = self.table
         unseen = table["last"] < 0
         if unseen.any():
@@ -78,22 +78,22 @@ class PrioritisedReplay(TableSelector):
         )
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Score the task anew."""
+        """Update the score of the task."""
         self.n_groups += 1
         self.table["score"][row] = np.abs(outcomes - outcomes.mean()).mean()
         self.table["last"][row] = self.n_groups
 
     def metrics(self) -> dict[str, float]:
-        """Mean score of the tasks that were visited."""
+        """Return the mean score of the visited tasks."""
         seen = self.table["last"] >= 0
         return {"mean_score": float(self.table["score"][seen].mean()) if seen.any() else 0.0}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {**super().state_dict(), "n_groups": self.n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         self.n_groups = read(Count, state["n_groups"])
 
@@ -103,10 +103,10 @@ class PLRConfig(FrozenModel):
 
     kind: Literal["plr"] = "plr"
     beta: float = Field(default=0.1, gt=0)
-    """Temperature of the ranks; the lower, the more the first ranks get."""
+    """Temperature of the ranks; lower values favour the first ranks more."""
     rho: float = Field(default=0.1, ge=0, le=1)
-    """Share that goes by how long ago a task was visited."""
+    """Weight of the time since a task's last visit."""
 
     def make(self) -> PrioritisedReplay:
-        """The selector."""
+        """Create the selector."""
         return PrioritisedReplay(self.beta, self.rho)

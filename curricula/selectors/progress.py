@@ -1,4 +1,4 @@
-"""Tasks whose pass rate is changing: learning progress."""
+"""Learning progress: tasks whose pass rate is changing."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Averages(NamedTuple):
 
 
 def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) -> Averages:
-    """Both averages after one more outcome; the first outcome is where both begin.
+    """Return both averages after one more outcome; the first outcome initialises them.
 
     a' = a + rate * (outcome - a).
 
     Args:
         before: the averages so far; None before the first outcome.
-        outcome: what was seen.
-        fast: rate of the fast one, in (0, 1].
-        slow: rate of the slow one, in (0, fast].
+        outcome: the new outcome.
+        fast: rate of the fast average, in (0, 1].
+        slow: rate of the slow average, in (0, fast].
     """
     if before is None:
         return Averages(outcome, outcome)
@@ -43,7 +43,7 @@ def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
 
     Args:
         p: pass rates in [0, 1].
-        theta: in (0, 1); 1/2 changes nothing.
+        theta: strength, in (0, 1); 1/2 leaves the rates unchanged.
 
     Source: Kanitscheider et al. (arXiv 2106.14876), section 2.1.
     """
@@ -53,11 +53,11 @@ def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
 
 
 def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> Numbers:
-    """How fast each pass rate is changing, in either direction: abs(f(fast) - f(slow)).
+    """Return the absolute change of each pass rate: abs(f(fast) - f(slow)).
 
     Args:
         fast: (n,) fast averages of outcomes.
-        slow: (n,) slow ones.
+        slow: (n,) slow averages of outcomes.
         theta: see :func:`reweighted`.
     """
     return np.abs(reweighted(fast, theta) - reweighted(slow, theta))
@@ -66,17 +66,17 @@ def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> N
 def progress_nearby(
     vector: ArrayLike, others: ArrayLike, fast: ArrayLike, slow: ArrayLike
 ) -> float:
-    """Progress on the tasks that are like one: mean of abs(fast - slow), by likeness.
+    """Return the mean abs(fast - slow) of other tasks, weighted by similarity to one task.
 
     Args:
-        vector: (dim,) the one, of any length.
-        others: (n, dim) the tasks that progress is known of.
+        vector: (dim,) vector of the task, of any length.
+        others: (n, dim) vectors of the tasks with known progress.
         fast: (n,) their fast averages.
         slow: (n,) their slow averages.
 
     Returns:
-        A number in [0, 1], weighted by the square of the cosine where that is positive, so that
-        near tasks count most and opposite ones not at all; 0 if none is positive.
+        A number in [0, 1]. The weights are squared cosines, with negative cosines set to 0, so that
+        similar tasks count most and opposite tasks are ignored. 0 if no cosine is positive.
     """
     cosine = (
         normalise(np.asarray(others, dtype=np.float64))
@@ -89,16 +89,16 @@ def progress_nearby(
 
 
 class Progress(TableSelector):
-    """Weighs tasks by their learning progress, and draws some uniformly.
+    """A selector that weights tasks by their learning progress and draws some uniformly.
 
-    A task that was never visited comes first: without a visit there is no progress to see. An
-    outcome is the mean success of a visit's episodes.
+    Tasks that were never visited come first, because their progress is unknown. An outcome is the
+    mean success of a visit's episodes.
 
     Args:
         fast: rate of the fast average.
-        slow: rate of the slow one.
+        slow: rate of the slow average.
         theta: see :func:`reweighted`.
-        explore: share of the draws that is uniform over the pool.
+        explore: share of draws that are uniform over the pool.
     """
 
     columns: ClassVar = {"visits": 0.0, "fast": 0.0, "slow": 0.0}
@@ -121,7 +121,7 @@ class Progress(TableSelector):
         return learning_progress(self.table["fast"], self.table["slow"], self.theta)
 
     def weights(self) -> Numbers | None:
-        """Tasks that were never visited, each alike; without any, by progress."""
+        """Return equal weights for unvisited tasks, or weights by progress if there are none."""
         unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen
@@ -133,7 +133,7 @@ class Progress(TableSelector):
         return mixed
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Move both averages."""
+        """Update both averages of the task."""
         table = self.table
         before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
         after = moved(before, float(outcomes.mean()), fast=self.fast, slow=self.slow)
@@ -141,7 +141,7 @@ class Progress(TableSelector):
         table["visits"][row] += 1
 
     def metrics(self) -> dict[str, float]:
-        """Mean progress of the pool."""
+        """Return the mean progress of the pool."""
         return {"mean_progress": float(self.progress.mean()) if len(self.table) else 0.0}
 
 
@@ -150,13 +150,13 @@ class ProgressConfig(FrozenModel):
 
     kind: Literal["progress"] = "progress"
     fast: float = Field(default=0.3, gt=0, le=1)
-    """Rate of the fast average, for each visit."""
+    """Rate of the fast average, per visit."""
     slow: float = Field(default=0.05, gt=0, le=1)
-    """Rate of the slow average; below that of the fast one."""
+    """Rate of the slow average, per visit; must be below ``fast``."""
     theta: float = Field(default=0.1, gt=0, lt=1)
-    """How much low pass rates are stretched; 0.5 does not."""
+    """Strength of stretching low pass rates; 0.5 leaves them unchanged."""
     explore: float = Field(default=0.1, gt=0, le=1)
-    """Share of the draws that is uniform over the pool."""
+    """Share of draws that are uniform over the pool."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -165,5 +165,5 @@ class ProgressConfig(FrozenModel):
         return self
 
     def make(self) -> Progress:
-        """The selector."""
+        """Create the selector."""
         return Progress(self.fast, self.slow, theta=self.theta, explore=self.explore)

@@ -1,4 +1,4 @@
-"""Pass rates of tasks when they were first tried, for selectors that go by difficulty."""
+"""Pass rates of tasks at their first tries, for selectors based on difficulty."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from coevo_gym.curricula.selectors.base import TableSelector
 
 
 class RatedSelector(TableSelector):
-    """A selector that goes by how hard each task was for the policy that first tried it.
+    """The base class of selectors based on the difficulty of tasks at their first tries.
 
-    As long as some task has not been tried, only such tasks are drawn; so the first steps try the
-    whole pool once, and a task that joins it later is tried at once. With
-    ``loop.study_only_steps`` nothing is learned meanwhile, and the rates are those of the policy
-    that the run begins with. Visits that follow under the same version of the policy make a rate
-    more exact; later ones do not change it.
+    While any task is untried, only untried tasks are drawn. The first steps therefore try the whole
+    pool once, and new tasks are tried immediately. With ``loop.study_only_steps`` nothing is
+    learned meanwhile, and the rates belong to the initial policy of the run. Later visits under the
+    same policy version refine a rate; visits under other versions do not change it.
     """
 
     columns: ClassVar = {"tries": 0.0, "successes": 0.0, "version": 0.0, "visits": 0.0}
@@ -32,24 +31,24 @@ class RatedSelector(TableSelector):
 
     @property
     def rates(self) -> Numbers:
-        """(n,) share of the first tries that succeeded; 0 for a task that was not tried."""
+        """(n,) success rate of the first tries; 0 for an untried task."""
         return self.table["successes"] / np.maximum(self.table["tries"], 1.0)
 
     def rate_of(self, row: int) -> float:
-        """The rate of one task."""
+        """Return the rate of one task."""
         return float(self.table["successes"][row] / max(self.table["tries"][row], 1.0))
 
     def weights(self) -> Numbers | None:
-        """Tasks that were not tried, each alike; without any, :meth:`rated_weights`."""
+        """Return equal weights for untried tasks, or :meth:`rated_weights` if there are none."""
         untried = self.table["tries"] == 0
         return untried.astype(np.float64) if untried.any() else self.rated_weights()
 
     @abstractmethod
     def rated_weights(self) -> Numbers:
-        """(n,) weights when all tasks have a rate."""
+        """Return the (n,) weights once all tasks have a rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Count a first try into the task's rate, and another visit as practice."""
+        """Record a first try in the task's rate, and any later visit as practice."""
         table = self.table
         table["visits"][row] += 1
         first = table["tries"][row] == 0
@@ -64,19 +63,19 @@ class RatedSelector(TableSelector):
             self.practise(row, outcomes)
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Take in a visit of a task that had a rate; see :meth:`visit`."""
+        """Record a visit to a task that already has a rate; see :meth:`visit`."""
 
     def metrics(self) -> dict[str, float]:
-        """How many tasks have a rate, and the mean of the rates."""
+        """Return the number of rated tasks and the mean rate."""
         tried = self.table["tries"] > 0
         mean = float(self.rates[tried].mean()) if tried.any() else 0.0
         return {"tried": float(tried.sum()), "first_rate": mean}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {**super().state_dict(), "practised": self.practised}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         self.practised = read(Count, state["practised"])

@@ -1,4 +1,4 @@
-"""A bandit over difficulties, paid in advantages (SEC)."""
+"""SEC: a bandit over difficulties, rewarded with absolute advantages."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ EPS = 1e-6
 
 
 def mean_absolute_advantage(outcomes: ArrayLike) -> float:
-    """Mean of abs(A) over a group, A = (R - mean) / (std + 1e-6) with the population's std.
+    """Return the mean of abs(A) over a group.
 
-    About 2 sqrt(p(1 - p)) for outcomes of 0 and 1: largest where half of the episodes succeed.
+    A = (R - mean) / (std + 1e-6), with the population standard deviation. For outcomes of 0 and 1,
+    the result is about 2 sqrt(p(1 - p)), with its maximum where half of the episodes succeed.
 
     Args:
         outcomes: (K,) outcomes of one group.
@@ -32,16 +33,16 @@ def mean_absolute_advantage(outcomes: ArrayLike) -> float:
 
 
 def paid(value: float, reward: float, *, rate: float = 0.5) -> float:
-    """An arm's value after a reward: Q' = rate * reward + (1 - rate) * Q."""
+    """Return an arm's value after a reward: Q' = rate * reward + (1 - rate) * Q."""
     return rate * reward + (1.0 - rate) * value
 
 
 def arm_probabilities(values: ArrayLike, *, temperature: float = 0.5) -> Numbers:
-    """Chance of each arm: the softmax of Q / temperature.
+    """Return the probability of each arm: the softmax of Q / temperature.
 
     Args:
         values: (n,) Q of each arm, n >= 1.
-        temperature: above 0; the higher, the more alike.
+        temperature: above 0; higher values make the probabilities more equal.
     """
     scaled = np.asarray(values, dtype=np.float64) / temperature
     weights = np.exp(scaled - scaled.max())
@@ -50,14 +51,14 @@ def arm_probabilities(values: ArrayLike, *, temperature: float = 0.5) -> Numbers
 
 
 class BanditOfDifficulty(RatedSelector):
-    """Draws an arm by its value, and a task of it uniformly; an arm is a range of difficulty.
+    """A bandit whose arms are difficulty ranges: it draws an arm by value, then one of its tasks.
 
-    Arms cut the share of first tries that failed into equal ranges; arms without tasks are left
-    out. An arm is paid, once for each batch that is recorded, the mean absolute advantage of its
-    groups in the batch.
+    Arms divide the share of failed first tries into equal ranges; arms without tasks are ignored.
+    The tasks of an arm are drawn uniformly. Once per recorded batch, an arm is rewarded with the
+    mean absolute advantage of its groups in the batch.
 
     Args:
-        arms: how many ranges.
+        arms: number of ranges.
         rate: see :func:`paid`.
         temperature: see :func:`arm_probabilities`.
 
@@ -72,7 +73,7 @@ class BanditOfDifficulty(RatedSelector):
         self._rewards: list[tuple[int, float]] = []
 
     def rated_weights(self) -> Numbers:
-        """(n,) chance of a task's arm, divided by the number of tasks in it."""
+        """Return the (n,) probability of each task's arm, divided by the arm's task count."""
         arms = self._arm(self.rates)
         sizes = np.bincount(arms, minlength=len(self.values))
         chances = np.zeros(len(self.values))
@@ -82,7 +83,7 @@ class BanditOfDifficulty(RatedSelector):
         return np.asarray(each[arms])
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in a batch, and pay its arms."""
+        """Record a batch of groups and reward its arms."""
         super().record(groups)
         rewards, self._rewards = self._rewards, []
         earned: dict[int, list[float]] = {}
@@ -92,43 +93,45 @@ class BanditOfDifficulty(RatedSelector):
             self.values[arm] = paid(self.values[arm], float(np.mean(of_arm)), rate=self.rate)
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Keep what the group earns until the batch is over."""
+        """Store the reward of a group until the batch is complete."""
         self._rewards.append((row, mean_absolute_advantage(outcomes)))
 
     def _arm(self, rate: ArrayLike) -> NDArray[np.int64]:
-        """The arm of tasks with this pass rate, 0 for the easiest."""
+        """Return the arm of tasks with these pass rates, 0 for the easiest."""
         n = len(self.values)
         return np.minimum((1.0 - np.asarray(rate)) * n, n - 1).astype(np.int64)
 
     def metrics(self) -> dict[str, float]:
-        """The value of each arm, and how many tasks have a rate."""
+        """Return the value of each arm and the number of rated tasks."""
         values = {f"arm_{arm}": float(value) for arm, value in enumerate(self.values)}
         return {**super().metrics(), **values}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the state as JSON."""
         return {**super().state_dict(), "values": self.values.tolist()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         values = read(list[Finite], state["values"])
         if len(values) != len(self.values):
-            raise ConfigError(f"The state has {len(values)} arms, not {len(self.values)}.")
+            raise ConfigError(
+                f"The saved state has {len(values)} arms, but this selector has {len(self.values)}."
+            )
         self.values = np.array(values)
 
 
 class SECConfig(FrozenModel):
-    """A bandit over ranges of difficulty (SEC, arXiv 2505.14970)."""
+    """A bandit over difficulty ranges (SEC, arXiv 2505.14970)."""
 
     kind: Literal["sec"] = "sec"
     arms: int = Field(default=5, ge=1)
-    """Ranges of difficulty."""
+    """Number of difficulty ranges."""
     rate: float = Field(default=0.5, gt=0, le=1)
-    """How much of an arm's value is the latest reward."""
+    """Weight of the latest reward in an arm's value."""
     temperature: float = Field(default=0.5, gt=0)
-    """The higher, the more alike the arms are drawn."""
+    """Softmax temperature; higher values draw the arms more equally."""
 
     def make(self) -> BanditOfDifficulty:
-        """The selector."""
+        """Create the selector."""
         return BanditOfDifficulty(self.arms, rate=self.rate, temperature=self.temperature)

@@ -1,4 +1,4 @@
-"""Settings of the selectors: one union, told apart by ``kind``."""
+"""Settings of the selectors: a union discriminated by ``kind``."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ SelectorConfig = Annotated[
     | BandConfig,
     Field(discriminator="kind"),
 ]
-"""Any of them; each has ``make()``."""
+"""Settings of any selector; ``make()`` creates it."""

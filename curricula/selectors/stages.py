@@ -1,4 +1,4 @@
-"""From easy to hard in stages."""
+"""Tasks in stages, from easy to hard."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from coevo_gym.curricula.selectors.rated import RatedSelector
 def stage_members(
     rates: ArrayLike, *, stages: int, progress: float, cumulative: bool = False
 ) -> NDArray[np.int64]:
-    """The tasks of the stage that is due, from easy to hard.
+    """Return the tasks of the current stage.
 
-    Tasks are put in order by falling pass rate, ties by position, and cut into ``stages`` parts of
-    equal size, the first ones larger by one where they cannot be equal. Part
-    ``min(floor(progress * stages), stages - 1)`` is due; an empty part gives way to the last one
-    that is not.
+    Tasks are sorted by descending pass rate, with ties broken by index, and split into ``stages``
+    parts of equal size; if they cannot be equal, the first parts are larger by one. The current
+    part is ``min(floor(progress * stages), stages - 1)``; an empty part is replaced by the last
+    non-empty one.
 
     Args:
         rates: (n,) pass rate of each task.
         stages: number of parts, at least 1.
-        progress: share of the whole schedule that is done, from 0; more than 1 counts as 1.
-        cumulative: also the tasks of the stages before.
+        progress: completed share of the schedule, from 0; values above 1 count as 1.
+        cumulative: True to include the tasks of earlier stages.
 
     Returns:
-        Positions in rising order.
+        Indices in ascending order.
 
     Example:
         >>> stage_members([0.1, 0.9, 0.5, 0.5, 0.0], stages=3, progress=0.34).tolist()
@@ -45,13 +45,12 @@ def stage_members(
 
 
 class Stages(RatedSelector):
-    """Tasks of one stage after the other, by the pass rate of their first tries.
+    """A selector that draws tasks stage by stage, by the pass rate of their first tries.
 
     Args:
         stages: number of stages.
-        groups_per_stage: groups of practice after which the next stage begins; the last one never
-            ends.
-        cumulative: keep the tasks of the stages before.
+        groups_per_stage: practised groups per stage; the last stage never ends.
+        cumulative: True to keep the tasks of earlier stages.
     """
 
     def __init__(self, stages: int, groups_per_stage: int, *, cumulative: bool = False) -> None:
@@ -61,11 +60,11 @@ class Stages(RatedSelector):
 
     @property
     def progress(self) -> float:
-        """Share of the schedule that is done; over 1 in the last stage's own time."""
+        """Completed share of the schedule; above 1 after its end."""
         return self.practised / (self.stages * self.groups_per_stage)
 
     def rated_weights(self) -> Numbers:
-        """1 for the tasks of the stage that is due, else 0."""
+        """Return 1 for the tasks of the current stage and 0 for all others."""
         stages, progress, cumulative = self.stages, self.progress, self.cumulative
         due = stage_members(self.rates, stages=stages, progress=progress, cumulative=cumulative)
         weights = np.zeros(len(self.table))
@@ -73,22 +72,22 @@ class Stages(RatedSelector):
         return weights
 
     def metrics(self) -> dict[str, float]:
-        """Number of the stage, from 0, and how many tasks have a rate."""
+        """Return the number of the stage, from 0, and the number of rated tasks."""
         stage = min(int(round(self.progress * self.stages, 9)), self.stages - 1)
         return {**super().metrics(), "stage": float(stage)}
 
 
 class StagesConfig(FrozenModel):
-    """From easy to hard in stages, by the pass rate of each task's first tries."""
+    """Tasks in stages from easy to hard, by the pass rate of each task's first tries."""
 
     kind: Literal["stages"] = "stages"
     stages: int = Field(default=3, ge=1)
-    """How many stages of equal size."""
+    """Number of stages, all of equal size."""
     groups_per_stage: int = Field(default=160, ge=1)
-    """Groups of practice in each stage but the last, first tries not counted."""
+    """Practised groups per stage, except the last, first tries excluded."""
     cumulative: bool = False
-    """Keep the tasks of the stages before."""
+    """Keep the tasks of earlier stages."""
 
     def make(self) -> Stages:
-        """The selector."""
+        """Create the selector."""
         return Stages(self.stages, self.groups_per_stage, cumulative=self.cumulative)

@@ -1,4 +1,4 @@
-"""Every task with the same chance."""
+"""Uniform selection of tasks."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from coevo_gym.core.trajectory import Group
 
 
 class Uniform:
-    """Every task of the pool with the same chance, whatever happened on it."""
+    """A selector that draws all tasks of the pool with equal probability."""
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Nothing to keep."""
+        """Do nothing; there is no state."""
 
     def weights(self) -> None:
-        """None: uniform."""
+        """Return None, for uniform weights."""
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Nothing to learn."""
+        """Do nothing; there is nothing to learn."""
 
     def note(self, notes: Notes) -> None:
-        """Nothing to learn."""
+        """Do nothing; there is nothing to learn."""
 
     def metrics(self) -> dict[str, float]:
-        """None."""
+        """Return no metrics."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing to save."""
+        """Return an empty state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
+        """Do nothing; there is no state."""
 
 
 class UniformConfig(FrozenModel):
-    """Every task with the same chance."""
+    """Equal probability for all tasks."""
 
     kind: Literal["uniform"] = "uniform"
 
     def make(self) -> Uniform:
-        """The selector."""
+        """Create the selector."""
         return Uniform()

@@ -1,1 +1,1 @@
-"""A curriculum being practised: its tickets and groups, and the samplers that wrap envs."""
+"""Sessions that practise a curriculum: tickets, groups, and the samplers that wrap envs."""

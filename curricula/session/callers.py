@@ -1,4 +1,4 @@
-"""What a session remembers of those who call it: leases, requests, and how tickets ended."""
+"""The record of a session's calls: leases, requests, and how tickets ended."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from coevo_gym.curricula.session.leases import Clock, Leases
 from coevo_gym.curricula.session.recent import Recent
 
 REMEMBERED = 10_000
-"""Requests and ended tickets that are remembered, so that calls may be repeated."""
+"""Number of requests and ended tickets kept, so that calls can be repeated."""
 
 _COUNTS = ("taken", "reported", "given_back", "lapsed", "double", "late", "unknown")
 _DROPPED = {"reported": "double", "given back": "late", "lapsed": "late"}
 
 
 class Callers:
-    """The leases of tickets and slots, which request got which ticket, and what became of it.
+    """Leases of tickets and slots, the ticket of each request, and the end of each ticket.
 
     Args:
-        lease_s: seconds that a ticket or a slot may be out without a word; None for ever.
-        clock: tells the time in seconds; needed for leases.
+        lease_s: lease time of a ticket or a slot in seconds; None for no limit.
+        clock: returns the time in seconds; required for leases.
     """
 
     def __init__(self, lease_s: float | None, clock: Clock | None) -> None:
@@ -34,13 +34,13 @@ class Callers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tickets were taken, and how they ended; how many reports were dropped."""
+        """Number of tickets taken, tickets ended by reason, and reports dropped."""
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:
-        """The ticket that a request was given, unless its lease has run out since.
+        """Return the ticket issued for a request, unless its lease has expired since.
 
-        Nor is it known if the ticket ended too long ago to say how.
+        It is also unknown if the ticket ended too long ago.
         """
         ticket = None if request is None else self._asked.get(request)
         if ticket is None or ticket.id in self._out:
@@ -48,7 +48,7 @@ class Callers:
         return ticket if self.ended(ticket.id) in ("reported", "given back") else None
 
     def begin(self, ticket: Ticket, slot: str | None, request: str | None) -> None:
-        """A ticket is given out."""
+        """Record an issued ticket."""
         self._out.add(ticket.id)
         self.leases.begin(ticket.id)
         if slot is not None:
@@ -58,24 +58,24 @@ class Callers:
         self._counts["taken"] += 1
 
     def end(self, ticket_id: str, how: str) -> None:
-        """A ticket is ``"reported"``, ``"given back"`` or ``"lapsed"``."""
+        """Record the end of a ticket: ``"reported"``, ``"given back"`` or ``"lapsed"``."""
         self._out.discard(ticket_id)
         self.leases.end(ticket_id)
         self._ended.put(ticket_id, how)
         self._counts[how.replace(" ", "_")] += 1
 
     def ended(self, ticket_id: str) -> str:
-        """How a ticket ended lately; "" if it is out, or not known any more."""
+        """Return how a ticket ended recently; "" if it is outstanding or no longer known."""
         return self._ended.get(ticket_id) or ""
 
     def drop(self, ticket_id: str) -> str:
-        """Count a report of a ticket that is not out; says as what."""
+        """Count a report without an outstanding ticket, and return the reason it is dropped."""
         why = _DROPPED.get(self.ended(ticket_id), "unknown")
         self._counts[why] += 1
         return why
 
     def void(self, kept_slots: Iterable[str]) -> None:
-        """Forget who asked for what: only slots that places are kept for have a lease."""
+        """Discard all requests and leases, except leases of slots with reserved places."""
         self._asked.clear()
         self._ended.clear()
         self._out.clear()
@@ -85,7 +85,7 @@ class Callers:
             self.slots.begin(slot)
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it as JSON; requests whose ticket has ended are left out."""
+        """Return the state as JSON; requests whose ticket has ended are omitted."""
         asked = [(request, t.id) for request, t in self._asked.items() if t.id in self._out]
         return {
             "leases": self.leases.left(),
@@ -96,11 +96,11 @@ class Callers:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], out: Iterable[Ticket]) -> None:
-        """Restore :meth:`state_dict`.
+        """Restore the state from :meth:`state_dict`.
 
         Args:
-            state: what it gave.
-            out: the tickets that are out.
+            state: the saved state.
+            out: the outstanding tickets.
         """
         tickets = {ticket.id: ticket for ticket in out}
         self.void(())
@@ -108,7 +108,7 @@ class Callers:
         self.leases.restore(state["leases"])
         self.slots.restore(state["slots"])
         for request, id in state["asked"].items():
-            if id in tickets:  # older states may name some that ended long ago
+            if id in tickets:  # older states may contain tickets that ended long ago
                 self._asked.put(request, tickets[id])
         for id, how in state["ended"].items():
             self._ended.put(id, how)

@@ -1,4 +1,4 @@
-"""What a sampler needs of a session, wherever that session is."""
+"""The interface of sessions that samplers use, in this process or remotely."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 
 @runtime_checkable
 class SessionFace(Protocol):
-    """A session of this process, or somebody who passes each call on to one elsewhere.
+    """Interface of a session in this process, or of a proxy to a remote session.
 
-    Whoever passes on may be used in any process, those of workers included.
-    :class:`~coevo_gym.curricula.session.session.CurriculumSession` says what the calls do.
+    A proxy may be used in any process, including worker processes.
+    :class:`~coevo_gym.curricula.session.session.CurriculumSession` documents the calls.
     """
 
     @property
     def lease_s(self) -> float | None:
-        """Seconds that a ticket may be out without a word; None for ever."""
+        """Lease time of a ticket in seconds; None for no limit."""
         ...
 
     @property
     def evolving(self) -> bool:
-        """Whether a round is being run, or waits to be applied."""
+        """True if a round is running or waits to be applied."""
         ...
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tickets were taken, and what became of them."""
+        """Number of tickets taken, and number of tickets ended by reason."""
         ...
 
     @property
@@ -39,43 +39,43 @@ class SessionFace(Protocol):
         ...
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's numbers."""
+        """Return the curriculum's metrics."""
         ...
 
     def seed_of(self, ticket: Ticket) -> int:
-        """An env seed for a ticket's episode."""
+        """Return the env seed of a ticket's episode."""
         ...
 
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
     ) -> Ticket | Later:
-        """The right to run one more episode."""
+        """Take a ticket for one more episode."""
         ...
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Hand in an episode; the group, if this closes it."""
+        """Report an episode; return the group if this closes it, else None."""
         ...
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Return a ticket whose episode will not be finished; the group, if this closes it."""
+        """Give back a ticket whose episode will not finish; return the group if this closes it."""
         ...
 
     def renew(self, ticket_id: str) -> bool:
-        """Begin a ticket's lease anew; whether it is still out."""
+        """Renew a ticket's lease; return True if the ticket is still outstanding."""
         ...
 
     def close_spent_step(self) -> None:
-        """Close a step that opened by itself if no ticket of it is left."""
+        """Close an automatically opened step that has no tickets left."""
         ...
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the one under way; None if there is none."""
+        """Run the round that is due, or wait for the running one; return None if there is none."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the stream depends on, as JSON."""
+        """Return the full state of the stream as JSON."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void."""
+        """Restore the state from :meth:`state_dict`; earlier tickets become void."""
         ...

@@ -1,6 +1,6 @@
-"""Groups: K episodes of one task that are judged against each other.
+"""Groups: K episodes of one task that are compared with each other.
 
-How episodes become groups is known here alone: by tickets (the ledger of a session), or from the
+This module alone assigns episodes to groups: by tickets (the ledger of a session), or from the
 batch of a trainer that repeats its prompts itself.
 """
 
@@ -27,30 +27,30 @@ logger = logging.getLogger(__name__)
 
 
 class GroupLedger:
-    """The books of a session: issues tickets, K for each task, and collects their episodes.
+    """The ledger of a session: it issues tickets, K per task, and collects their episodes.
 
-    It is for one thread; :class:`~coevo_gym.curricula.session.session.CurriculumSession` is what
-    trainers use.
+    It is not thread-safe; trainers use
+    :class:`~coevo_gym.curricula.session.session.CurriculumSession`.
 
     A learner's step is opened and closed: its tasks are drawn at once, and its groups are recorded
-    as one batch, so that what happens under one version of the policy is not compared with itself.
+    as one batch, so that episodes under one policy version are not compared with themselves.
     Without steps, tasks are drawn one at a time and each group is recorded as it closes.
 
     A ticket that is given back is issued again, before any new one. After ``max_reissues`` more
-    attempts its group is broken: places not begun are dropped, episodes under way may still be
-    finished, and with the last of them the group closes with fewer than K.
+    attempts its group is broken: places that have not started are dropped, running episodes may
+    still be finished, and the group then closes with fewer than K episodes.
 
-    A slot's group is for the K copies that a trainer sends under one name, each of which takes its
-    ticket once. So its lost places are not issued again: the group is broken at once, and closes
-    when the other copies have ended.
+    A slot's group is reserved for the K copies that a trainer sends under one name, each of which
+    takes its ticket once. Its lost places are therefore not issued again: the group is broken at
+    once, and closes when the other copies have ended.
 
     Args:
-        curriculum: asked for tasks, and told of the groups that have closed.
-        group_size: K, episodes a group.
+        curriculum: supplies tasks, and records the closed groups.
+        group_size: K, episodes per group.
         seed: seed of the generator that the curriculum draws tasks with.
-        max_reissues: how often one place of a group is tried again.
-        max_staleness: most versions of the policy that the episodes of a group may be apart, or
-            behind, and still be comparable.
+        max_reissues: maximum number of further attempts per place of a group.
+        max_staleness: maximum number of policy versions by which the episodes of a group may
+            differ, or lag behind, and still be comparable.
 
     Raises:
         ConfigError: if ``group_size`` is below 1, or ``max_staleness`` below 0.
@@ -99,52 +99,53 @@ class GroupLedger:
 
     @property
     def n_ready(self) -> int:
-        """Tickets without a slot that can be issued before the curriculum is asked for a task."""
+        """Number of tickets available, without a slot, before a new task must be drawn."""
         unbegun = sum(g.n_unbegun for g in self._groups.values() if g.slot is None)
         return len(self._returned) + unbegun
 
     @property
     def spent(self) -> bool:
-        """Whether no ticket is left of the groups that were drawn, those of slots included."""
+        """True if the drawn groups, including those of slots, have no tickets left."""
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property
     def n_open(self) -> int:
-        """Groups that are drawn and not recorded."""
+        """Number of groups that are drawn and not yet recorded."""
         return len(self._groups)
 
     @property
     def in_step(self) -> bool:
-        """Whether a learner's step is open."""
+        """True if a learner's step is open."""
         return self._in_step
 
     @property
     def all_over(self) -> bool:
-        """Whether no group waits for an episode."""
+        """True if no group waits for an episode."""
         return all(group.over for group in self._groups.values())
 
     def ticket(self, id: str) -> Ticket | None:
-        """The outstanding ticket of this id, if there is one."""
+        """Return the outstanding ticket with this id; None if there is none."""
         return self._out.get(id)
 
     def can_issue(self, slot: str | None = None) -> bool:
-        """Whether :meth:`issue` needs no task from the curriculum."""
+        """Return True if :meth:`issue` does not need a new task from the curriculum."""
         if slot is None:
             return bool(self._returned) or self._first_unbegun() is not None
         return self._group_of_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
-        """Draw the tasks of a learner's step, all at once, or more tasks for the open step.
+        """Draw the tasks of a learner's step at once, or add tasks to the open step.
 
         Args:
-            n_groups: groups to begin. Their tasks are distinct as far as the curriculum's ``next``
-                makes them so; a step that is extended may meet a task again.
+            n_groups: number of groups to start. Their tasks are distinct if the curriculum's
+                ``next`` draws distinct tasks; an extended step may repeat a task.
 
         Raises:
-            ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
-            SplitLeakError, TaskError: if it gives a task that nobody may practise.
+            ConfigError: if ``n_groups`` is below 1, or the curriculum returns another number of
+                tasks.
+            SplitLeakError, TaskError: if the curriculum returns a task that may not be practised.
 
-        After any of these errors nothing has changed.
+        The ledger is unchanged after any of these errors.
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
@@ -152,7 +153,10 @@ class GroupLedger:
         self._in_step = True
 
     def close_step(self, *, policy_version: int = 0) -> ClosedStep:
-        """Record the groups that have closed as one batch; see that of the session."""
+        """Record the closed groups as one batch.
+
+        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.close_step`.
+        """
         if not self._in_step:
             return ClosedStep((), ())
         self._version = max(self._version, policy_version)
@@ -164,16 +168,16 @@ class GroupLedger:
         return ClosedStep(closed, signals)
 
     def issue(self, *, policy_version: int = 0, slot: str | None = None) -> Ticket:
-        """The right to run one more episode.
+        """Issue a ticket for one more episode.
 
         Args:
-            policy_version: version of the policy that is about to act.
-            slot: tickets of one slot share a group, K in a row; None takes from any other.
+            policy_version: version of the policy that will act.
+            slot: name shared by K tickets of one group; None takes from any group without a slot.
 
         Raises:
-            ConfigError: if the curriculum has no task to give.
-            TaskError: if all tickets of the open step are issued.
-            SplitLeakError: if it gives one that is not a training task.
+            ConfigError: if the curriculum has no tasks.
+            TaskError: if all tickets of the open step are issued already.
+            SplitLeakError: if the curriculum returns a task that is not a training task.
         """
         group, index = self._next_place() if slot is None else self._next_of_slot(slot)
         place = group.places[index]
@@ -187,38 +191,39 @@ class GroupLedger:
         return ticket
 
     def finish(self, ticket: Ticket, trajectory: Trajectory) -> Group | None:
-        """Hand in an episode.
+        """Record a finished episode.
 
         Returns:
-            The group, if this episode closes it. It is whole unless places of it were lost
-            (``Group.whole``). The curriculum has recorded it by then, or will at the end of a step.
+            The group, if this episode closes it. It is whole unless some of its places were lost
+            (``Group.whole``). The curriculum has already recorded it, or will at the end of the
+            step.
 
         Raises:
-            TaskError: if the ticket is unknown, finished or given back, if the trajectory is of
-                another task or group, or if its end says nothing about the agent.
-            SplitLeakError: if it is not a training trajectory.
+            TaskError: if the ticket is unknown, finished or given back, if the trajectory belongs
+                to another task or group, or if its end reason means that it was lost.
+            SplitLeakError: if the trajectory is not a training trajectory.
         """
         if not isinstance(trajectory, Trajectory):
             raise SplitLeakError(
-                f"A group takes training trajectories, actual: {type(trajectory).__name__}. "
-                "Evaluation episodes are never recorded."
+                "A group accepts only training trajectories, actual: "
+                f"{type(trajectory).__name__}. Evaluation episodes are never recorded."
             )
         group = self._group_of(ticket)
         group.check_fit(ticket, trajectory)
         self._take_in(group, ticket)
-        if not trajectory.group_id:  # a trainer of somebody else's need not know of groups
+        if not trajectory.group_id:  # a third-party trainer may not set a group id
             trajectory = replace(trajectory, group_id=group.id)
         group.places[ticket.index].trajectory = trajectory
         self._version = max(self._version, *trajectory.policy_versions)
         return self._close_if_over(group)
 
     def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Return a ticket whose episode will not be finished; it is no failure of the agent.
+        """Give back a ticket whose episode will not be finished; this is not counted as a failure.
 
         Args:
             ticket: the ticket.
-            reason: why, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
-            lost: whether it counts as one of the losses that break a group in the end.
+            reason: the reason, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
+            lost: True to count it as a loss; too many losses break the group.
 
         Returns:
             The group, broken, if this closes it.
@@ -232,7 +237,8 @@ class GroupLedger:
         place.lost += lost
         if group.slot is not None or place.lost > self.max_reissues:
             logger.warning(
-                "group=%s task=%s place=%d slot=%s reason=%s: lost %d times, the group is broken",
+                "group=%s task=%s place=%d slot=%s reason=%s: lost %d times, so the group "
+                "is broken",
                 group.id,
                 group.task.name,
                 ticket.index,
@@ -247,10 +253,10 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def release(self, slot: str) -> Group | None:
-        """Keep nothing more for a slot whose other copies do not come.
+        """Drop the places reserved for a slot whose other copies will not arrive.
 
         Returns:
-            Its group, broken, if this closes it.
+            The slot's group, broken, if this closes it.
         """
         kept = next((g for g in self._groups.values() if g.slot == slot and g.n_unbegun), None)
         if kept is None:
@@ -259,12 +265,12 @@ class GroupLedger:
         return self._close_if_over(kept)
 
     def state_dict(self, *, tickets: bool = False) -> dict[str, Any]:
-        """All groups not yet recorded as JSON, with the episodes that have arrived.
+        """Return all unrecorded groups as JSON, with their finished episodes.
 
         Args:
-            tickets: whether tickets that are out stay out where it is loaded. Otherwise their
-                places are issued again (under new ids) before any other, so the same stream of
-                work continues. Those of a slot are lost.
+            tickets: True to keep outstanding tickets valid after loading. Otherwise, their places
+                are issued again (under new ids) before any other, so that the same stream of work
+                continues; places of a slot are lost.
         """
         out = self._out.values()
         waiting = [] if tickets else [(t.group_id, t.index) for t in out]
@@ -281,21 +287,22 @@ class GroupLedger:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void, unless they are part of it.
+        """Restore the state from :meth:`state_dict`.
 
-        Load the curriculum's own state first: a slot's group of which all copies had ended or were
-        under way closes here. States of older versions are read, too: they know no steps and slots.
+        Earlier tickets become void, unless they are part of the state. Load the curriculum's own
+        state first, because a slot's group whose copies had all ended or were running closes here.
+        States of older versions, without steps and slots, can be loaded.
 
         Raises:
-            ConfigError: if it was saved with another group size, or does not fit together.
+            ConfigError: if the state has another group size, or is inconsistent.
             SplitLeakError, TaskError: if a group's task may not be practised; nothing is loaded.
-            ValueError: if a value is of another type.
+            ValueError: if a value has the wrong type.
         """
         saved = SavedLedger.model_validate(state)
         if saved.group_size != self.group_size:
             raise ConfigError(
-                f"The saved groups have {saved.group_size} episodes each, but this session was "
-                f"made with group_size={self.group_size}. Use the saved size."
+                f"The saved groups have {saved.group_size} episodes each, but this session "
+                f"has group_size={self.group_size}. Set group_size={saved.group_size}."
             )
         self._groups = saved.open_groups()
         self._returned, self._out = deque(), {}
@@ -317,49 +324,49 @@ class GroupLedger:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Slots that places are kept for."""
+        """Slots with reserved places."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
     def _next_place(self) -> tuple[OpenGroup, int]:
-        """A place that was given back, the next of a group already drawn, or a new group's."""
+        """Return a place to issue: one given back, the next of a drawn group, or a new one."""
         if self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
         return self._begin_place(self._first_unbegun())
 
     def _first_unbegun(self) -> OpenGroup | None:
-        """The first group with places that anybody may take."""
+        """Return the first group with free places that are not reserved for a slot."""
         groups = self._groups.values()
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _next_of_slot(self, slot: str) -> tuple[OpenGroup, int]:
-        """The next place of the group that is kept for a slot, or is from now on."""
+        """Return the next place of the slot's group; reserve a group if the slot has none."""
         group, index = self._begin_place(self._group_of_slot(slot))
         group.slot = slot
         return group, index
 
     def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """The group with places for a slot; else one that was drawn and nobody has begun."""
+        """Return the group with places for a slot, or a drawn group that has not started."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)
         return next(mine, None) or next(untouched, None)
 
     def _begin_place(self, group: OpenGroup | None) -> tuple[OpenGroup, int]:
-        """The next place of a group, None for one of a new task."""
+        """Return the next place of a group; None stands for the group of a new task."""
         if group is None:
             if self._in_step:
                 raise TaskError(
-                    "All tickets of the open step are issued. Call open_step(n) for more groups, "
-                    "or close_step() when their episodes are finished."
+                    "All tickets of the open step are issued. Call open_step(n) to add "
+                    "groups, or close_step() once their episodes are finished."
                 )
             (group,) = self._draw(1, in_step=False)
         group.n_begun += 1
         return group, group.n_begun - 1
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
-        """Begin groups of the next tasks, all or none; if refused, the generator is as before."""
+        """Start groups for the next tasks, all or none; on failure, restore the generator."""
         before = self._rng.bit_generator.state
         try:
             tasks = [
@@ -368,8 +375,8 @@ class GroupLedger:
             ]
             if len(tasks) != n_groups:
                 raise ConfigError(
-                    f"The curriculum was asked for {n_groups} tasks and gave {len(tasks)}: its "
-                    "next(n) must return n."
+                    f"The curriculum returned {len(tasks)} tasks instead of {n_groups}: its "
+                    "next(n) must return n tasks."
                 )
         except CoevoError:
             self._rng.bit_generator.state = before
@@ -386,8 +393,8 @@ class GroupLedger:
     def _group_of(self, ticket: Ticket) -> OpenGroup:
         if self._out.get(ticket.id) != ticket:
             raise TaskError(
-                f"Ticket {ticket.id} is not outstanding: it was never issued here, or has been "
-                "finished or given back already."
+                f"Ticket {ticket.id} is not outstanding: it was never issued here, or is "
+                "already finished or given back."
             )
         return self._groups[ticket.group_id]
 

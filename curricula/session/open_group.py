@@ -1,4 +1,4 @@
-"""A group while its episodes are still to come, or while it waits to be recorded."""
+"""Groups that wait for episodes, or for being recorded."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Place:
     """One of a group's K places.
 
     Attributes:
-        issued: tickets issued for it so far.
-        lost: tickets of it that were given back.
-        trajectory: the episode that has arrived; None until then.
+        issued: number of tickets issued for the place.
+        lost: number of its tickets that were given back.
+        trajectory: the finished episode; None until it arrives.
     """
 
     issued: int = 0
@@ -32,17 +32,18 @@ class Place:
 
 @dataclass(slots=True)
 class OpenGroup:
-    """A group of the ledger.
+    """An unrecorded group of the ledger.
 
     Attributes:
         id: unique within a run.
-        task: the one task of its episodes.
+        task: the task of all its episodes.
         places: its K places.
-        in_step: whether it was drawn for a learner step, and is recorded with one.
-        n_begun: places of which a ticket has been issued; they begin in order.
-        broken: a place was lost too often; it is not issued again, and the group will not be whole.
-        slot: the one slot whose copies the places are for; None where anybody may take them.
-        out: places whose ticket is under way.
+        in_step: True if the group was drawn for a learner's step and is recorded with one.
+        n_begun: number of places with an issued ticket; places are issued in order.
+        broken: True if a place was lost too often; it is not issued again, and the group will not
+            be whole.
+        slot: the slot for which the places are reserved; None if they are not reserved.
+        out: places with an outstanding ticket.
     """
 
     id: str
@@ -56,59 +57,61 @@ class OpenGroup:
 
     @property
     def n_unbegun(self) -> int:
-        """Places that are still to be issued for the first time.
+        """Number of places that have never been issued.
 
-        A broken group has none, unless it is a slot's: the other copies of the slot need its task.
+        A broken group has none, unless it belongs to a slot: the other copies of the slot need its
+        task.
         """
         unbegun = len(self.places) - self.n_begun
         return unbegun if self.slot is not None or not self.broken else 0
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will arrive."""
+        """True if no more episodes will arrive."""
         complete = all(place.trajectory for place in self.places)
         return not self.out and (complete or (self.broken and not self.n_unbegun))
 
     def check_fit(self, ticket: Ticket, trajectory: Trajectory) -> None:
-        """Refuse an episode that is not one of this group.
+        """Raise an error unless an episode belongs to this group.
 
         Raises:
-            TaskError: if the trajectory is of another task or group, or if its end says nothing
-                about the agent.
+            TaskError: if the trajectory belongs to another task or group, or if its end reason means that it was
+                lost.
         """
         if trajectory.task_id != self.task.id:
             raise TaskError(
-                f"Ticket {ticket.id} is for task {self.task.name}, but the trajectory is of task "
-                f"{trajectory.task_id}."
+                f"Ticket {ticket.id} is for task {self.task.name}, but the trajectory "
+                f"belongs to task {trajectory.task_id}."
             )
         if trajectory.group_id not in ("", self.id):
             raise TaskError(
-                f"Ticket {ticket.id} belongs to {self.id}, but the trajectory says "
+                f"Ticket {ticket.id} belongs to {self.id}, but the trajectory belongs to "
                 f"{trajectory.group_id!r}."
             )
         if trajectory.end_reason.lost:
             raise TaskError(
-                f"An episode that ended {str(trajectory.end_reason)!r} says nothing about the "
-                "agent. Use give_back() instead of finish()."
+                f"An episode with end reason {str(trajectory.end_reason)!r} cannot be "
+                "attributed to the agent. Use give_back() instead of finish()."
             )
 
     def drop_unbegun(self) -> None:
-        """Issue nothing more of it: whom its places are kept for does not come."""
+        """Drop all places not yet issued, because their slot's copies will not arrive."""
         self.n_begun = len(self.places)
         self.broken = True
 
     def close(self, policy_version: int, max_staleness: int = 0) -> Group:
-        """Return the group as it stands.
+        """Return the group in its current state.
 
         Args:
-            policy_version: the policy's newest version.
-            max_staleness: versions that its episodes may be apart, or behind.
+            policy_version: the newest policy version.
+            max_staleness: maximum number of policy versions by which episodes may differ or lag
+                behind.
         """
         arrived = tuple(place.trajectory for place in self.places if place.trajectory)
         return Group(self.id, self.task, len(self.places), arrived, policy_version, max_staleness)
 
     def to_json(self) -> dict[str, Any]:
-        """All but the tickets under way."""
+        """Return the group as JSON, without outstanding tickets."""
         places = [
             {
                 "issued": place.issued,
@@ -129,10 +132,10 @@ class OpenGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Read :meth:`to_json`; older states know no steps and no slots.
+        """Read the result of :meth:`to_json`, also from versions without steps and slots.
 
         Raises:
-            SplitLeakError, TaskError: if its task may not be practised.
+            SplitLeakError, TaskError: if the task may not be practised.
         """
         places = [
             Place(

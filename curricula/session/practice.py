@@ -1,4 +1,4 @@
-"""Rollouts for a session that is elsewhere: what a worker does that only runs episodes."""
+"""Rollouts for a remote session: the work of a process that only runs episodes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def practise(
 ) -> int:
     """Run episodes for a session, ``envs.max_envs`` at once.
 
-    Rounds that are due run in the session; other workers go on meanwhile. Leases are renewed when
-    an episode ends, so one should last longer than an episode does.
+    Rounds that are due run in the session while other workers continue. Leases are renewed whenever
+    an episode ends, so a lease should last longer than an episode.
 
     Args:
-        session: gives out the tasks, and takes the episodes in.
-        agent: who acts.
-        envs: where; on the training split.
-        episodes: how many to run, lost ones included.
-        policy_version: version of the policy that acts now.
+        session: supplies the tasks and records the episodes.
+        agent: the agent that acts.
+        envs: envs on the training split.
+        episodes: number of episodes to run, including failed ones.
+        policy_version: returns the version of the current policy.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Returns:
-        How many were reported; the others were lost to a fault, and given back.
+        Number of reported episodes; all others failed and were given back.
     """
     stream, runner, reported = TaskStream(session, "inline"), Runner(envs, mode), 0
     for begun in range(0, episodes, envs.max_envs):

@@ -1,4 +1,4 @@
-"""What was answered lately, so that a call may be repeated."""
+"""A memory of recent answers, so that calls can be repeated."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Recent(Generic[AnswerT]):
-    """The latest answers by name; older ones are forgotten.
+    """The most recent answers by name; older ones are discarded.
 
     Args:
-        most: how many are kept.
+        most: maximum number of answers to keep.
     """
 
     def __init__(self, most: int) -> None:
@@ -23,20 +23,20 @@ class Recent(Generic[AnswerT]):
         return name in self._kept
 
     def get(self, name: str) -> AnswerT | None:
-        """The answer of this name; None if there is none, or no more."""
+        """Return the answer of this name; None if it is unknown or discarded."""
         return self._kept.get(name)
 
     def put(self, name: str, answer: AnswerT) -> None:
-        """Keep an answer, and forget the oldest if there are too many."""
+        """Store an answer, and discard the oldest if there are too many."""
         self._kept.pop(name, None)
         self._kept[name] = answer
         while len(self._kept) > self.most:
             self._kept.popitem(last=False)
 
     def items(self) -> list[tuple[str, AnswerT]]:
-        """All that is kept, the oldest first."""
+        """Return all stored answers, oldest first."""
         return list(self._kept.items())
 
     def clear(self) -> None:
-        """Forget all."""
+        """Discard all answers."""
         self._kept.clear()

@@ -1,4 +1,4 @@
-"""Rounds of evolution, one at a time: planned and applied under a lock, run without it."""
+"""Evolution rounds, one at a time: planned and applied under a lock, but run outside it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from coevo_gym.core.seams import Curriculum, Evolver
 
 @dataclass(frozen=True)
 class _Flight:
-    """A round under way.
+    """A running round.
 
     Attributes:
-        round: the order.
-        beside: whether nobody waits for it yet.
+        round: the planned round.
+        beside: True if the round was launched in the background.
         found: the evolver's result.
-        landed: the result, once it is applied.
+        landed: the result, once applied.
     """
 
     round: Round
@@ -32,12 +32,12 @@ class _Flight:
 
 
 class Rounds:
-    """Plans, runs and applies the rounds of a session.
+    """The rounds of a session: planning, running and applying them.
 
     Args:
-        curriculum: plans rounds, and takes their results.
-        evolver: carries them out; None where none are run.
-        rng: what rounds are planned with.
+        curriculum: plans rounds and applies their results.
+        evolver: runs rounds; None if no rounds are run.
+        rng: generator for planning rounds.
         lock: held while the curriculum is called, never while the evolver is.
     """
 
@@ -53,20 +53,20 @@ class Rounds:
 
     @property
     def under_way(self) -> Round | None:
-        """The round that is being run, or whose result waits to be applied."""
+        """The round that is running or waits to be applied."""
         return None if self._flight is None else self._flight.round
 
     def done(self, wait_s: float = 0.0) -> bool:
-        """Whether the round under way is through, or has failed; call it under the lock.
+        """Return True if the current round has finished or failed; call it under the lock.
 
         Args:
-            wait_s: longest wait for that, without the lock.
+            wait_s: maximum time to wait, without the lock.
         """
         flight = self._flight
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
     def plan(self) -> Round | None:
-        """The round under way, or the one that is due; None if none is, or nobody can run it."""
+        """Return the current round, or the one that is due; None if there is none to run."""
         with self._lock:
             if self._flight is not None:
                 return self._flight.round
@@ -75,9 +75,9 @@ class Rounds:
             return self._planned
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round and apply what it found; who asks for one under way waits for it.
+        """Run a round and apply its result; a call for the current round waits for it.
 
-        The latest round is not run twice: asked for it again, its result is given again.
+        The latest round is not run twice: another call returns the same result.
 
         Raises:
             ConfigError: if there is no evolver.
@@ -95,22 +95,22 @@ class Rounds:
         return self._land(flight)
 
     def launch(self, round: Round) -> None:
-        """Run a round in a thread of its own; what it finds waits until :meth:`run` applies it.
+        """Run a round in its own thread; the result waits until :meth:`run` applies it.
 
         Raises:
-            ConfigError: if there is no evolver, or another round is under way.
+            ConfigError: if there is no evolver, or another round is running.
         """
         evolver = self._evolver()
         with self._lock:
             if self._flight is not None:
                 if self._flight.round.id != round.id:
                     raise ConfigError(
-                        f"{round.id} cannot begin: {self._flight.round.id} is under way, and one "
-                        "round runs at a time. Wait for that with run_round(round)."
+                        f"Cannot start {round.id}: {self._flight.round.id} is running, and "
+                        "only one round runs at a time. Wait for it with run_round(round)."
                     )
                 return
             flight = self._flight = _Flight(round, beside=True)
-        here = copy_context()  # who watches this thread's agents watches the round's, too
+        here = copy_context()  # observers of this thread's agents also observe the round's agents
         threading.Thread(
             target=here.run,
             args=(self._fly, flight, evolver),
@@ -119,15 +119,15 @@ class Rounds:
         ).start()
 
     def call_off(self) -> None:
-        """Wait until no round is being run; what one has found that is not applied is forgotten.
+        """Wait until no round is running, and discard a result that has not been applied.
 
-        It is due again then. Nobody but its evolver can end it sooner.
+        The round is then due again. Only its evolver can end it sooner.
         """
         with self._lock:
             self._clear()
 
     def restart(self) -> None:
-        """Forget what was planned and run, once no round is under way; call it under the lock."""
+        """Discard the planned and past rounds once no round is running; call it under the lock."""
         self._clear()
         self._planned = self._last = None
 
@@ -135,7 +135,7 @@ class Rounds:
         self._idle.wait_for(self._nobody_runs)
         if self._flight is not None:
             self._flight.landed.set_exception(
-                ConfigError(f"{self._flight.round.id} is called off.")
+                ConfigError(f"{self._flight.round.id} was cancelled.")
             )
         self._flight = None
         self._idle.notify_all()
@@ -146,11 +146,11 @@ class Rounds:
 
     def _evolver(self) -> Evolver:
         if self.evolver is None:
-            raise ConfigError("This session has no evolver; pass one to run rounds.")
+            raise ConfigError("This session has no evolver. Pass one to run rounds.")
         return self.evolver
 
     def _fly(self, flight: _Flight, evolver: Evolver) -> None:
-        """Have a round carried out; whatever happens, who waits for it is told."""
+        """Run a round and wake up the waiting callers, even after an error."""
         try:
             flight.found.set_result(evolver.run(flight.round))
         except BaseException as error:
@@ -159,7 +159,7 @@ class Rounds:
             self._idle.notify_all()
 
     def _land(self, flight: _Flight) -> RoundResult:
-        """Wait for a round and apply what it found, unless somebody else has by then."""
+        """Wait for a round and apply its result, unless another caller has already applied it."""
         error = flight.found.exception()
         with self._lock:
             if not flight.landed.done():

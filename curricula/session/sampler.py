@@ -1,4 +1,4 @@
-"""A curriculum as a Gymnasium wrapper: plug it around an env, train as before."""
+"""A curriculum as a Gymnasium wrapper around any env of this package."""
 
 from __future__ import annotations
 
@@ -33,43 +33,43 @@ from coevo_gym.envs.base import TaskEnv
 
 
 class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Choose the task of each episode, learn from how it went, and let the task set evolve.
+    """A wrapper that chooses each episode's task, records results and evolves the task set.
 
-    ``reset()`` begins the next episode of the curriculum, each task ``group_size`` times in a row;
-    the episode's end is recorded by itself. A ``reset()`` after at least one step means that
-    somebody outside ended the episode, such as a TimeLimit around the sampler: it is graded as it
-    stands and recorded, ``end_reason`` ``time_limit``. One before any step, :meth:`abandon` and
-    :meth:`close` give the episode back: it is run again and counts as nothing.
-    ``reset(options={"task": …})`` (or ``"task_id"``) runs that task unrecorded. Success is the
-    env's own outcome, whatever reward wrappers make of it.
+    ``reset()`` starts the next episode of the curriculum; each task is run ``group_size`` times in
+    a row. Finished episodes are recorded automatically. A ``reset()`` after at least one step means
+    that an outer wrapper ended the episode, such as a TimeLimit around the sampler: the episode is
+    graded in its current state and recorded with ``end_reason`` ``time_limit``. A ``reset()``
+    before any step, :meth:`abandon` and :meth:`close` give the episode back: it is run again and
+    not counted. ``reset(options={"task": …})`` (or ``"task_id"``) runs that task unrecorded.
+    Success is the env's own outcome, regardless of reward wrappers.
 
     Wrap one env in the main process. For many envs at once, use ``EvolvingVectorSampler``.
 
     Args:
         env: an env of coevo_gym on its training split, wrapped or not.
-        curriculum: name of a method, whose curriculum it takes, or a curriculum object; None for
-            the method that a run is about by default (CoEvolve).
-        group_size: K, how often each task is run in a row.
-        groups_per_step: groups that your trainer learns from before its policy changes: their
-            tasks are drawn at once, and their groups are recorded as one batch. 1 records each
-            group as it closes.
+        curriculum: name of a method whose curriculum to use, or a curriculum object; None for the
+            default method of a run (CoEvolve).
+        group_size: K, number of episodes per task in a row.
+        groups_per_step: groups that your trainer learns from before its policy changes. Their tasks
+            are drawn at once, and their groups are recorded as one batch. 1 records each group as
+            it closes.
         evolve: ``"inline"`` runs a round of evolution inside the ``reset()`` at which it is due
-            (the first one makes the first tasks); ``"manual"`` leaves that to :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, for the name of a method.
+            (the first round makes the first tasks); ``"manual"`` leaves it to :meth:`evolve`.
+        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
         seed: seed of the whole stream of tasks, rounds and episodes.
-        evolver: carries out rounds; None explores without a model.
-        session: a session to practise, which other samplers and threads may practise too, or
-            one who passes calls on to it, from any process. It says all of the above but
-            ``evolve``. None makes one.
-        method: a method's parts, such as a ``Method``, whose curriculum and evolver are practised.
-            Its coach says through which interface observations and the texts of info are shown, and
-            which cues stand in ``info["cues"]``; its studies read each group that closes, and its
-            curriculum and memories are told once in ``groups_per_step`` groups. Its credit and its
-            learner are for your trainer. None shows the env as it is.
+        evolver: runs the rounds; None explores without a model.
+        session: a session to use, possibly shared with other samplers and threads, or a proxy to a
+            session, which works in any process. It replaces all arguments above except ``evolve``.
+            None creates a session.
+        method: a method's parts, such as a ``Method``, whose curriculum and evolver are used. Its
+            coach supplies the interface through which observations and the texts in info are shown,
+            and the cues in ``info["cues"]``. Its studies read each group that closes, and its
+            curriculum and memories receive the notes once per ``groups_per_step`` groups. Your
+            trainer handles its credit and learner. None shows the env unchanged.
 
     Raises:
         SplitLeakError: if the env is not on the training split.
-        ConfigError: if it is built in a child process, or an argument is not usable.
+        ConfigError: if the sampler is created in a child process, or an argument is invalid.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -108,10 +108,10 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         shared = session is not None and not isinstance(session, CurriculumSession)
         if multiprocessing.parent_process() is not None and not shared:
             raise ConfigError(
-                "EvolvingTaskSampler was built in a child process, where it could not see the "
-                "episodes of its siblings. Wrap the vector env in the main process with "
-                "EvolvingVectorSampler instead, or pass session= one who passes calls on to a "
-                "session elsewhere, such as a RaySession."
+                "EvolvingTaskSampler was created in a child process, where it cannot see "
+                "the episodes of other processes. Wrap the vector env in the main process "
+                "with EvolvingVectorSampler, or pass session= a proxy to a shared session, "
+                "such as a RaySession."
             )
         session = session_of(
             require_train_env(env.unwrapped),
@@ -130,57 +130,58 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The env's spec with this wrapper in it; None if an object was passed to it."""
+        """The env's spec including this wrapper; None if an object was passed to it."""
         return super().spec if self._has_json_spec else None
 
     @property
     def curriculum(self) -> Curriculum:
-        """What decides on the tasks, of a session in this process."""
+        """The curriculum, for a session in this process."""
         return self.session.curriculum
 
     @property
     def session(self) -> CurriculumSession:
-        """What gives out the tasks and takes the episodes in.
+        """The session, which issues the tasks and records the episodes.
 
-        One that is elsewhere has those of its members that ``SessionFace`` names.
+        A remote session has only the members of ``SessionFace``.
         """
         return cast(CurriculumSession, self._stream.session)
 
     @property
     def ledger(self) -> CurriculumSession:
-        """The session, under its earlier name."""
+        """The session, under its old name."""
         return self.session
 
     @property
     def ticket(self) -> Ticket | None:
-        """The ticket of the running episode; None between episodes, or if it is not recorded."""
+        """The ticket of the running episode; None between episodes and for unrecorded ones."""
         return self._ticket
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories at work; None without a method."""
+        """The method's coach, studies and memories; None without a method."""
         return self._stream.guiding
 
     @property
     def notes(self) -> Notes:
-        """What the method's studies have noted about the groups of the latest step that is over."""
+        """Notes of the method's studies about the groups of the latest completed step."""
         return self._stream.notes
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode.
+        """Start the next episode.
 
         Args:
-            seed: passed on to the env; None for one that the stream derives.
-            options: ``"slot"`` names where the copies of one row meet, and ``"policy_version"``
-                the version of the policy that is about to act (see ``CurriculumSession.take``).
-                All else is passed on to the env; with a ``"task"`` or ``"task_id"``, the episode
-                is not recorded.
+            seed: env seed; None derives it from the stream's seed.
+            options: ``"slot"`` is the name shared by copies of one row, and ``"policy_version"`` is
+                the version of the policy that will act (see ``CurriculumSession.take``). All other
+                options are passed to the env. With a ``"task"`` or ``"task_id"``, the episode is
+                not recorded.
 
         Raises:
-            ConfigError: if there is no task yet.
-            TaskError: if there is no ticket now, because others have taken those of an open step.
+            ConfigError: if there are no tasks yet.
+            TaskError: if no ticket is available because other callers took all tickets of the open
+                step.
         """
         if self._ticket is not None:
             ended, self._ticket = self._ticket, None
@@ -205,7 +206,7 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the env; the end of an episode is recorded."""
+        """Step the env, and record the episode at its end."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             with self._reported():
@@ -217,56 +218,56 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         return observation, reward, terminated, truncated, info
 
     def cut(self, reason: EndReason) -> None:
-        """End the running episode here, because its agent cannot go on.
+        """End the running episode because its agent cannot continue.
 
-        It is graded as it stands and recorded, unless it runs a task of your own.
+        The episode is graded in its current state and recorded, unless it runs a task that you
+        passed to ``reset()``.
 
         Args:
-            reason: why.
+            reason: the end reason.
 
         Raises:
-            ConfigError: if ``reason`` says nothing about the agent.
+            ConfigError: if ``reason`` means that the episode is lost.
             ResetNeeded: if no episode is running.
-            EnvBackendError: if the engine fails. The episode is given back then.
+            EnvBackendError: if the engine fails. The episode is then given back.
         """
         require_reason(reason)
         with self._reported():
             self._bare.cut(reason)
 
     def abandon(self, reason: EndReason = EndReason.ABANDONED) -> None:
-        """Give the running episode back: it is run again, and counts as nothing.
+        """Give back the running episode: it is run again and not counted.
 
-        The env may still be stepped, unrecorded. Without an episode that is recorded, nothing
-        happens.
+        The env may still be stepped, unrecorded. Without a recorded episode, nothing happens.
 
         Args:
-            reason: why, such as ``EndReason.WORKER_LOST``.
+            reason: the reason, such as ``EndReason.WORKER_LOST``.
         """
         if self._ticket is not None:
             abandoned, self._ticket = self._ticket, None
             self._stream.give_back(abandoned, reason)
 
     def close(self) -> None:
-        """Give the running episode back and close the env; twice is fine."""
+        """Give back the running episode and close the env; may be called twice."""
         self.abandon()
         super().close()
 
     def evolve(self) -> RoundResult | None:
-        """Run the round of evolution that is due; None if none is."""
+        """Run the round of evolution that is due; return None if none is."""
         return self._stream.evolve()
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole stream as JSON; the episode under way will be run again."""
+        """Return the full state of the stream as JSON; the running episode will be run again."""
         return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
+        """Restore the stream from :meth:`state_dict`; call ``reset()`` next."""
         self._stream.load_state_dict(state)
         self._ticket, self._guided = None, None
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """Report the episode that ends in here, be it by a fault of its engine."""
+        """Report the episode that ends in this context, even after an engine failure."""
         ended, self._ticket = self._ticket, None
         try:
             yield

@@ -1,4 +1,4 @@
-"""The saved state of a session's groups, checked as a whole before any of it is used."""
+"""The saved state of a session's groups, validated as a whole before use."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _PREFIX = "group-"
 class SavedLedger(BaseModel):
     """The state of a :class:`~coevo_gym.curricula.session.groups.GroupLedger`.
 
-    States of earlier versions lack what has a default here.
+    Fields with a default may be missing in states of earlier versions.
 
     Attributes:
-        group_size: K.
-        n_groups: groups drawn so far; the number of the next one.
-        rng: state of the generator that tasks are drawn with.
-        in_step: whether a learner's step is open.
-        policy_version: newest version of the policy.
-        groups: the groups that are not recorded yet.
-        out: id, group, place and policy version of each ticket that is out.
-        returned: group and place of each ticket to issue again.
+        group_size: K, episodes per group.
+        n_groups: number of groups drawn so far.
+        rng: state of the generator for drawing tasks.
+        in_step: True if a learner's step is open.
+        policy_version: newest policy version.
+        groups: the unrecorded groups.
+        out: id, group, place and policy version of each outstanding ticket.
+        returned: group and place of each ticket to be issued again.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -45,9 +45,9 @@ class SavedLedger(BaseModel):
         """Return the groups by their ids.
 
         Raises:
-            ConfigError: if a group has another size or another group's id, or if a ticket's place
-                is taken.
-            ValueError: if one cannot be read.
+            ConfigError: if a group has the wrong size or a duplicate id, or if a ticket's place is
+                taken.
+            ValueError: if a group cannot be read.
         """
         groups = [OpenGroup.from_json(data) for data in self.groups]
         by_id = {group.id: group for group in groups}
@@ -61,7 +61,9 @@ class SavedLedger(BaseModel):
         for group in groups:
             number = int(group.id.removeprefix(_PREFIX))
             if number >= self.n_groups or not group.n_begun <= len(group.places) == self.group_size:
-                raise ConfigError(f"The saved {group.id} does not fit its session.")
+                raise ConfigError(
+                    f"The saved state is damaged: {group.id} has an invalid number or size."
+                )
         if len(by_id) < len(groups) or len(set(waiting)) < len(waiting) or set(waiting) - free:
-            raise ConfigError("The saved tickets do not fit their groups.")
+            raise ConfigError("The saved state is damaged: its tickets do not match its groups.")
         return by_id

@@ -1,4 +1,4 @@
-"""Where the randomness of a session comes from."""
+"""Seeds for all randomness of a session."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from coevo_gym.core.seams import Ticket
 
 
 class Seeds(NamedTuple):
-    """One seed for each part of a session.
+    """Seeds for the parts of a session.
 
     Attributes:
-        draws: of the generator that tasks are drawn with.
-        rounds: of the generator that rounds are planned with.
-        episodes: of the episodes' envs.
+        draws: seed of the generator for drawing tasks.
+        rounds: seed of the generator for planning rounds.
+        episodes: seed for the envs of episodes.
     """
 
     draws: int | SeedSequence
@@ -25,10 +25,10 @@ class Seeds(NamedTuple):
 
     @classmethod
     def of(cls, seed: int) -> Self:
-        """All three from one."""
+        """Create all three seeds from one."""
         draws, rounds = SeedSequence(seed, spawn_key=(0,)), SeedSequence(seed, spawn_key=(1,))
         return cls(draws, rounds, seed)
 
     def of_episode(self, ticket: Ticket) -> int:
-        """Seed of a ticket's env: a function of ``episodes``, group and place alone."""
+        """Return the seed of a ticket's env, a function of ``episodes``, group and place only."""
         return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())

@@ -1,10 +1,10 @@
-"""A curriculum being practised: who runs what, what came back, and how the task set evolves.
+"""Sessions practise a curriculum: they issue tasks, record episodes and run evolution rounds.
 
-    ticket = session.take()                    # a task to run, and where its episode belongs
-    session.report(ticket.id, trajectory)      # what happened; the K-th one closes the group
+    ticket = session.take()                    # a task to run, and the group of its episode
+    session.report(ticket.id, trajectory)      # the result; the K-th one closes the group
     session.evolve()                           # a round of evolution, if one is due
 
-It knows no env, no agent and no network: loops, samplers and servers are faces of it.
+A session knows no env, agent or network. Loops, samplers and servers build on it.
 """
 
 from __future__ import annotations
@@ -33,36 +33,38 @@ logger = logging.getLogger(__name__)
 
 
 class CurriculumSession:
-    """Hands out a curriculum's tasks as tickets, takes their episodes in, and runs its rounds.
+    """A session that issues a curriculum's tasks as tickets, records episodes and runs rounds.
 
-    It may be called from any thread, and every call may be repeated. Only one thread at a time
-    calls the curriculum. A round runs beside all else, while tickets are taken and reported.
+    All methods are thread-safe, and every call may be repeated. The curriculum is called from one
+    thread at a time. A round runs concurrently with all other calls, while tickets are taken and
+    reported.
 
-    **Groups.** Each task is given out ``group_size`` times; the group closes with its last episode.
-    ``take(slot=…)`` is for trainers that send the K copies of a row by themselves, anywhere and in
-    any order: copies that name the same slot share a task, K of them, and the next K another.
+    **Groups.** Each task is issued ``group_size`` times; the group closes with its last episode.
+    ``take(slot=…)`` is for trainers that send the K copies of a row by themselves, to any worker
+    and in any order: K copies with the same slot share a task, and the next K copies get another.
 
-    **Steps.** What a learner learns from at once is judged at once: :meth:`open_step` draws its
-    tasks, :meth:`close_step` records its groups as one batch. With ``groups_per_step`` steps open
-    and close by themselves. Without either, each group is recorded as it closes.
+    **Steps.** Groups that a learner uses together are drawn and recorded together:
+    :meth:`open_step` draws their tasks, and :meth:`close_step` records the groups as one batch.
+    With ``groups_per_step``, steps open and close automatically. Without either, each group is
+    recorded as it closes.
 
     **Leases.** With ``lease_s``, a ticket that is neither reported nor renewed in time is given
-    back, and somebody else runs its episode; a later report is dropped. One process needs none.
+    back and issued again; a later report is dropped. A single process needs no leases.
 
     Args:
-        curriculum: decides what to practise.
-        evolver: carries out its rounds; None where none are run.
-        group_size: K, episodes a group.
-        groups_per_step: groups of a step that opens and closes by itself; 1 for none.
-        seed: seed of the whole stream, or one for each part of it.
-        max_reissues: how often one place of a group is tried again before the group is broken.
-        max_staleness: most versions of the policy that the episodes of a group may be apart, or
-            behind, and still be judged against each other and learned from.
-        lease_s: seconds that a ticket may be out without a word; None for ever.
-        clock: tells the time in seconds, such as ``time.monotonic``; needed for leases.
+        curriculum: chooses the tasks.
+        evolver: runs rounds; None if no rounds are run.
+        group_size: K, episodes per group.
+        groups_per_step: groups per automatically opened step; 1 for no steps.
+        seed: seed of the whole stream, or one seed for each part of it.
+        max_reissues: maximum number of further attempts per place before its group is broken.
+        max_staleness: maximum number of policy versions by which the episodes of a group may
+            differ, or lag behind, and still be compared with each other and learned from.
+        lease_s: lease time of a ticket in seconds; None for no limit.
+        clock: returns the time in seconds, such as ``time.monotonic``; required for leases.
 
     Raises:
-        ConfigError: if an argument is not usable.
+        ConfigError: if an argument is invalid.
 
     Example:
         >>> from coevo_gym import tasks
@@ -110,17 +112,17 @@ class CurriculumSession:
 
     @property
     def evolver(self) -> Evolver | None:
-        """What carries out rounds."""
+        """The evolver, which runs rounds."""
         return self._rounds.evolver
 
     @property
     def group_size(self) -> int:
-        """K, episodes a group."""
+        """K, episodes per group."""
         return self._ledger.group_size
 
     @property
     def max_staleness(self) -> int:
-        """Versions of the policy that a group may span and still be learned from."""
+        """Number of policy versions that a group may span and still be learned from."""
         return self._ledger.max_staleness
 
     @property
@@ -131,51 +133,52 @@ class CurriculumSession:
 
     @property
     def n_ready(self) -> int:
-        """Tickets that can be taken, without a slot, before the curriculum is asked for a task."""
+        """Number of tickets available, without a slot, before a new task must be drawn."""
         with self._lock:
             return self._ledger.n_ready
 
     @property
     def n_open(self) -> int:
-        """Groups that are drawn and not recorded yet."""
+        """Number of groups that are drawn and not yet recorded."""
         with self._lock:
             return self._ledger.n_open
 
     @property
     def in_step(self) -> bool:
-        """Whether a learner's step is open."""
+        """True if a learner's step is open."""
         return self._ledger.in_step
 
     @property
     def evolving(self) -> bool:
-        """Whether a round is being run, or waits to be applied."""
+        """True if a round is running or waits to be applied."""
         return self.round_under_way is not None
 
     @property
     def counts(self) -> dict[str, int]:
-        """What was ``taken``, ``reported``, ``given_back`` and ``lapsed`` here; what was dropped.
+        """Number of tickets by event (see below), and number of dropped reports by reason.
 
-        A report is dropped as ``double`` if its ticket was reported before, as ``late`` if it was
-        given back or its lease ran out, as ``unknown`` if the session knows of no such ticket.
+        The events are ``taken``, ``reported``, ``given_back`` and ``lapsed``. A report is dropped
+        as ``double`` if its ticket was already reported, as ``late`` if the ticket was given back
+        or its lease had expired, and as ``unknown`` if the session does not know the ticket.
         """
         with self._lock:
             return self._callers.counts
 
     def ended(self, ticket_id: str) -> str:
-        """How a ticket ended lately: ``"reported"``, ``"given back"`` or ``"lapsed"``.
+        """Return how a ticket ended recently: ``"reported"``, ``"given back"`` or ``"lapsed"``.
 
-        It is "" if the ticket is out, was never given out, or ended too long ago.
+        The result is "" if the ticket is outstanding, was never issued, or ended too long ago.
         """
         with self._lock:
             return self._callers.ended(ticket_id)
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's numbers."""
+        """Return the curriculum's metrics."""
         with self._lock:
             return self.curriculum.metrics()
 
     def seed_of(self, ticket: Ticket) -> int:
-        """An env seed for a ticket's episode: a function of stream, group and place alone."""
+        """Return a ticket's env seed, a function of stream, group and place only."""
         return self._seeds.of_episode(ticket)
 
     # Tickets.
@@ -183,21 +186,22 @@ class CurriculumSession:
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, request: str | None = None
     ) -> Ticket | Later:
-        """The right to run one more episode.
+        """Take a ticket for one more episode.
 
         Args:
-            policy_version: version of the policy that is about to act.
-            slot: where the copies of one row meet; None for the next place of any other group.
-            request: a name that is used for one ticket. A call that is repeated with it answers the
-                same, until the ticket's lease has run out.
+            policy_version: version of the policy that will act.
+            slot: name shared by the copies of one row; None for the next place of any group without
+                a slot.
+            request: unique name of this call. A repeated call with the same name returns the same
+                ticket until the ticket's lease has expired.
 
         Returns:
-            A ticket; or why there is none yet: all of the open step are out, or the pool is empty
-            and a round that looks for tasks is under way.
+            A ticket, or the reason why none is available yet: all tickets of the open step are
+            outstanding, or the pool is empty and a round that finds tasks is running.
 
         Raises:
-            ConfigError: if the curriculum has no task to give.
-            SplitLeakError: if it gives one that is not a training task.
+            ConfigError: if the curriculum has no tasks.
+            SplitLeakError: if the curriculum returns a task that is not a training task.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -223,21 +227,21 @@ class CurriculumSession:
             return ticket
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Hand in an episode.
+        """Report a finished episode.
 
         Args:
-            ticket_id: id of the ticket it was run for. If that was reported or given back before,
-                the episode is dropped and counted.
-            trajectory: what happened.
+            ticket_id: id of the ticket. If the ticket was reported or given back before, the
+                episode is dropped and counted as such.
+            trajectory: the trajectory of the episode.
 
         Returns:
-            The group, if this episode closes it. The curriculum has recorded it by then, or will at
+            The group, if this episode closes it. The curriculum has already recorded it, or will at
             the end of the step.
 
         Raises:
-            TaskError: if the trajectory is of another task or group, or if its end says nothing
-                about the agent. The ticket stays out.
-            SplitLeakError: if it is not a training trajectory.
+            TaskError: if the trajectory belongs to another task or group, or if its end reason means that it was
+                lost. The ticket stays outstanding.
+            SplitLeakError: if the trajectory is not a training trajectory.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -251,12 +255,12 @@ class CurriculumSession:
             return closed
 
     def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Return a ticket whose episode will not be finished; it is no failure of the agent.
+        """Give back a ticket whose episode will not be finished; this is not counted as a failure.
 
         Args:
-            ticket_id: id of the ticket; one that is not out any more changes nothing.
-            reason: why, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
-            lost: whether it counts as a loss; not where its episode was only called off.
+            ticket_id: id of the ticket; ignored if the ticket is no longer outstanding.
+            reason: the reason, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
+            lost: True to count it as a loss; False if the episode was only cancelled.
 
         Returns:
             The group, broken, if this closes it.
@@ -271,10 +275,10 @@ class CurriculumSession:
             return closed
 
     def renew(self, ticket_id: str) -> bool:
-        """Begin a ticket's lease anew.
+        """Renew a ticket's lease.
 
         Returns:
-            Whether the ticket is still out; if not, its episode need not be finished.
+            True if the ticket is still outstanding; otherwise its episode need not be finished.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -284,10 +288,10 @@ class CurriculumSession:
             return out
 
     def take_in_lapsed(self) -> int:
-        """Give back what nobody has been heard of in time, as every other call does first.
+        """Give back tickets and slots with expired leases, as all other calls do first.
 
         Returns:
-            How many leases have run out.
+            Number of expired leases.
         """
         with self._lock:
             return self._take_in_lapsed()
@@ -295,16 +299,19 @@ class CurriculumSession:
     # Steps.
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
-        """Draw the tasks of a learner's step, all at once, or more tasks for the open step.
+        """Draw the tasks of a learner's step at once, or add tasks to the open step.
 
         Args:
-            n_groups: groups to begin. Their tasks are distinct as far as the curriculum's ``next``
-                makes them so; a step that is extended may meet a task again.
-            request: a name for this call; the latest one, repeated, draws nothing more.
+            n_groups: number of groups to start. Their tasks are distinct if the curriculum's
+                ``next`` draws distinct tasks; an extended step may repeat a task.
+            request: unique name of this call; if the latest call is repeated, nothing more is
+                drawn.
 
         Raises:
-            ConfigError: if ``n_groups`` is below 1, or the curriculum does not give that many.
-            SplitLeakError: if it gives a task that is not a training task; no group is begun then.
+            ConfigError: if ``n_groups`` is below 1, or the curriculum returns another number of
+                tasks.
+            SplitLeakError: if the curriculum returns a task that is not a training task; no group
+                is started then.
         """
         with self._lock:
             if request is not None and request in self._opened:
@@ -314,13 +321,15 @@ class CurriculumSession:
                 self._opened.put(request, None)
 
     def close_step(self, *, policy_version: int = 0, request: str | None = None) -> ClosedStep:
-        """Record the groups that have closed as one batch, in the order of their numbers.
+        """Record the closed groups as one batch, in the order of their numbers.
 
-        A group that is still open closes with a later step. Where no step is open, nothing happens.
+        A group that is still open closes with a later step. Without an open step, nothing happens.
 
         Args:
-            policy_version: version of the policy now, if it is newer than any that has acted.
-            request: a name for this call; the latest one, repeated, answers the same.
+            policy_version: current policy version, if it is newer than all versions that have
+                acted.
+            request: unique name of this call; if the latest call is repeated, it returns the same
+                result.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -333,9 +342,9 @@ class CurriculumSession:
             return closed
 
     def close_spent_step(self) -> None:
-        """Close a step that opened by itself if no ticket of it is left, as the next take would.
+        """Close an automatically opened step that has no tickets left, as the next take would.
 
-        A round that is asked for between the two then knows its groups.
+        A round that is requested before the next take then knows the step's groups.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -343,18 +352,18 @@ class CurriculumSession:
                 self._ledger.close_step()
 
     def note(self, notes: Notes) -> None:
-        """Tell the curriculum what was noted about the trajectories of a step."""
+        """Pass the notes about the trajectories of a step to the curriculum."""
         with self._lock:
             self.curriculum.note(notes)
 
     # Rounds.
 
     def plan(self) -> Round | None:
-        """The round under way, or the one that is due; None if none is, or there is no evolver."""
+        """Return the current round, or the one that is due; None if there is none to run."""
         return self._rounds.plan()
 
     def run_round(self, round: Round) -> RoundResult:
-        """Run a round and apply what it found; who asks for the one under way waits for it.
+        """Run a round and apply its result; a call for the current round waits for it.
 
         Raises:
             ConfigError: if there is no evolver.
@@ -362,42 +371,44 @@ class CurriculumSession:
         return self._rounds.run(round)
 
     def launch_round(self, round: Round) -> None:
-        """Run a round in a thread of its own; :meth:`run_round` waits for it and applies it.
+        """Run a round in its own thread; :meth:`run_round` waits for it and applies it.
 
         Raises:
-            ConfigError: if there is no evolver, or another round is under way.
+            ConfigError: if there is no evolver, or another round is running.
         """
         self._rounds.launch(round)
 
     @property
     def round_under_way(self) -> Round | None:
-        """The round that is being run, or waits to be applied."""
+        """The round that is running or waits to be applied."""
         with self._lock:
             return self._rounds.under_way
 
     def round_done(self, wait_s: float = 0.0) -> bool:
-        """Whether the round under way is through, or has failed, at the latest after ``wait_s``."""
+        """Return True if the current round finishes or fails within ``wait_s`` seconds."""
         with self._lock:
             return self._rounds.done(wait_s)
 
     def call_off_round(self) -> None:
-        """Wait until no round is being run, and forget what was not applied: it is due again."""
+        """Wait until no round is running, and discard an unapplied result; it is due again then."""
         self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the one under way; None if there is none."""
+        """Run the round that is due, or wait for the current one; return None if there is none."""
         round = self.plan()
         return None if round is None else self.run_round(round)
 
     # State.
 
     def state_dict(self, *, tickets: bool = False) -> dict[str, Any]:
-        """All that the stream depends on, as JSON. A round under way is due where it is loaded.
+        """Return the full state of the stream as JSON.
+
+        A round that is running becomes due again after loading.
 
         Args:
-            tickets: whether tickets that are out stay out there, with what is left of their leases
-                and with what calls are remembered, as if nothing had happened. Otherwise they are
-                void, and the first to be taken again.
+            tickets: True to keep outstanding tickets valid after loading, with the remaining time
+                of their leases and the record of recent calls. Otherwise they become void, and
+                their places are the first to be taken again.
         """
         with self._lock:
             state = {
@@ -409,21 +420,23 @@ class CurriculumSession:
             return state | ({"callers": self._callers.state_dict()} if tickets else {})
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void, unless they are part of it.
+        """Restore the state from :meth:`state_dict`.
 
-        A round under way is waited for; what it finds is replaced with all else.
+        Earlier tickets become void, unless they are part of the state. If a round is running, the
+        call waits for it and discards its result.
 
         Raises:
-            ConfigError: if it is no session's state, or one with other sizes of groups or steps.
+            ConfigError: if the state does not belong to a session, or has other sizes of groups or
+                steps.
         """
         missing = {"curriculum", "ledger", "rng"} - state.keys()
         if missing:
-            raise ConfigError(f"This is no state of a session: it lacks {sorted(missing)}.")
-        saved = state.get("groups_per_step", 1)  # states from before there were steps
+            raise ConfigError(f"This is not the state of a session: it lacks {sorted(missing)}.")
+        saved = state.get("groups_per_step", 1)  # missing in states of older versions
         if saved != self.groups_per_step:
             raise ConfigError(
-                f"The stream was saved with groups_per_step={saved}, but this one was made with "
-                f"groups_per_step={self.groups_per_step}. Use the saved number."
+                f"The state was saved with groups_per_step={saved}, but this session has "
+                f"groups_per_step={self.groups_per_step}. Set groups_per_step={saved}."
             )
         with self._lock:
             self._rounds.restart()
@@ -436,10 +449,10 @@ class CurriculumSession:
             if "callers" in state:
                 self._callers.load_state_dict(state["callers"], self._ledger.outstanding)
 
-    # All below runs under the lock.
+    # The methods below run under the lock.
 
     def _take_in_lapsed(self) -> int:
-        """Give back what nobody has been heard of in time; says how many leases have run out."""
+        """Give back tickets and slots with expired leases; return the number of leases."""
         tickets = self._callers.leases.take_lapsed()
         for id in tickets:
             ticket = self._ledger.ticket(id)
@@ -457,6 +470,6 @@ class CurriculumSession:
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        """Close a step that opened by itself when nothing of it is left to run."""
+        """Close an automatically opened step once all of its episodes have ended."""
         if self.groups_per_step > 1 and self._ledger.all_over:
             self._ledger.close_step()

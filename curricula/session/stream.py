@@ -1,4 +1,4 @@
-"""The stream of episodes behind both samplers: how envs practise what a session gives out."""
+"""The stream of episodes behind both samplers, which connects envs to a session."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ DEFAULT_EVERY = 320
 
 
 class TaskStream:
-    """Tickets to run, episodes taken in, and rounds of evolution in between.
+    """A stream of tickets to run, with reports of episodes and evolution rounds in between.
 
     Args:
-        session: gives out the tickets, here or elsewhere.
-        evolve: ``"inline"`` runs a round that is due before the next ticket, unless another thread
-            is running it; ``"manual"`` leaves rounds to :meth:`evolve`.
-        clock: tells the time in seconds, for leases.
-        method: guides the episodes and studies their groups; None for neither. The session is one
-            of this process then, and practises the method's curriculum.
+        session: issues the tickets, in this process or remotely.
+        evolve: ``"inline"`` runs a due round before the next ticket, unless another thread is
+            running it; ``"manual"`` leaves rounds to :meth:`evolve`.
+        clock: returns the time in seconds, for leases.
+        method: guides the episodes and studies their groups; None for neither. It requires a
+            session in this process that practises the method's curriculum.
 
     Raises:
-        ConfigError: if ``evolve`` is neither, or two studies write notes of one kind.
+        ConfigError: if ``evolve`` has another value, or two studies write notes of the same kind.
     """
 
     def __init__(
@@ -73,26 +73,28 @@ class TaskStream:
 
     @property
     def notes(self) -> Notes:
-        """What was noted about the groups of the latest step that is over."""
+        """Notes about the groups of the latest completed step."""
         return NO_NOTES if self._studies is None else self._studies.notes
 
     @property
     def guiding(self) -> Guiding | None:
-        """Coach, studies and memories; None without a method."""
+        """The method's coach, studies and memories; None without a method."""
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
-        """The next ticket; runs a due round first if rounds are inline.
+        """Return the next ticket, after running a due round if rounds are inline.
 
-        It is asked for by one name, so that whoever passes a call on may repeat it.
+        Uses one request name for both attempts, so that a proxy can safely retry.
 
         Args:
-            slot: where the copies of one row meet; None for the next place of any other group.
-            policy_version: version of the policy that is about to act.
+            slot: name shared by the copies of one row; None for the next place of any group without
+                a slot.
+            policy_version: version of the policy that will act.
 
         Raises:
-            ConfigError: if the pool is empty, because no round has filled it.
-            TaskError: if there is no ticket now, because others have taken those of an open step.
+            ConfigError: if the pool is empty because no round has filled it.
+            TaskError: if no ticket is available because other callers took all tickets of the open
+                step.
         """
         request = uuid.uuid4().hex
         if self._inline and not self.session.evolving:
@@ -103,22 +105,22 @@ class TaskStream:
             self.session.evolve()  # another thread's round finds the first tasks
             found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later):
-            raise TaskError(f"There is no episode to begin. {found.reason}")
+            raise TaskError(f"No ticket is available. {found.reason}")
         return found
 
     def seed_of(self, ticket: Ticket) -> int:
-        """The env seed of a ticket's episode."""
+        """Return the env seed of a ticket's episode."""
         return self.session.seed_of(ticket)
 
     def renew(self, tickets: Sequence[Ticket]) -> None:
-        """Say that these episodes are under way, as often as their leases need it."""
+        """Renew the leases of running episodes, as often as necessary."""
         if self._renew_s is not None and self._clock() - self._renewed >= self._renew_s:
             self._renewed = self._clock()
             for ticket in tickets:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """How each ticket's episode is shown; None as it is."""
+        """Return the guided episode of each ticket; None if it is shown unchanged."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -129,12 +131,12 @@ class TaskStream:
     def report(
         self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None
     ) -> Group | None:
-        """Take in the episode that has ended in ``env``; returns the group it closes.
+        """Report the episode that has ended in ``env``; return the group that it closes, if any.
 
         Args:
-            ticket: what it was run for.
-            env: where.
-            guided: how it was shown.
+            ticket: the ticket of the episode.
+            env: the env.
+            guided: the guided episode; None if it was shown unchanged.
         """
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
@@ -146,11 +148,11 @@ class TaskStream:
         return self._studied(self.session.report(ticket.id, trajectory))
 
     def settle(self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None) -> None:
-        """Take in the episode that a reset is about to end.
+        """Report the episode that a reset is about to end.
 
-        Whoever resets after a step has ended the episode from outside, as a TimeLimit around the
-        sampler does: it is graded as it stands and recorded. An episode without a step says
-        nothing, and its ticket is given back.
+        A reset after a step ends the episode from outside, as a TimeLimit around the sampler does:
+        it is graded in its current state and recorded. An episode without any step is not recorded,
+        and its ticket is given back.
         """
         if env.info["step"] == 0 and not env.info["end_reason"]:
             self.give_back(ticket, EndReason.ABANDONED)
@@ -158,15 +160,15 @@ class TaskStream:
         try:
             env.end_from_outside(env.info)
         except EnvBackendError as error:
-            logger.warning("episode lost ticket=%s error=%s", ticket.id, error)
+            logger.warning("episode failed ticket=%s error=%s", ticket.id, error)
         self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Return a ticket whose episode says nothing about the agent; the group it closes."""
+        """Give back a ticket, without counting a failure, and return the group that this closes."""
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that a method begins with, or the one that is due; None if none is."""
+        """Run the method's first round, or the round that is due; return None if there is none."""
         if self._first_round is None:
             return self.session.evolve()
         result = cast(CurriculumSession, self.session).run_round(self._first_round)
@@ -174,7 +176,7 @@ class TaskStream:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """The session's state, and with a method that of its memories."""
+        """Return the state of the session and, with a method, of its memories."""
         state = self.session.state_dict()
         if self._studies is not None:
             begun = self._first_round is None
@@ -182,10 +184,10 @@ class TaskStream:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; see :meth:`CurriculumSession.load_state_dict`.
+        """Restore the state from :meth:`state_dict`; see :meth:`CurriculumSession.load_state_dict`.
 
         Raises:
-            ConfigError: if it is of a method with other memories.
+            ConfigError: if the state belongs to a method with other memories.
         """
         self.session.load_state_dict(state)
         if self._studies is not None:
@@ -212,28 +214,29 @@ def session_of(
     evolver: Evolver | None,
     method: MethodParts | None = None,
 ) -> SessionFace:
-    """The session that a sampler practises: the one it is given, or one of its own.
+    """Return the given session, or create one for a sampler.
 
     Args:
-        env: one of the envs that episodes run in; says which tasks are native.
-        session: a session that others practise too, or None.
+        env: one of the envs that run the episodes; supplies the native tasks.
+        session: a session, possibly shared, or None.
         curriculum: a method's name, or a curriculum; None for the default method's.
-        group_size: K, episodes a group.
+        group_size: K, episodes per group.
         groups_per_step: groups that the trainer learns from at once.
-        evolve_every_groups: groups between two rounds, for a method's name.
-        seed: seed of the stream; the envs' seeds come from it too.
-        evolver: carries out rounds; None explores without a model, in fresh copies of ``env``.
-        method: what says curriculum and evolver, or None.
+        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
+        seed: seed of the stream, including the envs' seeds.
+        evolver: runs rounds; None explores without a model, in new copies of ``env``.
+        method: a method, which supplies curriculum and evolver, or None.
 
     Raises:
-        ConfigError: if an argument is not usable, or is the session's or the method's to say.
+        ConfigError: if an argument is invalid, or conflicts with the session or the method.
     """
     if method is not None:
         asked = (session, curriculum, evolver)
         if evolve_every_groups != DEFAULT_EVERY or asked != (None, None, None):
             raise ConfigError(
-                "The method says what session, curriculum, evolver and evolve_every_groups should "
-                "be. Leave them out, or make a sampler without method=."
+                "With method=, do not pass session, curriculum, evolver or "
+                "evolve_every_groups: the method defines them. Remove these arguments, or "
+                "create the sampler without method=."
             )
         return CurriculumSession(
             method.curriculum,
@@ -253,8 +256,9 @@ def session_of(
         }
         if changed := [name for name, (value, default) in given.items() if value != default]:
             raise ConfigError(
-                f"The session says what {', '.join(changed)} should be. Set it where the session "
-                "is made, or make a sampler without session=."
+                f"With session=, do not pass {', '.join(changed)}: the session defines "
+                "these values. Set them where the session is created, or create the "
+                "sampler without session=."
             )
         return session
     if isinstance(curriculum, str | None):
@@ -264,7 +268,8 @@ def session_of(
         )
     elif evolve_every_groups != DEFAULT_EVERY:
         raise ConfigError(
-            "evolve_every_groups is for a method's name; set it in the curriculum you pass."
+            "evolve_every_groups applies only to a curriculum given by name. Set it in the "
+            "curriculum object."
         )
     return CurriculumSession(
         curriculum,
@@ -276,24 +281,24 @@ def session_of(
 
 
 def require_reason(reason: EndReason) -> EndReason:
-    """Return a reason to cut an episode for, if an episode that ends so is one of the agent's.
+    """Return a reason to cut an episode, unless it means that the episode is lost.
 
     Raises:
-        ConfigError: if it is none.
+        ConfigError: if the reason means that the episode is lost.
     """
     if EndReason(reason).lost:
         raise ConfigError(
-            f"An episode that ends {str(reason)!r} says nothing about the agent and is not graded. "
-            "Use abandon() instead of cut()."
+            f"An episode with end reason {str(reason)!r} cannot be attributed to the agent "
+            "and is not graded. Use abandon() instead of cut()."
         )
     return EndReason(reason)
 
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:
-    """An evolver that explores without a model, in fresh copies of ``env``."""
+    """Create an evolver that explores without a model, in new copies of ``env``."""
     benchmark = env.practised
     spec: Any = env.spec or benchmark.env_id
-    limit = env.max_steps  # a TimeLimit's is not in the bare env's spec
+    limit = env.max_steps  # the bare env's spec lacks the limit of a TimeLimit
     explorer = ScriptedExplorer(
         benchmark, make_env=lambda: gym.make(spec, max_steps=limit, disable_env_checker=True)
     )
@@ -301,20 +306,21 @@ def scripted_evolver(env: TaskEnv) -> GatedEvolver:
 
 
 def require_train_env(env: object) -> TaskEnv:
-    """Return the bare env, if it is one of ours and on the training split.
+    """Return the bare env if it is a coevo_gym env on the training split.
 
     Raises:
         ConfigError: if it is not a coevo_gym env.
-        SplitLeakError: if it is on the validation or test split.
+        SplitLeakError: if the env is on the validation or test split.
     """
     if not isinstance(env, TaskEnv):
         raise ConfigError(
-            f"The sampler needs a coevo_gym env inside, actual: {type(env).__name__}. "
-            "Make one with gym.make('CoEvolve-…-v0')."
+            f"The sampler needs a coevo_gym env, actual: {type(env).__name__}. Create one "
+            "with gym.make('CoEvolve-…-v0')."
         )
     if env.split is not Split.TRAIN:
         raise SplitLeakError(
-            f"The sampler records and trains, but this env was made with split={str(env.split)!r}. "
-            "Make it with split='train', and evaluate on an env without a sampler."
+            "The sampler requires the training split, but this env has "
+            f"split={str(env.split)!r}. Create it with split='train', and evaluate on an "
+            "env without a sampler."
         )
     return env

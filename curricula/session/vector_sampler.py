@@ -1,4 +1,4 @@
-"""A curriculum around many envs at once."""
+"""A curriculum as a vector wrapper around many envs."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ from coevo_gym.envs.vector import TaskVectorEnv
 
 
 class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
-    """:class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler` for a vector env of ours.
+    """A task sampler for vector envs of this package.
 
-    Each reset of an env, explicit or automatic, begins the curriculum's next episode there; the K
-    episodes of a task may run side by side and end in any order. Envs that ``options["tasks"]``
-    names a task for run it unrecorded.
+    It corresponds to :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`. Each reset
+    of an env, explicit or automatic, starts the curriculum's next episode there; the K episodes of
+    a task may run in parallel and end in any order. Envs with a task in ``options["tasks"]`` run it
+    unrecorded.
 
     Args:
-        env: a :class:`~coevo_gym.envs.vector.TaskVectorEnv`, as from ``gym.make_vec``, on the
-            training split.
-        curriculum: name of a method, whose curriculum it takes, or a curriculum object; None for
-            the method that a run is about by default (CoEvolve).
-        group_size: K, episodes of each task.
-        groups_per_step: groups that your trainer learns from before its policy changes: their
-            tasks are drawn at once, and their groups are recorded as one batch. 1 records each
-            group as it closes.
+        env: a :class:`~coevo_gym.envs.vector.TaskVectorEnv`, as returned by ``gym.make_vec``, on
+            the training split.
+        curriculum: name of a method whose curriculum to use, or a curriculum object; None for the
+            default method of a run (CoEvolve).
+        group_size: K, episodes per task.
+        groups_per_step: groups that your trainer learns from before its policy changes. Their tasks
+            are drawn at once, and their groups are recorded as one batch. 1 records each group as
+            it closes.
         evolve: ``"inline"`` or ``"manual"``; see :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, for the name of a method.
+        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
         seed: seed of the whole stream of tasks, rounds and episodes.
-        evolver: carries out rounds; None explores without a model.
-        session: a session to practise, which other samplers and threads may practise too, or
-            one who passes calls on to it, from any process. It says all of the above but
-            ``evolve``. None makes one.
-        method: a method's parts, as for the other sampler.
+        evolver: runs the rounds; None explores without a model.
+        session: a session to use, possibly shared with other samplers and threads, or a proxy to a
+            session, which works in any process. It replaces all arguments above except ``evolve``.
+            None creates a session.
+        method: a method's parts, as in the other sampler.
 
     Raises:
         SplitLeakError: if an env is not on the training split.
-        ConfigError: if the vector env is not one of ours, or an argument is not usable.
+        ConfigError: if the vector env is not a TaskVectorEnv, or an argument is invalid.
     """
 
     def __init__(
@@ -100,35 +101,35 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
 
     @property
     def curriculum(self) -> Curriculum:
-        """What decides on the tasks, of a session in this process."""
+        """The curriculum, for a session in this process."""
         return self.session.curriculum
 
     @property
     def session(self) -> CurriculumSession:
-        """What gives out the tasks and takes the episodes in.
+        """The session, which issues the tasks and records the episodes.
 
-        One that is elsewhere has those of its members that ``SessionFace`` names.
+        A remote session has only the members of ``SessionFace``.
         """
         return cast(CurriculumSession, self._stream.session)
 
     @property
     def ledger(self) -> CurriculumSession:
-        """The session, under its earlier name."""
+        """The session, under its old name."""
         return self.session
 
     @property
     def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories at work; None without a method."""
+        """The method's coach, studies and memories; None without a method."""
         return self._stream.guiding
 
     @property
     def notes(self) -> Notes:
-        """What the method's studies have noted about the groups of the latest step that is over."""
+        """Notes of the method's studies about the groups of the latest completed step."""
         return self._stream.notes
 
     @property
     def tickets(self) -> tuple[Ticket | None, ...]:
-        """The ticket of each env's running episode; None where there is none."""
+        """The ticket of each env's running episode; None without one."""
         return tuple(self._tickets)
 
     def reset(
@@ -137,12 +138,12 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin the next episode in all envs, or in those of ``options["reset_mask"]``.
+        """Start the next episode in all envs, or in those selected by ``options["reset_mask"]``.
 
         Args:
-            seed: passed on; None for seeds that the stream derives.
-            options: ``"reset_mask"`` and ``"tasks"`` as in ``TaskVectorEnv.reset``; an env that
-                ``"tasks"`` names a task for is not recorded.
+            seed: env seeds; None derives them from the stream's seed.
+            options: ``"reset_mask"`` and ``"tasks"`` as in ``TaskVectorEnv.reset``; an env with a
+                task in ``"tasks"`` is not recorded.
         """
         options = dict(options or {})
         mask = options.get("reset_mask")
@@ -161,7 +162,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             return self._shown(observations, infos, begun), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all envs; the ends of episodes are recorded."""
+        """Step all envs, and record episodes at their end."""
         resets = self._envs.autoreset_mode is AutoresetMode.NEXT_STEP
         with self._begin(np.flatnonzero(self._envs.over).tolist() if resets else ()) as begun:
             for index, ticket in begun.items():
@@ -176,16 +177,16 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         return observations, rewards, terminated, truncated, infos
 
     def cut(self, reason: EndReason, mask: NDArray[np.bool_] | None = None) -> None:
-        """End episodes here, because their agents cannot go on; they are graded and recorded.
+        """End running episodes because their agents cannot continue; grade and record them.
 
         Args:
-            reason: why.
-            mask: (num_envs,) True where; None for all that run.
+            reason: the end reason.
+            mask: (num_envs,) True for the episodes to end; None for all running ones.
 
         Raises:
-            ConfigError: if ``reason`` says nothing about the agent.
+            ConfigError: if ``reason`` means that the episode is lost.
             ResetNeeded: if an env of the mask has no running episode.
-            EnvBackendError: if an engine fails. Its episode is given back then.
+            EnvBackendError: if an engine fails. Its episode is then given back.
         """
         require_reason(reason)
         for index in np.flatnonzero(~self._envs.over if mask is None else mask).tolist():
@@ -197,38 +198,38 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
                     self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
-        """Give episodes back: they are run again, and count as nothing.
+        """Give back episodes: they are run again and not counted.
 
         The envs may still be stepped, unrecorded.
 
         Args:
-            mask: (num_envs,) True where; None for all.
+            mask: (num_envs,) True for the episodes to give back; None for all.
         """
         for index in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
             self._give_back(index)
 
     def close(self, **kwargs: Any) -> None:
-        """Give the running episodes back and close the envs; twice is fine."""
+        """Give back the running episodes and close the envs; may be called twice."""
         self.abandon()
         super().close(**kwargs)
 
     def evolve(self) -> RoundResult | None:
-        """Run the round of evolution that is due; None if none is."""
+        """Run the round of evolution that is due; return None if none is."""
         return self._stream.evolve()
 
     def state_dict(self) -> dict[str, Any]:
-        """The whole stream as JSON; the episodes under way will be run again."""
+        """Return the full state of the stream as JSON; running episodes will be run again."""
         return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the stream of :meth:`state_dict`; call ``reset()`` next."""
+        """Restore the stream from :meth:`state_dict`; call ``reset()`` next."""
         self._stream.load_state_dict(state)
         self._tickets = [None] * self.num_envs
         self._guided = [None] * self.num_envs
 
     @contextmanager
     def _begin(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
-        """Tickets for the episodes that a reset or a step begins; given back if it does not."""
+        """Take tickets for the episodes that a call starts; give them back if the call fails."""
         begun: dict[int, Ticket] = {}
         try:
             for index in indices:
@@ -243,18 +244,18 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             raise
 
     def _settle(self, index: int) -> None:
-        """Take in the episode of an env that is about to be reset."""
+        """Report the episode of an env that is about to be reset."""
         ended, self._tickets[index] = self._tickets[index], None
         if ended is not None:
             self._stream.settle(ended, self._envs.unwrapped_env(index), self._guided[index])
 
     def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
-        """The observations as they are shown; what is told goes into the infos.
+        """Return the observations as shown to the agents, and add the cues to the infos.
 
         Args:
-            observations: those of the envs.
-            infos: of the envs that have begun or taken a step.
-            looked: those of them whose episodes may be guided.
+            observations: observations returned by the envs.
+            infos: infos of the envs that were reset or stepped.
+            looked: indices of the envs whose episodes may be guided.
         """
         shown = {}
         for index in looked:

@@ -1,1 +1,1 @@
-"""The weaknesses that are read from rollouts."""
+"""Signals: weaknesses detected in rollouts."""

@@ -1,4 +1,4 @@
-"""The kinds of signals and contexts that come with this package; importing it registers them."""
+"""The built-in kinds of signals and contexts, registered on import."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ FORGETTING: SignalName = "forgetting"
 BOUNDARY: SignalName = "boundary"
 RARE: SignalName = "rare"
 ALL_SIGNALS: tuple[SignalName, ...] = (FORGETTING, BOUNDARY, RARE)
-"""The weaknesses that CoEvolve reads from rollouts (arXiv 2604.15840, section 3.1)."""
+"""Weaknesses that CoEvolve detects in rollouts (arXiv 2604.15840, section 3.1)."""
 
 UNGUIDED = "unguided"
-"""Of a context without any guidance."""
+"""Kind of contexts without guidance."""
 BLIND = "blind"
-"""Of a task that was practised, whatever happened on it."""
+"""Kind of contexts from practised tasks, regardless of their outcomes."""
 TARGET = "target"
-"""Of a context that is to find a task of certain tags, whatever was practised."""
+"""Kind of contexts that ask for a task with certain tags."""
 UNPROVEN = "unproven"
-"""Of a task that came without proof, for an experiment."""
+"""Kind of tasks without proof, for experiments."""
 COVERAGE, LEARNABLE, PROGRESS = "coverage", "learnable", "progress"
-"""Of tasks that other rules than signals have chosen."""
+"""Kinds of contexts chosen by rules other than signals."""
 
 register_kind(Kind(FORGETTING, "forgetting", "#3f6fa8", "#7aa7e0"))
 register_kind(Kind(BOUNDARY, "boundary", "#c98a00", "#e0b040"))

@@ -1,8 +1,8 @@
-"""Behaviour patterns: what an episode looked like, coarse enough to recur.
+"""Behaviour patterns: descriptions of episodes that are coarse enough to recur.
 
-A benchmark gives each step a symbol, or several, or none (``Benchmark.symbol``). The finer the
-symbols, the more every episode is unlike all others and the less "rare" says: exact tool sequences
-flag all of them.
+A benchmark maps each step to zero or more symbols (``Benchmark.symbol``). The finer the symbols,
+the more episodes have unique patterns, and the less informative "rare" becomes: with exact tool
+sequences, every episode is rare.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NOTHING: Pattern = ("-",)
 
 
 def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
-    """The order of the symbols: runs collapsed, cut to the first six.
+    """Return the sequence of symbols with repeats collapsed, cut to the first six.
 
     Example:
         >>> from coevo_gym.core.trajectory import EndReason, Step, Trajectory
@@ -39,16 +39,16 @@ def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
 
 
 def set_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
-    """Which symbols occurred at all, sorted."""
+    """Return the sorted set of symbols."""
     return tuple(sorted(set(_symbols(trajectory, symbol)))) or NOTHING
 
 
 def _symbols(trajectory: Trajectory, symbol: SymbolOf) -> Iterator[str]:
-    """The symbols of all steps, one by one."""
+    """Yield the symbols of all steps."""
     return (name for step in trajectory.steps for name in symbol(step).split())
 
 
 PATTERNS: Mapping[str, PatternOf] = MappingProxyType(
     {"sequence": sequence_pattern, "set": set_pattern}
 )
-"""The patterns that a config can name."""
+"""Pattern functions by name, for configs."""

@@ -1,7 +1,7 @@
-"""Signals: the three weaknesses that CoEvolve reads from rollouts.
+"""Signals: the three weaknesses that CoEvolve detects in rollouts.
 
-Three pure rules, and a detector that keeps what they look back on. The rules are those of
-arXiv 2604.15840, section 3.1; where it is silent, the choice is named in the docstring.
+The module has three pure rules, and a detector that keeps the history they need. The rules follow
+arXiv 2604.15840, section 3.1; choices that the paper leaves open are stated in the docstrings.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ logger = logging.getLogger(__name__)
 
 Outcome = Literal["success", "score"]
 Reading = Literal["max", "mean"]
-"""What forgetting reads of a visit."""
+"""Value of a visit that forgetting uses."""
 
 
 class Visit(NamedTuple):
-    """The outcomes of a group, as forgetting looks back on them.
+    """The outcomes of one visit to a task, as used to detect forgetting.
 
     Attributes:
-        mean: their mean.
-        max: the largest of them, so that any one of them counts.
+        mean: mean outcome.
+        max: largest outcome, so that every single success counts.
     """
 
     mean: float
@@ -39,16 +39,15 @@ class Visit(NamedTuple):
 
 
 def forgetting(history: Sequence[float], s_now: float) -> bool:
-    """Whether something once solved has failed now.
+    """Return True if a task that was once solved has failed now.
 
-    Fires iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
+    The signal fires iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
 
     Args:
         history: outcomes in [0, 1] of the task's recent visits, oldest first, already cut to the
-            window: of each visit its best one, or their mean. The visit that ``s_now`` belongs to
-            must not be in it: pushed one by one, the rollouts of every mixed group would look like
-            forgetting.
-        s_now: outcome in [0, 1] of the episode that is judged.
+            window: the best outcome of each visit, or the mean. It must not contain the visit of
+            ``s_now``; otherwise, every mixed group would look like forgetting.
+        s_now: outcome in [0, 1] of the current episode.
 
     Raises:
         ValueError: if an outcome is not a number in [0, 1].
@@ -58,13 +57,13 @@ def forgetting(history: Sequence[float], s_now: float) -> bool:
 
 
 def boundary(scores: Sequence[float]) -> bool:
-    """Whether a task lies at the edge of what the agent can do.
+    """Return True if a task is at the boundary of the agent's ability.
 
-    Fires iff one rollout of the group has ``R > 0.5`` and another ``R < 0.5``; exactly 0.5 is
-    neither. With 0/1 outcomes these are the groups that give GRPO a gradient.
+    The signal fires iff one rollout of the group has ``R > 0.5`` and another ``R < 0.5``; exactly
+    0.5 is neither. With outcomes of 0 and 1, these are the groups that give GRPO a gradient.
 
     Args:
-        scores: (K,) outcomes in [0, 1] of one whole group.
+        scores: (K,) outcomes in [0, 1] of one complete group.
 
     Raises:
         ValueError: if an outcome is not a number in [0, 1].
@@ -82,19 +81,19 @@ def rare(
     min_support: int = 1,
     total: int | None = None,
 ) -> bool:
-    """Whether a behaviour is seldom seen.
+    """Return True if a behaviour is rare.
 
-    With c = ``counts[pattern]`` and N = the sum of all counts (occurrences, not distinct
-    patterns), fires iff ``N >= n_min``, ``c >= max(1, min_support)`` and ``c / N < theta / 100``.
+    With c = ``counts[pattern]`` and N = the sum of all counts (occurrences, not distinct patterns),
+    the signal fires iff ``N >= n_min``, ``c >= max(1, min_support)`` and ``c / N < theta / 100``.
 
     Args:
-        counts: occurrences of each pattern, the judged episode among them.
-        pattern: the pattern of the judged episode.
+        counts: occurrences of each pattern, including the current episode.
+        pattern: the pattern of the current episode.
         theta: threshold in per cent.
-        n_min: fewest occurrences in all before anything is called rare.
-        min_support: fewest occurrences of a rare pattern. 1 is the paper's formula, 2 its prose
+        n_min: minimum total occurrences before any pattern is called rare.
+        min_support: minimum occurrences of a rare pattern. 1 is the paper's formula, 2 its prose
             ("recur across multiple trajectories").
-        total: N, if it is known already.
+        total: N, if already known.
     """
     n = sum(counts.values()) if total is None else total
     c = counts.get(pattern, 0)
@@ -103,27 +102,27 @@ def rare(
 
 def _check(*outcomes: float) -> None:
     for outcome in outcomes:
-        if not 0.0 <= outcome <= 1.0:  # also refuses NaN
-            raise ValueError(f"An outcome is a number in [0, 1], actual: {outcome}")
+        if not 0.0 <= outcome <= 1.0:  # also rejects NaN
+            raise ValueError(f"An outcome must be a number in [0, 1], actual: {outcome}")
 
 
 class SignalDetector:
-    """Finds the signals in groups, and remembers what the next groups are compared with.
+    """A detector that finds signals in groups and keeps the history for later groups.
 
-    A batch is judged as a whole: its patterns are counted first, every rule is then tested
-    against the windows as they were before the batch, and each group adds one entry to its task's
-    window last. So the order of groups within a batch changes nothing.
+    A batch is processed as a whole: its patterns are counted first, all rules are then tested
+    against the windows from before the batch, and finally each group adds one entry to its task's
+    window. The order of groups within a batch therefore has no effect.
 
     Args:
         signals: the rules to apply.
-        window: how many visits of a task forgetting looks back on.
-        visit: what forgetting reads of a visit: the ``max`` of its group's outcomes, so that each
-            single one counts, or their ``mean``.
+        window: number of past visits to a task used to detect forgetting.
+        visit: value of a visit for forgetting: the ``max`` of its group's outcomes, so that every
+            single success counts, or their ``mean``.
         theta: see :func:`rare`.
         n_min: see :func:`rare`.
         min_support: see :func:`rare`.
-        outcome: ``"success"`` reads the binary outcome, ``"score"`` the benchmark's own score.
-        pattern_of: makes an episode's pattern from its steps' symbols.
+        outcome: ``"success"`` uses the binary outcome, ``"score"`` the benchmark's own score.
+        pattern_of: returns an episode's pattern from its steps' symbols.
     """
 
     def __init__(
@@ -154,7 +153,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Episodes that forgetting has fired for, or would have, by what is read of a visit."""
+        """Number of episodes for which forgetting fired, or would have, by value of a visit."""
         return self._forgotten
 
     @property
@@ -163,13 +162,13 @@ class SignalDetector:
         return self._counts
 
     def detect(self, groups: Sequence[Group]) -> list[Signal]:
-        """Judge a batch of groups.
+        """Return the signals of a batch of groups.
 
-        Only a whole group can be a boundary; the episodes of a broken or stale one still count for
-        forgetting and rare. One episode may carry several signals.
+        Boundary requires a complete, comparable group; episodes of broken or stale groups still
+        count for forgetting and rare. One episode may carry several signals.
 
         Returns:
-            Signals in the order of groups, then episodes, then forgetting, boundary, rare.
+            Signals ordered by group, then episode, then kind (forgetting, boundary, rare).
         """
         patterns = [[self._pattern(group, t) for t in group.trajectories] for group in groups]
         for pattern in (p for of_group in patterns for p in of_group):
@@ -186,7 +185,7 @@ class SignalDetector:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Windows and counts as JSON."""
+        """Return windows and counts as JSON."""
         return {
             "windows": {
                 task_id: [list(visit) for visit in window]
@@ -199,7 +198,10 @@ class SignalDetector:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`, also one whose visits are single numbers."""
+        """Restore the state from :meth:`state_dict`.
+
+        Old states with one number per visit can be loaded.
+        """
         windows = read(dict[str, list[tuple[Share, Share] | Share]], state["windows"])
         self._windows = {
             task_id: deque(map(_visit, window), maxlen=self.window)
@@ -259,7 +261,7 @@ class SignalDetector:
         )
 
     def _push(self, group: Group) -> None:
-        """Add the visit to its task's window: one entry a group, however many rollouts."""
+        """Add one entry per group to its task's window."""
         scores = [self._outcome(trajectory) for trajectory in group.trajectories]
         if not scores:
             return
@@ -267,10 +269,10 @@ class SignalDetector:
         self._windows.setdefault(group.task.id, deque(maxlen=self.window)).append(visit)
 
     def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
-        """Say once if more than half of all judged episodes are "rare".
+        """Log a warning, once, if more than half of all judged episodes are rare.
 
-        The share is taken over at least ``n_min`` judged episodes: a batch may be a single group,
-        all of whose rollouts rightly do the same seldom thing.
+        The share covers at least ``n_min`` judged episodes, because a batch may be a single group
+        whose rollouts all show the same rare behaviour.
         """
         if self._total < self.n_min:
             return
@@ -280,10 +282,11 @@ class SignalDetector:
             return
         self._warned = True
         logger.warning(
-            "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the signal "
-            "says nothing. Describe behaviour more coarsely (curriculum.detector.pattern='set', or "
-            "coarser step symbols of the benchmark), lower curriculum.detector.theta (now %g), or "
-            "raise curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
+            "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the "
+            "signal is not informative. Describe behaviour more coarsely "
+            "(curriculum.detector.pattern='set', or coarser step symbols of the "
+            "benchmark), lower curriculum.detector.theta (now %g), or raise "
+            "curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
             "detector={'pattern': 'set'}).",
             self._flagged / self._tested,
             len(self._counts),

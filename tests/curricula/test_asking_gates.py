@@ -260,7 +260,7 @@ def test_by_the_papers_rule_something_has_to_speak_for_a_task(
 @pytest.mark.parametrize(
     ("settings", "needs"),
     [
-        ({"solve": {"on": True}}, "gates.solve needs somebody"),
+        ({"solve": {"on": True}}, "gates.solve needs a solver"),
         ({"judge": True}, "gates.judge needs a model"),
         ({"accept": "paper"}, "gates.accept = 'paper' needs"),
     ],

@@ -67,17 +67,17 @@ def test_no_model_is_needed_for_gates_that_are_off() -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("parse", "what cannot be read could not be judged"),
+        ("parse", "unreadable proposals could not be judged"),
         ("draft", "nothing to build"),
-        ("schema", "no task of this benchmark"),
+        ("schema", "the world of another benchmark"),
         ("split_leak", "validation or test tasks could be trained on"),
         ("build", "nothing to verify it by"),
-        ("length", "one press of a button"),
-        ("duplicate", "practised as two"),
+        ("length", "trivial tasks"),
+        ("duplicate", "practised as if it were two"),
         ("substance", "give their answer away"),
         ("hold", "the rules in gates.hold"),
-        ("paper", "gates.accept = 'paper' alone"),
-        ("replays", "There is no gate 'replays' to turn off. Those that can be are confidence,"),
+        ("paper", "only with gates.accept = 'paper'"),
+        ("replays", "Unknown gate 'replays'. Optional gates: confidence,"),
     ],
 )
 def test_what_cannot_be_turned_off_says_why(name: str, why: str) -> None:
@@ -90,8 +90,8 @@ def test_what_cannot_be_turned_off_says_why(name: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"solve": {"low": 0.8, "high": 0.2}}, "low is 0.8, above high, 0.2"),
-        ({"hold": {"pattern": "("}}, "no regular expression"),
+        ({"solve": {"low": 0.8, "high": 0.2}}, r"low \(0.8\) must not be above high \(0.2\)"),
+        ({"hold": {"pattern": "("}}, "not a valid regular expression"),
         ({"confidence": 1.5}, "less than or equal to 1"),
         ({"lexical": 0.0}, "greater than 0"),
         ({"accept": "trust"}, "'verified' or 'paper'"),

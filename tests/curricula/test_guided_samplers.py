@@ -128,7 +128,7 @@ class TestOne:
 
     def test_a_state_of_before_it_had_a_method_lacks_its_memories(self) -> None:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
-        with pytest.raises(ConfigError, match="of the memories"):
+        with pytest.raises(ConfigError, match="has the memories"):
             sampler().load_state_dict(bare.state_dict())
 
     def test_an_episode_that_is_cut_or_ended_outside_is_recorded_as_shown(self) -> None:
@@ -164,7 +164,7 @@ class TestOne:
         around = HashText(sampler())
         assert isinstance(around.reset()[0], np.ndarray)
         broken = EvolvingTaskSampler(HashText(gym.make("Toy-v0")), method=method(), group_size=K)
-        with pytest.raises(ConfigError, match=r"gives a ndarray.*around the sampler, not inside"):
+        with pytest.raises(ConfigError, match=r"returned a ndarray.*around the sampler, not inside"):
             broken.reset()
         assert broken.ticket is None
 
@@ -201,7 +201,7 @@ class TestOne:
             lambda: sampler(**more),
             lambda: EvolvingVectorSampler(TaskVectorEnv("Toy-v0", 2), method=method(), **more),
         ):
-            with pytest.raises(ConfigError, match="make a sampler without method="):
+            with pytest.raises(ConfigError, match="create the sampler without method="):
                 make()
 
     def test_it_cannot_be_rebuilt_from_a_spec(self) -> None:

@@ -30,7 +30,7 @@ def test_an_unknown_task_is_an_error_with_its_id() -> None:
 @pytest.mark.parametrize("leak", [HELD_OUT[0], HELD_OUT[-1]])
 def test_no_held_out_task_enters_and_none_of_its_batch(leak: object) -> None:
     pool = TaskPool(TRAIN[:2])
-    with pytest.raises(SplitLeakError, match="only training tasks"):
+    with pytest.raises(SplitLeakError, match="Only training tasks"):
         pool.extend([TRAIN[3], leak])  # type: ignore[list-item]
     assert list(pool) == list(TRAIN[:2])
     with pytest.raises(SplitLeakError):

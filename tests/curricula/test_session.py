@@ -514,7 +514,7 @@ class TestSharedSamplers:
         one, two = (EvolvingTaskSampler(gym.make("Toy-v0"), session=practice) for _ in range(2))
         practice.open_step(1)
         one.reset()
-        with pytest.raises(TaskError, match=r"no episode to begin.*open_step\(n\) draws more"):
+        with pytest.raises(TaskError, match=r"No ticket is available.*open_step\(n\) draws more"):
             two.reset()
 
     def test_a_round_of_another_thread_is_waited_for_only_where_there_are_no_tasks(self) -> None:
@@ -576,7 +576,7 @@ class TestStatesOfBefore:
 
     def test_what_is_no_state_is_refused(self) -> None:
         practice, _ = session()
-        with pytest.raises(ConfigError, match=r"no state of a session: it lacks \['curriculum'"):
+        with pytest.raises(ConfigError, match=r"not the state of a session: it lacks \['curriculum'"):
             practice.load_state_dict({"ledger": {}, "rng": {}})
 
 

@@ -66,7 +66,7 @@ def test_the_tasks_of_a_step_are_drawn_at_once_and_differ() -> None:
     assert curriculum.asked == [8]
     assert len({ticket.task.id for ticket in tickets}) == 8
     assert [t.group_id for t in tickets[::3]] == [f"group-{i}" for i in range(8)]
-    with pytest.raises(TaskError, match=r"open_step\(n\) for more groups, or close_step"):
+    with pytest.raises(TaskError, match=r"open_step\(n\) to add groups, or close_step"):
         book.issue()
 
 
@@ -309,7 +309,7 @@ class TestSamplers:
         with pytest.raises(ConfigError, match="groups_per_step must be a positive int, actual: 0"):
             EvolvingTaskSampler(gym.make("Toy-v0"), groups_per_step=0)
         env = EvolvingTaskSampler(gym.make("Toy-v0"), Batches(), groups_per_step=4)
-        with pytest.raises(ConfigError, match=r"saved with groups_per_step=4.*Use the saved"):
+        with pytest.raises(ConfigError, match=r"saved with groups_per_step=4.*Set groups_per_step=4"):
             EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).load_state_dict(env.state_dict())
         old = EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).state_dict()
         del old["groups_per_step"]

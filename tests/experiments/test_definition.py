@@ -145,14 +145,14 @@ def test_a_label_says_what_its_row_sets() -> None:
 WRONG = [
     ('title = "x"', "benchmarks: Field required"),
     ("colour = 1", "colour: Extra inputs are not permitted"),
-    ('follows = "coevolv"', "the settings of 'coevolv' are not known. Did you mean 'coevolve'?"),
-    ('baselines = ["none"]', "no row 'none' to compare 'static' with"),
-    ("baselines = [", "cannot be read as TOML"),
+    ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
+    ('baselines = ["none"]', "row 'static' has the unknown baseline 'none'"),
+    ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
-        "question ('static', 'other') is no comparison of this table",
+        "question ('static', 'other') is not a comparison of this table",
     ),
-    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not among"),
+    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not one of"),
 ]
 
 
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None
 
 
 def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="without another row there is nothing to run"):
+    with pytest.raises(ConfigError, match="Add a row that has runs"):
         load(str(TABLE)).chosen(("start",))
     with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
         load(str(TABLE)).chosen(("statik",))

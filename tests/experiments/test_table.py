@@ -182,7 +182,7 @@ def test_what_a_paper_printed_is_grey_and_apart(finished: Path) -> None:
 def test_cells_of_a_seed_share_their_start(finished: Path) -> None:
     printed = (finished.parents[1] / "output.txt").read_text()
     for seed in (1, 2):
-        assert f"warm-up and first tasks are those of static-{seed}" in printed
+        assert f"using the warm-up and first tasks of static-{seed}" in printed
         ours, theirs = (finished / f"{row}-{seed}" for row in ("static", "blind"))
         for part in ("random", "warm-up"):
             rows = [
@@ -240,7 +240,7 @@ def test_a_row_that_is_added_costs_its_own_cells(
     more.write_text(TABLE.read_text() + '\n[[rows]]\nname = "anywhere"\nmethod = "random_append"\n')
     printed = coevo("experiment", str(more))
     assert "2 new cells, 0 resumed, 4 were there" in printed
-    assert len(re.findall("warm-up and first tasks are those of", printed)) == 2
+    assert len(re.findall("using the warm-up and first tasks of", printed)) == 2
     old, new = (table_of(folder)["lines"] for folder in (finished, copied))
     assert old == new[:3]
     assert new[3]["key"] == "anywhere"
@@ -287,7 +287,7 @@ def test_rows_that_differ_in_the_whole_run_share_no_start(coevo: Coevo, tmp_path
         "loop.max_steps=1",
     )
     assert "2 new cells" in printed
-    assert "warm-up and first tasks are those of" not in printed
+    assert "using the warm-up and first tasks of" not in printed
 
 
 def test_the_same_for_programs(copied: Path, coevo: Coevo) -> None:
@@ -406,7 +406,7 @@ def test_a_cell_that_is_no_run_is_left_alone(coevo: Coevo, tmp_path: Path) -> No
     mine = tmp_path / "runs" / "toy_table" / "static-1" / "thesis.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("mine")
-    assert "holds something that is no run" in coevo(*CHEAP, code=2)
+    assert "is not empty and is not a run" in coevo(*CHEAP, code=2)
     assert mine.read_text() == "mine"
 
 

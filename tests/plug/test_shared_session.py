@@ -58,7 +58,7 @@ def test_a_sampler_may_be_built_in_a_worker_if_its_session_is_elsewhere(
 ) -> None:
     monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
     session = make_session()
-    with pytest.raises(ConfigError, match="built in a child process"):
+    with pytest.raises(ConfigError, match="created in a child process"):
         EvolvingTaskSampler(gym.make("Toy-v0"), session=session)
     env = EvolvingTaskSampler(gym.make("Toy-v0"), session=Passed(session))
     env.reset()

@@ -183,7 +183,7 @@ def test_a_table_without_pyarrow_says_what_to_install(
 @with_pyarrow
 def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:
     coevo("tasks", "export", "told")
-    assert "is there already" in coevo("tasks", "export", "told", code=2)
+    assert "already exists" in coevo("tasks", "export", "told", code=2)
     (tmp_path / "told-tasks" / "notes.txt").write_text("mine")
     coevo("tasks", "export", "told", "--overwrite", "--no-parquet")
     left = sorted(path.name for path in (tmp_path / "told-tasks").iterdir())

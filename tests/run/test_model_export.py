@@ -211,11 +211,11 @@ def test_a_full_disk_leaves_nothing_and_says_so(
 def test_a_folder_of_something_else_stays(run: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match="holds no earlier export"):
+    with pytest.raises(ConfigError, match="is not an earlier export"):
         export_model(run, tmp_path / "out", overwrite=True)
     (tmp_path / "out" / "thesis.tex").rename(tmp_path / "thesis.tex")
     export_model(run, tmp_path / "out")
-    with pytest.raises(ConfigError, match="holds an export already"):
+    with pytest.raises(ConfigError, match="already contains an export"):
         export_model(run, tmp_path / "out")
     with pytest.raises(ConfigError, match="is a file"):
         export_model(run, tmp_path / "thesis.tex")

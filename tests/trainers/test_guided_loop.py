@@ -262,9 +262,9 @@ class TestState:
 
     def test_a_state_of_other_memories_is_refused(self, envs: EnvPool) -> None:
         guided, bare = Parts(envs), Parts(envs, guided=False)
-        with pytest.raises(ConfigError, match=r"of the memories \['tally'\], and there are \[\]"):
+        with pytest.raises(ConfigError, match=r"has the memories \['tally'\], but this run has \[\]"):
             bare.loop.load_state_dict(guided.loop.state_dict())
-        with pytest.raises(ConfigError, match=r"of the memories \[\], and there are \['tally'\]"):
+        with pytest.raises(ConfigError, match=r"has the memories \[\], but this run has \['tally'\]"):
             guided.loop.load_state_dict(bare.loop.state_dict())
 
 
@@ -293,7 +293,7 @@ class TestMistakes:
             Guiding(studies=(Bad(**fields),)).examine([self.GROUP])
 
     def test_two_studies_of_one_kind(self) -> None:
-        with pytest.raises(ConfigError, match=r"kind of notes of its own.*'outcome', 'outcome'"):
+        with pytest.raises(ConfigError, match=r"its own kind of notes.*'outcome', 'outcome'"):
             Guiding(studies=(Outcomes(), Outcomes()))
 
     def test_a_coach_that_forgets_a_ticket(self) -> None:
