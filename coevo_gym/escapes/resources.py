@@ -19,7 +19,7 @@ def _flooded(seen: Seen) -> bool:
 
 
 def _threads_capped(level: Level) -> bool:
-    """Return True if threads are capped, by control groups or, for non-root users, by the kernel."""
+    """Return True if control groups or, for non-root users, the kernel cap threads."""
     alone = level is Level.BUBBLEWRAP and counts_threads()
     return level is Level.NONE or alone or bool(cgroup.available())
 

@@ -66,7 +66,7 @@ class Sandboxed:
         self._closed = False
 
     def poll(self) -> int | None:
-        """Return the exit code, or 128 + the number of the signal that killed it; None while it runs."""
+        """Return the exit code, 128 + n after death by signal n, or None while it runs."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 

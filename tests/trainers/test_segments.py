@@ -89,7 +89,7 @@ def test_ids_that_are_not_those_sampled_are_refused() -> None:
     with pytest.raises(ValueError, match="one log-probability per sampled id"):
         dataclasses.replace(decision, ids=(78,))
     (segment,) = segments([decision])
-    with pytest.raises(ValueError, match="3 ids has 4 mask values"):
+    with pytest.raises(ValueError, match="3 ids, 4 mask values"):
         dataclasses.replace(segment, ids=(5, 6, 78))
 
 

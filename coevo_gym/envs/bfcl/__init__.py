@@ -30,20 +30,20 @@ class BFCLBenchmark(ProposableFolder):
     env_id = "CoEvolve-BFCL-v0"
     subsets = CATEGORIES
     modes = (*FAILING, REPEATED, FORMAT, EXHAUSTED)
-    """Failure modes: those of turns, the first failed turn first, then those common to all benchmarks."""
+    """Failure modes of turns, the first failed turn first, then those of all benchmarks."""
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """Return the solution with one call per message, in the notation of the choices."""
         return tuple(step for said in task.solution for step in single_calls(said))
 
     def symbol(self, step: Step) -> str:
-        """Return the backend classes called, in order; "" for plain text, "!" for a step without effect."""
+        """Return the called backend classes in order; "" for plain text, "!" without effect."""
         owners = functions_of()
         classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return tags for the offered backends and for the number of user turns (one, few, many)."""
+        """Return tags for the offered backends and the number of user turns (one, few, many)."""
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:

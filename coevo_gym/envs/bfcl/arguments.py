@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
 
 
 def _rated_listed(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
-    """Yield the only values that a parameter accepts; those that occur early in the request cost less."""
+    """Yield the only accepted values; those early in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -149,7 +149,7 @@ def _ratedplain(
 
 
 def _rated_arrays(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
-    """Yield lists: all values of one kind in the request, lists in results, and single-item lists."""
+    """Yield lists: values of one kind in the request, lists in results, single-item lists."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)

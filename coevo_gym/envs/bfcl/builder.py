@@ -35,7 +35,7 @@ from coevo_gym.envs.proposals import draft_of
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500
-"""Of a draft from a trace: turns, calls in a turn, characters of a call."""
+"""Limits of a draft from a trace: turns, calls per turn, characters per call."""
 UNREPEATABLE = frozenset(
     {
         "get_current_speed",
@@ -252,7 +252,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _hash(toolbox: Toolbox) -> str:
-    """Hash everything that later calls may depend on, including current directory and private numbers."""
+    """Hash all that later calls depend on, including current directory and private numbers."""
     hidden = [
         (name, key, value)
         for name, instance in toolbox.instances.items()
@@ -263,7 +263,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Return True if a result is new and contains a value that is not an argument of the message."""
+    """Return True if a result is new and contains a value that is not a call's argument."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(

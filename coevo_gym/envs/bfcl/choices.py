@@ -73,7 +73,7 @@ def _choices(
 def _calls(
     function: Function, rank: int, pool: Pool
 ) -> Iterator[tuple[float, Function, list[Any]]]:
-    """Yield calls of a function, likeliest first, with their rank among the calls of all functions."""
+    """Yield calls of a function, likeliest first, with their rank among all calls."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row

@@ -162,7 +162,7 @@ class BFCLEnv(TaskEnv):
         return self._request
 
     def require_evaluable(self) -> None:
-        """Check the task as :meth:`TaskEnv.require_evaluable` does, and require the official protocol.
+        """Check the env as :meth:`TaskEnv.require_evaluable` does, and its mode.
 
         Raises:
             ConfigError: if the env has another mode.

@@ -1,4 +1,4 @@
-"""Native tasks: the 800 official multi-turn entries, split by the number at the end of their names."""
+"""Native tasks: the 800 official multi-turn entries, split by the number in their names."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def split_of(scenario: str) -> Split:
     """
     head, _, number = scenario.rpartition("_")
     if head != "multi_turn" or not number.isdecimal() or scenario_of(int(number)) != scenario:
-        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to multi_turn_199.")
+        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
     if int(number) not in _split_by_index():
-        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to multi_turn_199.")
+        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
     return _split_by_index()[int(number)]
 
 

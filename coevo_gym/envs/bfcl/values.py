@@ -15,7 +15,7 @@ OPENING = "<tool_response>"
 MAX_VALUES = 80
 """Maximum number of values taken from one text."""
 MAX_TEXT, MAX_LIST, MAX_KEY = 16_000, 50, 40
-"""Longest text (in characters), list and key of a result that is a value."""
+"""Maximum length of a text (in characters), list and key in a result to count as a value."""
 _HUGE = 1e15
 
 

@@ -148,7 +148,7 @@ def _parameters(name: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
-    """Return defaults that are lists: `post_tweet` keeps them, and other functions write to them."""
+    """Return defaults that are lists: `post_tweet` keeps them, other functions modify them."""
     parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 

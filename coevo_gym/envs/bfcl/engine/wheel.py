@@ -54,7 +54,7 @@ _importing = Lock()
 
 
 def prefix() -> Path:
-    """Return the folder into which ``coevo install bfcl`` installs the packages; it may not exist."""
+    """Return the folder that ``coevo install bfcl`` installs into; it may not exist."""
     return benchmark_home("bfcl") / "packages"
 
 
