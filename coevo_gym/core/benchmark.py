@@ -391,7 +391,7 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """Implement :meth:`Benchmark.side_of` by task id, for benchmarks without near-copies."""
+    """Return the split of a task as :meth:`Benchmark.side_of` does; copies are recognised by id."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
 

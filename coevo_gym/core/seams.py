@@ -155,7 +155,7 @@ class Guidance(NamedTuple):
 
 
 class Coach(Protocol):
-    """A source of guidance for training episodes. It has no state of its own; it reads memories."""
+    """A source of guidance for training episodes. It is stateless and reads memories."""
 
     def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
         """Return one guidance per ticket, in order.
@@ -167,7 +167,7 @@ class Coach(Protocol):
 
 
 class Selector(Memory, Protocol):
-    """The choice of the next task from a pool. Pure.
+    """A strategy that chooses the next task from a pool. Pure.
 
     It is notified of every task that joins the pool, so that its weights stay aligned with the
     pool; tasks never leave. Its state includes the tasks.
@@ -187,7 +187,7 @@ class Selector(Memory, Protocol):
 
 
 class Growth(Memory, Protocol):
-    """The decision when a round explores, and from which contexts. Pure."""
+    """A strategy that decides when a round explores, and from which contexts. Pure."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
         """Record finished groups of training episodes; return the signals that they fired."""
@@ -206,7 +206,7 @@ class Growth(Memory, Protocol):
 
 
 class Curriculum(Protocol):
-    """The choice of the tasks to practise next. Pure: no I/O, no clock, no framework."""
+    """A strategy that chooses the tasks to practise next. Pure: no I/O, no clock, no framework."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
         """Return the next ``n`` tasks to run a group of, distinct if the pool is large enough.
@@ -277,7 +277,7 @@ class Act(NamedTuple):
 
 
 class Agent(Protocol):
-    """The actor in an env, as called by training loops and ``evaluate``."""
+    """An agent that acts in envs; training loops and ``evaluate`` call it."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
         """Return one act per view; there is one view per live episode."""
@@ -411,7 +411,7 @@ Advantage = float | Sequence[StepAdvantage]
 
 
 class Estimator(Protocol):
-    """The advantage of each trajectory in a group, or of each of its steps. Pure, no PyTorch."""
+    """An estimator of the advantage of each trajectory in a group, or of each step. Pure."""
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
         """Return one advantage per trajectory of each group; 0 for lost rollouts."""
@@ -419,7 +419,7 @@ class Estimator(Protocol):
 
 
 class Transform(Protocol):
-    """A change of advantages, for example based on notes about the trajectories. Pure."""
+    """A transformation of advantages, for example based on notes about the trajectories. Pure."""
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]

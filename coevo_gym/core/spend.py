@@ -26,7 +26,7 @@ from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.task import FrozenModel
 
 Tokens = tuple[int, int]
-"""Number of tokens of a prompt and of its answer."""
+"""Token counts of a prompt and of its answer."""
 
 
 class Usage(FrozenModel):

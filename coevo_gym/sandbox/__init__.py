@@ -1,4 +1,4 @@
-"""A sandbox for model-written code that can access only what it is given.
+"""A sandbox that limits model-written code to explicitly permitted resources.
 
 :func:`launch` starts a program at the strongest isolation level available on this machine;
 :func:`probe` lists the available levels. See ``docs/sandbox.md`` for what each level covers.

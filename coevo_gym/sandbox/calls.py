@@ -9,7 +9,7 @@ MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 """Per machine, the kernel's architecture id and the machine's index in :data:`Numbers`."""
 
 NEWEST = 469
-"""Newest call that was reviewed. Later calls may be harmful; x32 calls have larger numbers, too."""
+"""Number of the newest reviewed call; later and x32 calls, with larger numbers, may be harmful."""
 
 DENIED: dict[str, Numbers] = {
     # other processes

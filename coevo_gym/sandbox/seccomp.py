@@ -69,7 +69,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
 
 
 def _refuse(number: int, tests: tuple[rules.Test, ...]) -> list[bytes]:
-    """Return code that denies a call if all tests of its arguments hold; built backwards."""
+    """Return filter code that denies a call if all tests of its arguments hold."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
         code = [*_test(test, len(code)), *code]
@@ -77,7 +77,7 @@ def _refuse(number: int, tests: tuple[rules.Test, ...]) -> list[bytes]:
 
 
 def _test(test: rules.Test, otherwise: int) -> list[bytes]:
-    """Return code that falls through if a test holds, else skips ``otherwise`` lines."""
+    """Return filter code that falls through if a test holds, else skips ``otherwise`` lines."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

@@ -66,7 +66,7 @@ class AppWorldEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: calls of
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: calls of
         the step's code that were not refused at once; ``appworld.tests_passed`` and
         ``appworld.tests_total``, -1 until the episode is over.
 
@@ -89,19 +89,18 @@ class AppWorldEnv(TaskEnv):
         importing ``appworld`` fails. The clock also stands still in the code, but not in the
         process that calls this env. Output is cut at a limit, and addresses of objects in it are
         shown as ``0x0``, so equal runs have equal output, including access tokens. Only codes that
-        verify an account or reset a password differ from run to run, because nobody must be able
-        to guess another person's code; therefore no task that needs such a code can be built. A
-        token is accepted only if it was issued in this episode. Code cannot log in as one of the
-        companies that send codes and receipts: they share a password that is public in the
-        original's source. APIs answer only while a step runs: a call by a thread after its step
-        waits for the next step. The code cannot read the folders of ``COEVO_HOME``, the data and
-        this package, or the working directory of this process.
-        A call fails in these cases: an argument that is part of an API's address is empty, ``.`` or
-        ``..``, or contains a slash, a backslash, a control character, a brace or one of ``?#%``; an
-        argument contains a lone surrogate, or a number that is not finite or exceeds 64 bits; the
-        step has made 1,000 calls already; the call has taken 10 s of the engine's processor time
-        (its effects until then remain); the arguments of the episode's calls exceed 16 MB, or its
-        engine has grown by more than 512 MB.
+        verify an account or reset a password differ from run to run, so that code cannot guess
+        another person's; therefore no task that needs such a code can be built. A token is
+        accepted only if it was issued in this episode. Code cannot log in as one of the companies
+        that send codes and receipts: they share a password that is public in the original's source.
+        APIs answer only while a step runs: a call by a thread after its step waits for the next
+        step. The code cannot read the folders of ``COEVO_HOME``, the data and this package, or the
+        working directory of this process. A call fails in these cases: an argument that is part of
+        an API's address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control
+        character, a brace or one of ``?#%``; an argument contains a lone surrogate, or a number
+        that is not finite or exceeds 64 bits; the step has made 1,000 calls already; the call has
+        taken 10 s of the engine's processor time (its effects until then remain); the arguments of
+        the episode's calls exceed 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, the time limit for a step's

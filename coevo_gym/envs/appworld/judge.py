@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 def grade(world: World, verifier: AppWorldVerifier) -> Verdict:
-    """Judge a world as it is now."""
+    """Judge the current state of a world."""
     if verifier.changes is None:
         return Verdict(world.grade())
     found = world.diff()

@@ -1,4 +1,4 @@
-"""Native tasks: the official ones, or those of the built-in world if they are not installed."""
+"""Native tasks: the official ones, or the built-in world's if they are not installed."""
 
 from __future__ import annotations
 

@@ -359,7 +359,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Cut a part out of the calls, and phrase it as requests."""
+    """Create a draft from a part of the calls, phrased as requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)

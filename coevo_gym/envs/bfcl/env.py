@@ -66,7 +66,7 @@ class BFCLEnv(TaskEnv):
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.frame.Info`), and ``bfcl.tools`` (OpenAI tool
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`), ``bfcl.tools`` (OpenAI tool
         schemas, JSON text), ``bfcl.turn`` (from 0), ``bfcl.reason`` (why a message could not be
         parsed or run); at the end ``bfcl.verdicts`` (one per turn, JSON text: ``passed``,
         ``unchecked``, an official kind of error, or ``not_reached``) and ``bfcl.label`` (``pass``,

@@ -105,7 +105,7 @@ class Engine:
     def _lost(self, reason: str) -> EnvBackendError:
         return EnvBackendError(
             f"The AppWorld engine failed (process {self.pid}): {reason.strip()}\n"
-            "The next reset starts a new engine."
+            "The next reset starts another one."
         )
 
 

@@ -135,10 +135,10 @@ def other_broken(seen: Seen) -> bool:
 
 
 def secret(kind: str) -> Callable[[Seen], bool]:
-    """Return a sign function: the output contains secrets of a kind."""
+    """Return a check that the output contains secrets of a kind."""
     return lambda seen: any(text and text in seen.said for text in seen.secrets[kind])
 
 
 def says(text: str) -> Callable[[Seen], bool]:
-    """Return a sign function: the output contains this text."""
+    """Return a check that the output contains this text."""
     return lambda seen: text in seen.said

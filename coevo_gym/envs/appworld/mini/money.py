@@ -20,7 +20,7 @@ PRODUCTS = {
 
 
 def add_money(models: Any) -> None:
-    """Fill Venmo, Splitwise and Amazon."""
+    """Create data for Venmo, Splitwise and Amazon."""
     rng = Random("mini world: money")  # noqa: S311 - content, nothing secret
     _add_venmo(models, rng)
     _add_splitwise(models, rng)
