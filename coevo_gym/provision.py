@@ -1,8 +1,8 @@
-"""Where benchmarks live on this machine.
+"""Folders and installation of benchmarks on this machine.
 
-Every benchmark has a folder of its own under ``$COEVO_HOME`` (default: the user's cache folder),
-so that no engine's pins or data decide another's. ``$COEVO_<BENCHMARK>_DATA`` points at data that
-is already at hand.
+Each benchmark has its own folder under ``$COEVO_HOME`` (default: the user's cache folder), so that
+its pins and data are independent of other benchmarks. ``$COEVO_<BENCHMARK>_DATA`` points to
+existing data.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def extra_advice(extra: str) -> str:
-    """How to get an optional part of this package, which is installed from its checkout.
+    """Return the command that installs an optional part of this package from its checkout.
 
     Args:
         extra: its name in ``pyproject.toml``, such as ``"train"``.
@@ -39,7 +39,7 @@ def extra_advice(extra: str) -> str:
 
 
 def home() -> Path:
-    """The folder that holds one folder a benchmark."""
+    """Return the folder that contains one folder per benchmark."""
     chosen = os.environ.get("COEVO_HOME")
     if chosen:
         return Path(chosen).expanduser()
@@ -48,15 +48,15 @@ def home() -> Path:
 
 
 def benchmark_home(benchmark: str) -> Path:
-    """A benchmark's own folder; it need not exist."""
+    """Return a benchmark's own folder, which may not exist."""
     return home() / benchmark
 
 
 def data_folder(benchmark: str) -> Path | None:
-    """Where a benchmark's data is: ``$COEVO_<BENCHMARK>_DATA``, else what was installed, if any.
+    """Return the folder in ``$COEVO_<BENCHMARK>_DATA``, else the installed data, else None.
 
-    A folder named by the variable is returned whether it exists or not, so that a wrong path is
-    reported instead of being passed over.
+    A folder specified by the variable is returned even if it does not exist, so that a wrong path
+    is reported rather than ignored.
     """
     chosen = os.environ.get(f"COEVO_{benchmark.upper()}_DATA")
     if chosen:
@@ -69,7 +69,7 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
     """Copy data files into the benchmark's folder, all or none.
 
     Returns:
-        The folder that holds them now; what was there before is gone.
+        The folder that now contains them; its previous contents are deleted.
     """
     target = benchmark_home(benchmark) / "data"
     with locked(benchmark), staged(target) as folder:
@@ -80,7 +80,7 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
 
 @contextmanager
 def locked(benchmark: str) -> Iterator[None]:
-    """A scope in which no other process installs this benchmark; waits until that is so."""
+    """Context manager that locks a benchmark's installation; waits for other processes."""
     folder = benchmark_home(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -90,10 +90,10 @@ def locked(benchmark: str) -> Iterator[None]:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """Fill a new folder that takes the target's place when the block ends well.
+    """Fill a new folder that replaces the target if the block succeeds.
 
-    After an error or an interrupt the target is what it was, and nothing lies beside it. Only one
-    process may do this at a time, see :func:`locked`.
+    After an error or an interrupt the target is unchanged, and no temporary folder remains. Only
+    one process at a time may use it; see :func:`locked`.
     """
     scratch = target.with_name(f".{target.name}-new")
     shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
@@ -111,8 +111,8 @@ def staged(target: Path) -> Iterator[Path]:
 def pinned(lock: Path) -> list[str]:
     """Return the packages of a lock file, each as ``name==version``.
 
-    A lock file is a requirements file as ``pip install --require-hashes`` takes it: every package
-    with its version and the SHA-256 of each file of that release.
+    A lock file is a requirements file for ``pip install --require-hashes``: every package has its
+    version and the SHA-256 of each file of that release.
     """
     return re.findall(r"^[^\s#]+==[^\s;]+", lock.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -127,18 +127,19 @@ def pip_install(
     """Install packages with this interpreter's pip, or the uv that made its environment.
 
     Args:
-        packages: requirements; or a lock file, see :func:`pinned`, of which only files with the
+        packages: requirements; or a lock file (see :func:`pinned`), from which only files with the
             right hash are installed.
         *options: further arguments of ``pip install``.
-        advice: what to do if it fails.
-        timeout_s: time limit.
-        python: the interpreter to install them for, in an environment of its own; None for this.
+        advice: how to fix a failure, for the error message.
+        timeout_s: time limit in seconds.
+        python: interpreter of another environment to install into; None for this one.
 
     Returns:
-        The last lines that it said.
+        The last lines of the output.
 
     Raises:
-        EnvBackendError: if it fails, takes too long, or downloads a file that is not in the lock.
+        EnvBackendError: if pip fails, takes too long, or downloads a file that is not in the lock
+            file.
     """
     wanted: Sequence[str]
     if isinstance(packages, Path):
@@ -153,13 +154,13 @@ def pip_install(
             command, capture_output=True, text=True, timeout=timeout_s, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise EnvBackendError(f"pip took longer than {timeout_s:g} s. {advice}") from error
+        raise EnvBackendError(f"pip did not finish within {timeout_s:g} s. {advice}") from error
     said = (done.stdout + done.stderr).strip()
     last = "\n".join(said.splitlines()[-5:])
     if done.returncode and _MISMATCH.search(said):
         raise EnvBackendError(
-            f"pip refused {_listed(packages)}: a downloaded file has another hash than the one "
-            f"that was released, so it was damaged or replaced on its way. Nothing was installed. "
+            f"pip refused {_listed(packages)}: the hash of a downloaded file differs from that of "
+            f"the release, so the file was damaged or replaced on its way. Nothing was installed. "
             f"Check the package index and the proxy that pip uses, then try again.\n{last}"
         )
     if done.returncode:
@@ -170,11 +171,11 @@ def pip_install(
     return last
 
 
-_MISMATCH = re.compile("DO NOT MATCH THE HASHES|Hash mismatch")  # of pip, and of uv
+_MISMATCH = re.compile("DO NOT MATCH THE HASHES|Hash mismatch")  # pip's and uv's messages
 
 
 def _listed(packages: Sequence[str]) -> str:
-    """The packages in words, not all of many."""
+    """Return the packages as text, shortened if there are many."""
     more = f" and {len(packages) - 2} more" if len(packages) > 3 else ""
     return " and ".join(packages[: 2 if more else 3]) + more
 
@@ -188,13 +189,13 @@ def _installer(python: Path | None) -> list[str]:
     if uv is None:
         raise EnvBackendError(
             f"{sys.executable} has no pip, and uv is not on the PATH. Run "
-            f"`{sys.executable} -m ensurepip`, then the same again."
+            f"`{sys.executable} -m ensurepip`, then repeat the command."
         )
     return [uv, "pip", "install", "--python", str(python or sys.executable)]
 
 
 def digest(files: Iterable[Path]) -> str:
-    """SHA-256 over the SHA-256 of each file, in hexadecimal."""
+    """Compute the SHA-256 over the SHA-256 of each file, in hexadecimal."""
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())
@@ -203,13 +204,13 @@ def digest(files: Iterable[Path]) -> str:
 
 @dataclass(frozen=True)
 class Installation:
-    """What `coevo doctor` says of a benchmark.
+    """The state of a benchmark, as shown by `coevo doctor`.
 
     Attributes:
-        ready: whether its env can be made now.
+        ready: whether its env can be created now.
         engine: the engine in use.
         data: the data in use.
-        isolation: how model-written code is kept apart, or why there is none to keep.
+        isolation: how model-written code is isolated, or why there is none to isolate.
     """
 
     ready: bool

@@ -1,4 +1,4 @@
-"""Bounded reading of files named by the user, so that none of them can fill the memory.
+"""Bounded reading of user-specified files, so that none of them can exhaust the memory.
 
 Regular files and pipes are read. A device such as ``/dev/zero`` never ends, so it is refused.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST_BYTES = 64 << 20
-"""Size limit of a file that is read at once, or of a line of one that is read by lines."""
+"""Size limit of a file that is read at once, or of one line of a file that is read line by line."""
 
 
 def check_plain(path: Path) -> None:
-    """Check that a path leads to a regular file or a pipe.
+    """Check that a path is a regular file or a pipe.
 
     Raises:
-        OSError: if there is no such file, or it is something else.
+        OSError: if the file does not exist or has another type.
     """
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):

@@ -1,7 +1,7 @@
-"""Tasks and envs of a `coevo serve` in a process that cannot import coevo_gym.
+"""Clients of `coevo serve` for a process that cannot import coevo_gym.
 
-This file needs Python, numpy and any gymnasium from 0.29 on, and nothing else of this project: copy
-it beside the code of a trainer whose pins fit nothing else.
+This file needs only Python, numpy and gymnasium 0.29 or newer, and nothing else from this project.
+Copy it next to the code of a trainer whose pinned packages conflict with coevo_gym.
 
     env = RemoteTaskEnv("http://127.0.0.1:8765")      # text in, text out; the server runs the env
     env = RemoteChoiceEnv("http://127.0.0.1:8765")    # arrays in, an index out
@@ -37,11 +37,11 @@ _WORD = re.compile(r"\w+")
 
 
 class RemoteError(RuntimeError):
-    """The server has refused a call, or cannot be reached; the message says why.
+    """The server refused a call or cannot be reached; the message contains the reason.
 
     Attributes:
         kind: name of the error, such as ``"TaskError"`` or ``"ServerLost"``.
-        lost: whether the episode is over by it, without an outcome.
+        lost: whether the error ended the episode without an outcome.
     """
 
     def __init__(self, kind: str, message: object, *, lost: bool = False) -> None:
@@ -50,16 +50,16 @@ class RemoteError(RuntimeError):
 
 
 class TicketClient:
-    """The tickets face: take a task, run it, report what happened.
+    """A client of the tickets API: take a task, run it, report the result.
 
-    Each call is sent again until it is answered: the server answers a repeated call the same. Any
-    thread may call; each process makes one of its own.
+    Each call is retried until it is answered; the server answers a repeated call with the same
+    result. Any thread may use a client; each process needs its own.
 
     Args:
-        address: such as ``"http://127.0.0.1:8765"``.
-        token: what the server asks for; None for the environment variable ``COEVO_TOKEN``.
-        patience_s: how long a call is sent again while the server cannot be reached.
-        timeout_s: longest wait for one answer.
+        address: server address, such as ``"http://127.0.0.1:8765"``.
+        token: the server's token; None for the environment variable ``COEVO_TOKEN``.
+        patience_s: how long a call is retried while the server cannot be reached, in seconds.
+        timeout_s: maximum wait for one answer, in seconds.
     """
 
     def __init__(
@@ -78,10 +78,11 @@ class TicketClient:
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, wait_s: float = 3600.0
     ) -> dict[str, Any]:
-        """The right to run one more episode; waits up to ``wait_s`` while the server has none.
+        """Take a ticket for one more episode; wait up to ``wait_s`` while the server has none.
 
-        It has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed``, ``task_id``, ``task``.
-        Callers that name the same ``slot`` share a group: for trainers that send copies of a row.
+        A ticket has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed``, ``task_id``,
+        ``task``. Callers that specify the same ``slot`` share a group, for trainers that send
+        copies of a row.
         """
         order = {"request": uuid.uuid4().hex, "policy_version": policy_version, "slot": slot}
         until = time.monotonic() + wait_s
@@ -92,38 +93,38 @@ class TicketClient:
         return dict(answer["ticket"])
 
     def report(self, ticket_id: str, trajectory: dict[str, Any]) -> str:
-        """Hand in an episode, as JSON; says how the ticket has ended.
+        """Submit an episode as JSON; return how the ticket ended.
 
-        ``"reported"``: it counts, once, however often it is sent. ``"given back"`` or ``"lapsed"``:
-        it came too late. "": no such ticket is known.
+        ``"reported"``: the episode counts, once, however often it is sent. ``"given back"`` or
+        ``"lapsed"``: it came too late. "": the ticket is unknown.
         """
         return str(self.call("report", ticket=ticket_id, trajectory=trajectory)["ended"])
 
     def give_back(self, ticket_id: str, reason: str = "abandoned") -> str:
-        """Return a ticket whose episode will not be finished; says how it has ended."""
+        """Return a ticket whose episode will not be finished; return how the ticket ended."""
         return str(self.call("give_back", ticket=ticket_id, reason=reason)["ended"])
 
     def renew(self, ticket_id: str) -> bool:
-        """Begin a ticket's lease anew; False if nobody waits for its episode any more."""
+        """Renew a ticket's lease; return False if the server no longer waits for its episode."""
         return bool(self.call("renew", ticket=ticket_id)["out"])
 
     def save(self) -> dict[str, Any]:
-        """The curriculum's state, to be kept beside the policy's checkpoint."""
+        """Return the curriculum's state, to be stored with the policy's checkpoint."""
         return dict(self.call("save")["state"])
 
     def load(self, state: dict[str, Any]) -> None:
-        """Go back to what :meth:`save` gave; tickets that are out are void."""
+        """Restore a state from :meth:`save`; tickets in use become invalid."""
         self.call("load", state=state)
 
     def metrics(self) -> dict[str, float]:
-        """The curriculum's numbers, and how many tickets were taken, reported, lost."""
+        """Return the curriculum's metrics and the numbers of tickets taken, reported and lost."""
         return dict(self.call("metrics")["metrics"])
 
     def call(self, name: str, /, **body: Any) -> Any:
-        """Send a message until it is answered.
+        """Send a message, and retry until it is answered.
 
         Raises:
-            RemoteError: if it is refused, or not answered within ``patience_s``.
+            RemoteError: if the message is refused, or not answered within ``patience_s``.
         """
         data, until, pause = json.dumps(body).encode(), time.monotonic() + self.patience_s, 0.0
         while True:
@@ -148,12 +149,12 @@ class TicketClient:
                 answer = self._http.getresponse()
                 return answer.status, json.loads(answer.read())
             except BaseException:
-                self._http.close()  # the next request opens it again
+                self._http.close()  # the next request reconnects
                 raise
 
 
 class _Texts(gym.Space[str]):
-    """Any text up to a length; samples are short words."""
+    """A space of texts up to a length; samples are short words."""
 
     is_np_flattenable = False
 
@@ -173,27 +174,27 @@ class _Texts(gym.Space[str]):
 
 
 class RemoteTaskEnv(gym.Env[Any, Any]):
-    """An env that a server runs: text in, text out.
+    """An env that runs on a server: text in, text out.
 
-    On the split ``train`` each ``reset`` begins a task of the server's curriculum, and the end of
-    the episode is recorded there; other splits are for evaluation. A process that dies loses its
-    own episode only. One that is lost to a fault of the machinery is truncated, its
-    ``info["end_reason"]`` is ``worker_lost``, and its reward of 0.0 says nothing: leave it out.
+    On the split ``train``, each ``reset`` begins a task from the server's curriculum, and the
+    server records the finished episode; other splits are for evaluation. A process that dies loses
+    only its own episode. If an infrastructure fault ends an episode, it is truncated, its
+    ``info["end_reason"]`` is ``worker_lost``, and its reward of 0.0 is meaningless: leave it out.
 
     Info keys: ``instruction``, ``admissible`` (actions known to be possible now), ``choices``,
     ``step``, ``action_valid``, ``error_kind``, ``success``, ``score`` (-1.0 until the end),
     ``end_reason`` ("" until the end), and the benchmark's own.
 
     Args:
-        address: such as ``"http://127.0.0.1:8765"``.
-        token: what the server asks for; None for the environment variable ``COEVO_TOKEN``.
+        address: server address, such as ``"http://127.0.0.1:8765"``.
+        token: the server's token; None for the environment variable ``COEVO_TOKEN``.
         split: ``"train"``, ``"val"`` or ``"test"``.
-        choices: how many actions to choose from are listed in ``info["choices"]``; 0 for none.
-        patience_s: how long ``reset`` tries while the server cannot be reached.
-        timeout_s: longest wait for an answer; the first task may be looked for that long.
+        choices: number of actions to choose from in ``info["choices"]``; 0 for none.
+        patience_s: how long ``reset`` retries while the server cannot be reached, in seconds.
+        timeout_s: maximum wait for an answer, in seconds; finding the first task may take long.
 
     Attributes:
-        policy_version: version of the policy that acts from the next ``reset`` on; set it.
+        policy_version: version of the policy from the next ``reset`` on; set it yourself.
     """
 
     def __init__(
@@ -212,7 +213,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         self.observation_space: gym.Space[Any] = _Texts(100_000)
         self.action_space: gym.Space[Any] = _Texts(20_000)
         self._headers = _authorization(token)
-        _connection(address, timeout_s)  # refuses what is no address
+        _connection(address, timeout_s)  # raises ValueError for an invalid address
         self._socket: _WebSocket | None = None
         self._last: tuple[str, dict[str, Any]] = ("", {})
 
@@ -236,11 +237,11 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
                 pause = _wait(pause, str(error), self.patience_s)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Carry out an action."""
+        """Run an action."""
         if not isinstance(action, str):
-            raise TypeError(f"An action must be a str, actual: {type(action).__name__}")
+            raise TypeError(f"The action must be a str, actual: {type(action).__name__}")
         if not self._last[1]:
-            raise RemoteError("ResetNeeded", "no episode has begun; call reset() first")
+            raise RemoteError("ResetNeeded", "No episode is running. Call reset() first.")
         try:
             frame = self._ask("step", {"action": action})
         except RemoteError as error:
@@ -254,13 +255,13 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         return self._last[0], reward, ends["terminated"], ends["truncated"], info
 
     def close(self) -> None:
-        """Leave the server; the running episode is given back. Twice is fine."""
+        """Disconnect from the server, which drops the running episode; may be called repeatedly."""
         if self._socket is not None:
             leaving, self._socket = self._socket, None
             leaving.close()
 
     def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and read its answer; a connection that breaks is given up."""
+        """Send a message and read its answer; close the connection if it breaks."""
         try:
             if self._socket is None:
                 if kind == "step":
@@ -268,7 +269,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
                 self._socket = _WebSocket(self.address, self._headers, self.timeout_s)
             self._socket.send(json.dumps({"type": kind, "data": data}))
             answer = json.loads(self._socket.receive())
-        except BaseException as error:  # an answer still to come must not be taken for another
+        except BaseException as error:  # a late answer must not be read as that of another message
             self.close()
             if not isinstance(error, (OSError, ValueError)):
                 raise
@@ -290,17 +291,17 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
 
 
 class RemoteChoiceEnv(RemoteTaskEnv):
-    """The same for learners that know arrays only: observe hashed words, choose by index.
+    """A remote env for learners that use arrays: observe hashed words, choose by index.
 
-    An observation is ``obs``, (dim,) words of the page and of the instruction; ``choices``,
-    (max_choices, dim) words of each choice, zeros where there is none; and ``action_mask``,
-    (max_choices,) 1 where an index means something. One beyond the list is an empty action.
+    An observation has ``obs``, (dim,) hashed words of the page and of the instruction; ``choices``,
+    (max_choices, dim) hashed words of each choice, zeros beyond the last; and ``action_mask``,
+    (max_choices,) 1 for each valid index. An index beyond the list is an empty action.
 
     Args:
-        *args: of :class:`RemoteTaskEnv`.
+        *args: arguments of :class:`RemoteTaskEnv`.
         max_choices: size of the action space.
-        dim: size of a vector; words share a place when their CRC-32 agrees modulo ``dim``.
-        **kwargs: of :class:`RemoteTaskEnv`.
+        dim: size of a vector; words share a position if their CRC-32 agrees modulo ``dim``.
+        **kwargs: keyword arguments of :class:`RemoteTaskEnv`.
     """
 
     def __init__(self, *args: Any, max_choices: int = 64, dim: int = 512, **kwargs: Any) -> None:
@@ -322,7 +323,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
         return self._look(*super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Carry out the choice with this index."""
+        """Run the choice at this index."""
         offered, index = self._last[1].get("choices", ()), int(action)
         text = offered[index] if 0 <= index < len(offered) else ""
         page, reward, terminated, truncated, info = super().step(text)
@@ -341,7 +342,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
 
 
 def _counts(text: str, dim: int, place: str = "") -> Any:
-    """(dim,) counts of a text's words, of length 1."""
+    """Return (dim,) word counts of a text, scaled to length 1."""
     counts = np.zeros(dim)
     for word in _WORD.findall(text.lower()):
         counts[zlib.crc32((place + word).encode()) % dim] += 1.0
@@ -358,26 +359,26 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 
 def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
-    """A connection to an address, with or without its scheme, that is not open yet."""
+    """Return an unopened connection to an address, with or without its scheme."""
     url = urlsplit(address if "//" in address else f"//{address}")
     if url.hostname and url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=timeout_s)
     if url.hostname and url.scheme in ("", "http") and url.port:
         return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
-    raise ValueError(f"An address is like http://127.0.0.1:8765, actual: {address!r}")
+    raise ValueError(f"The address must be like http://127.0.0.1:8765, actual: {address!r}")
 
 
 def _wait(pause: float, why: str, patience_s: float) -> float:
-    """Wait a little longer than the last time, not all at once; returns how long."""
+    """Wait with exponential back-off and jitter; return the pause before jitter, in seconds."""
     if not pause:
-        logging.getLogger(__name__).warning("%s; trying again for up to %g s", why, patience_s)
+        logging.getLogger(__name__).warning("%s; retrying for up to %g s", why, patience_s)
     pause = min(max(2 * pause, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
     time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 (no secret)
     return pause
 
 
 class _WebSocket:
-    """A client's end of a WebSocket (RFC 6455), as much of it as JSON messages take."""
+    """The client side of a WebSocket (RFC 6455), limited to what JSON messages need."""
 
     def __init__(self, address: str, headers: dict[str, str], timeout_s: float) -> None:
         upgrade = {
@@ -391,13 +392,13 @@ class _WebSocket:
             greeting.connect()
             self._socket = greeting.sock
             greeting.request("GET", "/ws", headers={**upgrade, **headers})
-            # Read from the socket itself: http.client closes what is no ordinary answer.
+            # Read from the socket itself: http.client closes the connection after an upgrade.
             self._file = self._socket.makefile("rb")
             status = self._file.readline(65536).decode("latin-1").split(" ", 2)
             http.client.parse_headers(self._file)
             if len(status) < 2 or status[1] != "101":
                 told = " ".join(status[1:]).strip() or "no answer"
-                raise RemoteError("Refused", f"{told}. Are address and token the server's?")
+                raise RemoteError("Refused", f"{told}. Check the server's address and token.")
             self._socket.settimeout(timeout_s)
         except BaseException:
             greeting.close()
@@ -407,7 +408,7 @@ class _WebSocket:
         self._write(_TEXT, text.encode())
 
     def receive(self) -> str:
-        """The next text message."""
+        """Return the next text message."""
         message = b""
         while True:
             last, opcode, payload = self._frame()
@@ -431,7 +432,7 @@ class _WebSocket:
         if size >= 126:
             size = int.from_bytes(self._exactly(2 if size == 126 else 8), "big")
         if size > _MOST_BYTES:
-            raise OSError(f"a message has more than {_MOST_BYTES} bytes")
+            raise OSError(f"a message is longer than {_MOST_BYTES} bytes")
         return bool(first & 0x80), first & 0xF, self._exactly(size)
 
     def _exactly(self, size: int) -> bytes:

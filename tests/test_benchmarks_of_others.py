@@ -133,11 +133,11 @@ def test_a_task_of_a_plug_in_is_read_from_a_file(
         ({"code": "x = 1"}, "has no attribute 'SPEC'"),
         ({"code": "SPEC = 7"}, "must name a BenchmarkSpec, or a function .* actual: int"),
         ({"entry": "give_text"}, "must name a BenchmarkSpec, or a function .* actual: str"),
-        ({"entry": "give_nothing"}, "has the name of its benchmark, but it registers none"),
-        ({"benchmark": "other"}, "has the name of its benchmark, but there is 'other'"),
-        ({"env": "a class"}, "The env of benchmark 'kettle' must be written as 'module:Name'"),
-        ({"benchmark": "Kettle"}, "has small letters, digits and underscores, actual: 'Kettle'"),
-        ({"benchmark": "webshop"}, r"There is a benchmark 'webshop' already \(coevo_gym"),
+        ({"entry": "give_nothing"}, "must have the name of its benchmark, but it registers none"),
+        ({"benchmark": "other"}, "must have the name of its benchmark, but it is 'other'"),
+        ({"env": "a class"}, "Field 'env' of benchmark 'kettle' must have the form 'module:Name'"),
+        ({"benchmark": "Kettle"}, "lowercase letters, digits and .* actual: 'Kettle'"),
+        ({"benchmark": "webshop"}, r"Benchmark 'webshop' is already registered \(coevo_gym"),
     ],
 )  # fmt: skip
 def test_a_broken_plug_in_is_one_warning_and_the_others_work(
@@ -151,14 +151,14 @@ def test_a_broken_plug_in_is_one_warning_and_the_others_work(
     assert said[0] == said[1]
     assert len(said) == 2
     assert warning.startswith(
-        "The plug-in 'kettle' of plugin-kettle 1.2 cannot be used: plugin_kettle"
+        "Plug-in 'kettle' of plugin-kettle 1.2 cannot be loaded: plugin_kettle"
     )
     assert re.search(why, warning), warning
     asked = (
         "import coevo_gym\ntry: coevo_gym.get_benchmark('kettle')\n"
         "except coevo_gym.CoevoError as error: print(error)"
     )
-    assert "of plugin-kettle 1.2 cannot be used" in python(asked).splitlines()[0]
+    assert "of plugin-kettle 1.2 cannot be loaded" in python(asked).splitlines()[0]
 
 
 def test_an_env_id_belongs_to_one_benchmark(plugin: Callable[..., None], python: Python) -> None:
@@ -166,7 +166,7 @@ def test_an_env_id_belongs_to_one_benchmark(plugin: Callable[..., None], python:
     plugin("kettle", text)
     said = python(LIST)
     assert said.startswith("webshop bfcl alfworld appworld\n")
-    assert "There is an env 'CoEvolve-WebShop-v0' already" in said
+    assert "Env 'CoEvolve-WebShop-v0' is already registered" in said
 
 
 def test_envs_and_doctor_show_a_broken_plug_in(plugin: Callable[..., None], python: Python) -> None:

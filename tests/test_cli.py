@@ -125,7 +125,7 @@ def test_install_bfcl_again_does_nothing() -> None:
 def test_install_bfcl_without_its_wheels(tmp_path: Path) -> None:
     environment = without_bfcl(tmp_path)
     done = coevo("install", "bfcl", "--from", str(tmp_path), code=1, **environment)
-    assert f"{tmp_path} must hold the wheels of bfcl-eval==" in done.stderr
+    assert f"{tmp_path} must contain the wheels of bfcl-eval==" in done.stderr
     assert "`coevo install bfcl`" in coevo("play", "bfcl", code=3, **environment).stderr
 
 
@@ -193,8 +193,8 @@ def test_nothing_is_made_for_a_listing(appworld_root: Path, tmp_path: Path) -> N
     assert "Run `coevo install appworld`" in row["missing"]
     for arguments in (["tasks", "appworld"], ["tasks", "show", "appworld/builtin/8d42c80_1"]):
         done = coevo(*arguments, code=3, COEVO_HOME=str(home))
-        assert "built-in world has not been made here yet" in done.stderr
-    assert "not made yet" in coevo("doctor", code=3, COEVO_HOME=str(home)).stdout
+        assert "built-in world has not been created yet" in done.stderr
+    assert "not created yet" in coevo("doctor", code=3, COEVO_HOME=str(home)).stdout
     coevo("train", "coevolve_appworld_qwen3_4b", "--dry-run", COEVO_HOME=str(home))
     assert [path.name for path in home.rglob("*") if path.is_dir()] == ["appworld", "engine"]
 

@@ -107,7 +107,7 @@ def test_a_fifth_of_the_official_scenes(official_games: Path) -> None:
 def test_an_env_plays_what_its_split_holds(benchmark: str, tmp_path: Path) -> None:
     task, env_id = claimed(benchmark, 1), get_benchmark(benchmark).env_id
     env = gym.make(env_id, hold_out=SHARE, disable_env_checker=True)
-    with pytest.raises(SplitLeakError, match="it is a held_out task"):
+    with pytest.raises(SplitLeakError, match="belongs to a held_out task"):
         env.reset(options={"task": task})
     env.reset(options={"task_id": task.name})  # by its name it is what it is, and may be looked at
     assert env.unwrapped.task.split is Split.HELD_OUT  # type: ignore[attr-defined]

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def pytest_without_bubblewrap(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run one small test where there is no bwrap on the PATH."""
+    """Run one small test where bwrap is not on the PATH."""
     kept = {name: value for name, value in os.environ.items() if name not in ("CI", "PATH")}
     options = "-q -p no:cacheprovider tests/test_needs.py -k nothing_is_needed"
     return subprocess.run(
@@ -36,5 +36,5 @@ def test_without_bubblewrap(ci: str, code: int, tmp_path: Path) -> None:
     done = pytest_without_bubblewrap(tmp_path, **({"CI": ci} if ci else {}))
     said = done.stdout + done.stderr
     assert done.returncode == code, said
-    assert "there is no bwrap on the PATH. Install bubblewrap" in said
+    assert "bwrap is not on the PATH. Install bubblewrap" in said
     assert ("CI leaves out no test" if ci else "Tests were skipped.") in said

@@ -78,7 +78,7 @@ def test_settings_of_its_own(folder: Path) -> None:
         ("x = 1\n\ny = x.z\n", r"bad.py, line 3 cannot be imported: AttributeError"),
         ("def f(:\n", r"bad.py, line 1 cannot be imported: SyntaxError"),
         ("x = 1\n", r"bad.py defines no method. Decorate a function with @method"),
-        (MINE.format(name="static", epochs=1), r"'static' is a method of coevo_gym"),
+        (MINE.format(name="static", epochs=1), r"'static' is a built-in method"),
         (
             "from coevo_gym.methods.method import method\n"
             "@method('a')\ndef a(settings, kit): ...\n",

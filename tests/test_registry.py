@@ -43,16 +43,16 @@ def test_installed_packages_add_names(methods: Registry) -> None:
 
 
 def test_what_cannot_be_imported_is_named(methods: Registry) -> None:
-    with pytest.raises(ConfigError, match=r"'broken' of .*no_such_package.*ModuleNotFoundError"):
+    with pytest.raises(ConfigError, match=r"'broken' from .*no_such_package.*ModuleNotFoundError"):
         methods.load("broken")
-    with pytest.raises(ConfigError, match=r"'nameless' of .* cannot be imported.*gone"):
+    with pytest.raises(ConfigError, match=r"'nameless' from .* cannot be imported.*gone"):
         methods.load("nameless")
 
 
 def test_names_that_are_taken_or_not_there(methods: Registry) -> None:
-    with pytest.raises(ConfigError, match="'static' is a method of coevo_gym"):
+    with pytest.raises(ConfigError, match="'static' is a built-in method"):
         methods.add("static", object())
-    with pytest.raises(ConfigError, match=r"'good' of .* is installed"):
+    with pytest.raises(ConfigError, match=r"'good' from .* has the same name"):
         methods.add("good", object())
     with pytest.raises(ConfigError, match=r"there is no method 'coevolv'. Did you mean 'coevolve'"):
         methods.load("coevolv")

@@ -61,7 +61,7 @@ def test_a_copy_of_a_held_out_task_is_refused(benchmark: str, split: Split, tmp_
     task = coevo_gym.tasks(benchmark, split)[1]
     copy = relabelled(task, name="mine", solution=(), origin="evolved", subset="evolved")
     assert copy.id == task.id
-    assert_refused(copy, tmp_path, f"Refusing to play mine: .* it is a {split} task")
+    assert_refused(copy, tmp_path, f"Refusing to play mine: .* belongs to a {split} task")
 
 
 @pytest.mark.parametrize("benchmark", OURS, indirect=True)

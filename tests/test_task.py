@@ -146,7 +146,7 @@ def test_the_id_does_not_depend_on_knowing_the_benchmark(task: Task) -> None:
 def test_nothing_can_be_changed(task: Task) -> None:
     with pytest.raises(ValidationError):
         task.instruction = "other"  # type: ignore[misc]
-    with pytest.raises(TypeError, match="does not support modification"):
+    with pytest.raises(TypeError, match="cannot be modified"):
         task.model_copy(update={"provenance": {"a": 1}}).provenance["a"] = 2  # type: ignore[index]
 
 

@@ -68,7 +68,7 @@ def test_the_built_in_world_is_announced_and_not_made_by_a_look(
     assert not made
     assert not list(tmp_path.iterdir())
     assert builtin.builtin_root() == made[0]
-    assert "Making AppWorld's built-in world" in caplog.text
+    assert "Creating AppWorld's built-in world" in caplog.text
 
 
 def test_a_look_ends_with_its_scope() -> None:

@@ -1,1 +1,1 @@
-"""What all rooms speak of: tasks, trajectories, rounds, benchmarks, and their Protocols."""
+"""Data types and Protocols shared by the whole package: tasks, trajectories, rounds, benchmarks."""

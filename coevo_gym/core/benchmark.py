@@ -1,12 +1,13 @@
-"""What a benchmark supplies, and the register of benchmarks.
+"""The benchmark interface, and the registry of benchmarks.
 
-A benchmark is one folder under ``coevo_gym/envs``, or a package of somebody else's, with an object
-that satisfies :class:`Benchmark`. It is registered by strings and imported on demand, so ``import
-coevo_gym`` stays light, and an env's spec can be rebuilt in another process.
+A benchmark is one folder under ``coevo_gym/envs``, or a third-party package, with an object that
+satisfies :class:`Benchmark`. Benchmarks are registered as strings and imported on demand, so
+``import coevo_gym`` stays light, and an env's spec can be rebuilt in another process.
 
-Other people's are found by the entry-point group :data:`GROUP`: an entry point has the benchmark's
-name, and names its :class:`BenchmarkSpec`, or a function that returns one or registers it. They are
-loaded when somebody asks for that name, or for all.
+Third-party benchmarks are discovered through the entry-point group :data:`GROUP`. The name of the
+entry point is the benchmark's name; its object is the :class:`BenchmarkSpec`, or a function that
+returns or registers one. An entry point is loaded when that benchmark, or every benchmark, is
+requested.
 """
 
 from __future__ import annotations
@@ -36,33 +37,33 @@ from coevo_gym.core.trajectory import Step, Trajectory, View
 
 
 class Effect(StrEnum):
-    """What an action of a replay did."""
+    """Effect of one action in a replay."""
 
     NOTHING = "nothing"
-    """It left the engine as it was, and got nothing new out of it."""
+    """The action left the engine unchanged and returned no new information."""
     READ = "read"
-    """It got something out of the engine, and left it as it was."""
+    """The action returned information and left the engine unchanged."""
     CHANGED = "changed"
-    """It changed the state of the engine."""
+    """The action changed the state of the engine."""
     CLOSED = "closed"
-    """It did no more than to end a turn, or the episode."""
+    """The action only ended a turn or the episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a list of actions does to a task in a fresh engine.
+    """The result of running a list of actions on a task in a fresh engine.
 
     Attributes:
-        errors: error text of each action, "" where it worked; length n.
+        errors: error text of each action, "" if it worked; length n.
         scores: score in [0, 1] if the episode ended here; ``scores[0]`` before any action, so
             length n + 1.
-        fingerprint: hash of how it ended, with all that the verdict depends on.
-        effects: what each action did; length n.
+        fingerprint: hash of the final state, including everything the verdict depends on.
+        effects: effect of each action; length n.
         states: hash of the engine's state before any action and after each; length n + 1.
-        shown: what the agent was told after each action; length n.
-        listed: the actions that the engine listed as possible before any action and after each;
-            length n + 1, or none where the engine lists none.
-        opening: what the agent was told before any action, beyond the request itself; or "".
+        shown: text shown to the agent after each action; length n.
+        listed: actions listed by the engine as possible before any action and after each;
+            length n + 1, or empty if the engine lists none.
+        opening: text shown to the agent before any action, beyond the request itself; or "".
     """
 
     errors: tuple[str, ...]
@@ -76,17 +77,17 @@ class Replay:
 
     @property
     def solves(self) -> bool:
-        """Whether all actions worked, and the last one solved the task, not an earlier one."""
+        """Return True if all actions worked and only the last one solved the task."""
         return not any(self.errors) and self.scores[-1] >= 1.0 > max(self.scores[:-1], default=1.0)
 
 
 class Clue(NamedTuple):
-    """One thing that a verdict depends on, and that the agent has to be told.
+    """A fact that the verdict depends on and that the agent must be told.
 
     Attributes:
-        about: what it is, in words.
-        names: phrases that tell of it; one of them will do.
-        said: what the agent is told, where one of them should stand.
+        about: the fact, in words.
+        names: phrases that express the fact; the text must contain at least one.
+        said: the text in which a phrase must occur.
     """
 
     about: str
@@ -96,12 +97,13 @@ class Clue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a task's verdict depends on, as text.
+    """The information that a task's verdict depends on, as text.
 
     Attributes:
-        said: all that the agent is told by whoever sets the task.
-        clues: what the words have to lead to.
-        answers: what solves the task if it is only said or copied, and so must not be in the words.
+        said: all the text that the agent gets from the task.
+        clues: facts that the text must convey.
+        answers: strings that would solve the task if merely repeated, so the text must not contain
+            them.
     """
 
     said: str
@@ -110,30 +112,30 @@ class Evidence:
 
 
 class Benchmark(Protocol):
-    """All that the curriculum, the agents and the trainers know of a benchmark."""
+    """The interface of a benchmark for curricula, agents and trainers."""
 
     name: str
     env_id: str
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """Names of the parts that native tasks at hand may be asked for by."""
+        """Names of the available subsets of native tasks."""
         ...
 
     def tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
-        """Native tasks of a split, always in the same order."""
+        """Return the native tasks of a split, always in the same order."""
         ...
 
     def split_of(self, scenario: str) -> Split:
-        """The side of the border a scenario lies on, also one without native tasks."""
+        """Return the split of a scenario, even if it has no native tasks."""
         ...
 
     def side_of(self, task: Task) -> Split:
-        """The side of the border that a task lies on by what it is, whatever split it claims.
+        """Return the split that a task belongs to by its content, whatever split it claims.
 
-        Its scenario decides, and so does its content: a copy of a validation or test task under
-        another scenario, or with another name, lies where that task lies. This is asked at each
-        reset, so it has to be quick from the second time on.
+        Both its scenario and its content decide: a copy of a validation or test task belongs to
+        that task's split, even under another scenario or name. Every reset calls this method, so it
+        must be fast from the second call on.
 
         Raises:
             TaskError: if the task is malformed, its scenario is unknown, or its world belongs to
@@ -142,81 +144,82 @@ class Benchmark(Protocol):
         ...
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Abstract what an explorer did into drafts, without an LLM."""
+        """Turn an explorer's trajectory into drafts, without an LLM."""
         ...
 
     def build(self, draft: Draft) -> Task:
-        """Run the draft's actions in a fresh env and derive the verifier from what happened.
+        """Run the draft's actions in a fresh env and derive the verifier from the result.
 
         Raises:
-            BuildError: with the reason, if they do not prove a task.
+            BuildError: if the actions do not prove a task; the message is the reason.
         """
         ...
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """Run actions in a fresh engine, with the score after each.
+        """Run actions in a fresh engine and score the state after each.
 
         Args:
             task: the task.
-            actions: what to do; the replay is as long as what was done.
-            to_error: stop at the first action that fails, which counts as done.
+            actions: the actions; the replay has one entry per action that was run.
+            to_error: stop after the first action that fails; that action is included.
         """
         ...
 
     def evidence(self, task: Task) -> Evidence:
-        """What the verdict on a task depends on, without running anything."""
+        """Return the information that a task's verdict depends on, without running anything."""
         ...
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """Actions that a scorer may choose from; sees only what the policy sees."""
+        """Return the actions that a scorer may choose from, given only the policy's view."""
         ...
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """What it is about, as sorted ``kind:value``; see :mod:`coevo_gym.envs.tags`."""
+        """Return the task's topics as sorted ``kind:value`` tags (:mod:`coevo_gym.envs.tags`)."""
         ...
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """The task's solution in steps that :meth:`choices` may offer, for imitation."""
+        """Return the task's solution in steps that :meth:`choices` may offer, for imitation."""
         ...
 
     def symbol(self, step: Step) -> str:
-        """The step's symbols in a behaviour pattern (for rare signals), separated by spaces.
+        """Return the step's symbols in a behaviour pattern (for rare signals), separated by spaces.
 
-        Most benchmarks give one; "" for a step that shows no behaviour, "!" for one that failed.
-        It must return a string for any step, also for one without calls or extras: workers of a
-        served session report steps that no env of this process has seen.
+        Most benchmarks return one symbol; "" for a step that shows no behaviour, "!" for a failed
+        step. The method must return a string for any step, even one without calls or extras,
+        because the workers of a served session may report steps of an env that never ran in this
+        process.
         """
         ...
 
 
 class Proposable(Benchmark, Protocol):
-    """A benchmark that a model can explore, and propose tasks for; see :func:`proposable`.
+    """A benchmark for which a model can explore and propose tasks; see :func:`proposable`.
 
-    It may also have ``operations(task)``; see :func:`operations_of`.
+    It may also have a method ``operations(task)``; see :func:`operations_of`.
     """
 
     def open(self, task: Task) -> Task:
-        """The same world with nothing asked for: what unguided exploration is shown.
+        """Return a task in the same world that asks for nothing, for unguided exploration.
 
-        Nothing that its agent is shown tells what the task was; see ``coevo_gym.envs.proposals``.
+        Nothing shown to its agent reveals the original task; see ``coevo_gym.envs.proposals``.
         """
         ...
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
-        """The draft that a proposal stands for, in the world of its context's task.
+        """Create the draft described by a proposal, in the world of its context's task.
 
-        Whether it holds is for :meth:`build` to find out, so this is cheap. A proposal may say
-        anything at all, and nothing in it is trusted.
+        The method is cheap, because :meth:`build` checks the draft later. A proposal is untrusted
+        text and may contain anything.
 
         Raises:
-            BuildError: with the reason, if it stands for none.
+            BuildError: if the proposal describes no draft; the message is the reason.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
-    """How to find a benchmark; every field is a string, nothing is imported.
+    """The location of a benchmark and its parts; every field is a string, nothing is imported.
 
     Attributes:
         name: short name, such as ``"webshop"``.
@@ -225,15 +228,16 @@ class BenchmarkSpec:
         env: ``"module:Class"`` of the env; its module also has ``make_vec(num_envs, **kwargs)``.
         world: ``"module:Class"`` of its world model.
         verifier: ``"module:Class"`` of its verifier model.
-        title: one line for people.
+        title: one-line description.
         setup: module with ``install(source: Path | None) -> Path`` and
-            ``installation() -> Installation``; perhaps ``download() -> Path``, too. "" if there is
-            nothing to install.
-        escapes: ``"module:function"`` that gives the benchmark's own
-            :class:`~coevo_gym.escapes.Suite` of attempts to get out of its sandbox; "" for none.
-        prompt: ``"package:file.j2"`` of the words in which a language model is told about it; ""
-            for none, or for one beside those of ``coevo_gym.prompts`` that has its name.
-        terms: on what terms its tasks may be passed on, in a sentence or two; told by every export.
+            ``installation() -> Installation``, and optionally ``download() -> Path``; "" if there
+            is nothing to install.
+        escapes: ``"module:function"`` that returns the benchmark's own
+            :class:`~coevo_gym.escapes.Suite` of sandbox escape attempts; "" for none.
+        prompt: ``"package:file.j2"`` of the prompt that describes the benchmark to a language
+            model; "" for none, or for the prompt in ``coevo_gym.prompts`` that has its name.
+        terms: terms under which its tasks may be redistributed, in a sentence or two; printed by
+            every export.
     """
 
     name: str
@@ -250,17 +254,17 @@ class BenchmarkSpec:
 
 
 GROUP = "coevo_gym.benchmarks"
-"""The entry-point group of other packages' benchmarks."""
+"""The entry-point group of third-party benchmarks."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _PLACE = re.compile(r"[\w.]+:\w+")
 _SPECS: dict[str, BenchmarkSpec] = {}
 
 
 def register_benchmark(spec: BenchmarkSpec) -> None:
-    """Make a benchmark known here and its env known to Gymnasium; doing so twice is fine.
+    """Register a benchmark, and its env with Gymnasium; registering the same one again is allowed.
 
     Raises:
-        ConfigError: if a field is not as it should be, or another benchmark has its name or env id.
+        ConfigError: if a field is invalid, or another benchmark has the same name or env id.
     """
     _check(spec)
     _SPECS[spec.name] = spec
@@ -276,41 +280,42 @@ def register_benchmark(spec: BenchmarkSpec) -> None:
 def _check(spec: BenchmarkSpec) -> None:
     if not _NAME.fullmatch(spec.name):
         raise ConfigError(
-            f"A benchmark's name has small letters, digits and underscores, actual: {spec.name!r}"
+            "A benchmark's name must consist of lowercase letters, digits and underscores and "
+            f"begin with a letter, actual: {spec.name!r}"
         )
     for field in ("benchmark", "env", "world", "verifier"):
         if not _PLACE.fullmatch(getattr(spec, field)):
             raise ConfigError(
-                f"The {field} of benchmark {spec.name!r} must be written as 'module:Name', actual: "
-                f"{getattr(spec, field)!r}"
+                f"Field {field!r} of benchmark {spec.name!r} must have the form 'module:Name', "
+                f"actual: {getattr(spec, field)!r}"
             )
     before = _SPECS.get(spec.name, spec)
     if before != spec:
         raise ConfigError(
-            f"There is a benchmark {spec.name!r} already ({before.benchmark}), so that of "
-            f"{spec.benchmark} needs another name."
+            f"Benchmark {spec.name!r} is already registered ({before.benchmark}). Choose another "
+            f"name for {spec.benchmark}."
         )
     known = gymnasium.registry.get(spec.env_id)
     if known is not None and known.entry_point != spec.env:
         raise ConfigError(
-            f"There is an env {spec.env_id!r} already ({known.entry_point}), so that of benchmark "
-            f"{spec.name!r} needs another id."
+            f"Env {spec.env_id!r} is already registered ({known.entry_point}). Choose another env "
+            f"id for benchmark {spec.name!r}."
         )
 
 
 def _take(name: str, found: object) -> None:
-    """Register what an entry point names."""
+    """Register the benchmark of an entry point."""
     made = found() if callable(found) else found
     if isinstance(made, BenchmarkSpec):
         register_benchmark(made)
     elif made is not None:
         raise ConfigError(
-            "it must name a BenchmarkSpec, or a function that returns one or registers it, actual: "
+            "it must name a BenchmarkSpec, or a function that returns or registers one, actual: "
             f"{type(made).__name__}"
         )
     if name not in _SPECS:
-        got = f"there is {made.name!r}" if isinstance(made, BenchmarkSpec) else "it registers none"
-        raise ConfigError(f"an entry point has the name of its benchmark, but {got}")
+        got = f"it is {made.name!r}" if isinstance(made, BenchmarkSpec) else "it registers none"
+        raise ConfigError(f"an entry point must have the name of its benchmark, but {got}")
 
 
 _PLUGINS = Plugins(GROUP, _take)
@@ -318,21 +323,21 @@ find_models_by(_PLUGINS.load)
 
 
 def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
-    """All benchmarks: those registered so far, in that order, and those of other packages.
+    """Return all benchmarks: registered ones first, in order, then those of other packages.
 
-    A plug-in that cannot be used is logged as a warning, once, and left out.
+    A plug-in that cannot be loaded is skipped and logged once as a warning.
     """
     _PLUGINS.load_all()
     return tuple(_SPECS.values())
 
 
 def broken_benchmarks() -> tuple[BrokenPlugin, ...]:
-    """The benchmarks of other packages that cannot be used, with the reasons."""
+    """Return the third-party benchmarks that cannot be loaded, with the reasons."""
     return _PLUGINS.load_all()
 
 
 def find_spec(name: str) -> BenchmarkSpec | None:
-    """The benchmark of this name, or None; of other packages' only that one is loaded."""
+    """Return the benchmark of this name, or None; loads at most that one plug-in."""
     if name not in _SPECS:
         _PLUGINS.load(name)
     return _SPECS.get(name)
@@ -355,29 +360,29 @@ def get_benchmark(name: str) -> Benchmark:
 
 
 def proposable(benchmark: Benchmark) -> Proposable:
-    """The benchmark, if models can explore it; benchmarks from before there were any cannot.
+    """Return the benchmark if it supports model-driven exploration.
 
     Raises:
         ConfigError: if it has no ``draft`` or no ``open``.
     """
     if missing := [name for name in ("draft", "open") if not hasattr(benchmark, name)]:
         raise ConfigError(
-            f"A model cannot explore {benchmark.name}: its benchmark has no {missing[0]}(). Set "
-            'explorer.kind = "scripted", or give it the two members of '
+            f"A model cannot explore {benchmark.name}: the benchmark has no {missing[0]}(). Set "
+            'explorer.kind = "scripted", or implement both methods of '
             "coevo_gym.core.benchmark.Proposable."
         )
     return cast(Proposable, benchmark)
 
 
 def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
-    """Return the names of what can be called in a task's world.
+    """Return the names of the operations that can be called in a task's world.
 
     Args:
-        benchmark: asked for its ``operations(task)``, which a benchmark may have.
+        benchmark: the benchmark; may have a method ``operations(task)``.
         task: only its world matters.
 
     Returns:
-        The names, each once; () if the benchmark has no such member.
+        The distinct names; () if the benchmark has no such method.
     """
     if not hasattr(benchmark, "operations"):
         return ()
@@ -386,14 +391,14 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """:meth:`Benchmark.side_of` for a benchmark whose tasks are copied as they are: by id."""
+    """Return the split of a task as :meth:`Benchmark.side_of` does; copies are recognised by id."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
 
 
 @lru_cache(maxsize=16)
 def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
-    """The split of each native validation and test task, by id."""
+    """Return the split of each native validation and test task, by id."""
     found: dict[str, Split] = {}
     for subset in (None, *benchmark.subsets):
         for split in (Split.VAL, Split.TEST):
@@ -405,29 +410,29 @@ def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
 
 
 def check_claim(task: Task, side: Split, action: str) -> None:
-    """Refuse a task that claims to be a training task and is none.
+    """Refuse a task that claims the training split but belongs to another one.
 
     Args:
         task: the task.
-        side: where it lies, by :meth:`Benchmark.side_of`.
-        action: what was about to be done with it, for the message ("explore from").
+        side: the split that it belongs to, from :meth:`Benchmark.side_of`.
+        action: the action that is refused, for the message ("explore from").
 
     Raises:
         SplitLeakError: if it is a copy of a validation or test task. Nothing turns this off.
     """
     if task.split is Split.TRAIN and side is not Split.TRAIN:
         raise SplitLeakError(
-            f"Refusing to {action} {task.name}: it claims to be a training task, but by its "
-            f"scenario or its content it is a {side} task. Evaluate on the task as it came, with "
-            f"split={str(side)!r}; nobody may train on it."
+            f"Refusing to {action} {task.name}: it claims to be a training task, but its scenario "
+            f"or content belongs to a {side} task. You cannot train on it. To evaluate on it, use "
+            f"the original task with split={str(side)!r}."
         )
 
 
 def find_task(benchmark: str, name_or_id: str) -> Task:
-    """The native task with this name or id.
+    """Return the native task with this name or id.
 
     Raises:
-        TaskError: if there is none.
+        TaskError: if no task has it.
     """
     found = get_benchmark(benchmark)
     for subset in (None, *found.subsets):
@@ -439,21 +444,21 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
             except BenchmarkNotInstalled:
                 if subset is None:
                     raise
-                continue  # this subset is not at hand
+                continue  # this subset is not installed
             for task in tasks:
                 if name_or_id in (task.name, task.id):
                     return task
     raise TaskError(
-        f"{benchmark} has no task {name_or_id!r}. `coevo tasks {benchmark}` lists their names."
+        f"{benchmark} has no task {name_or_id!r}. List the names with `coevo tasks {benchmark}`."
     )
 
 
 def find_any_task(name_or_id: str) -> Task:
-    """The native task of any benchmark with this name or id.
+    """Return the native task of any benchmark with this name or id.
 
     Raises:
-        TaskError: if no benchmark that is installed has one.
-        CoevoError: if its name says whose it is, and that benchmark is not installed.
+        TaskError: if no installed benchmark has such a task.
+        CoevoError: if the name contains its benchmark, and that benchmark is not installed.
     """
     owner = name_or_id.partition("/")[0]
     if find_spec(owner) is not None:
@@ -464,6 +469,6 @@ def find_any_task(name_or_id: str) -> Task:
         except CoevoError:
             continue  # it has no such task, or is not installed
     raise TaskError(
-        f"No benchmark at hand has a task {name_or_id!r}. `coevo tasks BENCHMARK` lists their "
-        "names; a task that evolved is found in its run, with --run."
+        f"No installed benchmark has a task {name_or_id!r}. To select an evolved task, add --run "
+        "with its run folder. List the names of native tasks with `coevo tasks BENCHMARK`."
     )

@@ -1,7 +1,7 @@
-"""Errors, by the boundary that failed.
+"""Exceptions, one class per boundary that can fail.
 
-Bad model output is never an exception: it is an observation (see ``envs/base.py``). What is
-raised here is either a caller's mistake or a fault of the machinery, and no fault becomes a
+Bad model output is never an exception but an observation (see ``envs/base.py``). An exception of
+this module is either a mistake of the caller or an infrastructure fault. A fault never becomes a
 reward of 0.
 """
 
@@ -32,11 +32,11 @@ __all__ = [
 
 
 MOST_CHARACTERS = 10_000
-"""Longest text of an error: values of any length are quoted in some."""
+"""Longest text of an error message, in characters; some messages quote values of any length."""
 
 
 class CoevoError(Exception):
-    """Base of every error that coevo_gym raises on its own account."""
+    """Base class of all errors raised by coevo_gym."""
 
     def __str__(self) -> str:
         text, half = super().__str__(), MOST_CHARACTERS // 2
@@ -47,7 +47,7 @@ class CoevoError(Exception):
 
 
 class ConfigError(CoevoError, ValueError):
-    """A setting, argument or checkout is not usable as given."""
+    """A setting, argument or checkout cannot be used."""
 
 
 class TaskError(CoevoError, ValueError):
@@ -67,19 +67,19 @@ class EnvBackendError(CoevoError):
 
 
 class BenchmarkNotInstalled(EnvBackendError):
-    """A benchmark's engine or data is missing; the message names the install command."""
+    """A benchmark's engine or data is missing; the message contains the install command."""
 
 
 class DataError(EnvBackendError):
-    """Benchmark data was found but is incomplete or corrupt."""
+    """Benchmark data is incomplete or corrupt."""
 
 
 class WorkersFailed(CoevoError):
-    """Worker processes were lost, or went on failing, each new one like the one before."""
+    """Worker processes kept crashing or failing after every restart."""
 
 
 class TrainingDiverged(CoevoError, FloatingPointError):
-    """Losses or gradients went on being infinite or not a number; training cannot go on."""
+    """Losses or gradients stayed infinite or NaN, so training stopped."""
 
 
 class StoreError(CoevoError):
@@ -91,20 +91,20 @@ class ModelError(CoevoError):
 
 
 class ModelNotFetched(ModelError):
-    """A model that can be fetched is not on this machine; the message names the command."""
+    """A downloadable model is not on this machine; the message contains the download command."""
 
 
 class ModelNotFound(ModelError, ValueError):
-    """No language model is where a setting says; the message says what it may name."""
+    """A setting names a language model that does not exist; the message lists valid values."""
 
 
 class RateLimited(ModelError):
-    """An endpoint went on refusing for want of capacity, however often it was asked."""
+    """An endpoint kept refusing requests for lack of capacity, after all retries."""
 
 
 class BudgetSpent(ModelError):
-    """The next request might pass a cap on tokens or money; it was not sent."""
+    """The next request was not sent because it might exceed a limit on tokens or money."""
 
 
 class AnswerMissing(CoevoError, LookupError):
-    """A tape that is replayed lacks an answer; the message names the prompt and the key."""
+    """A replayed tape lacks an answer; the message names the prompt and the key."""

@@ -1,6 +1,6 @@
-"""The data of one pass of evolution: signal → context → draft → verdict, in rounds.
+"""The data of one round of evolution: signal → context → draft → verdict.
 
-All of it is frozen and goes to JSON and back, so that a round can be stored and replayed.
+All models are frozen and convert to and from JSON, so that a round can be stored and replayed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from coevo_gym.core.task import (
 
 
 def _without_defaults(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
-    """What stored rounds are known by stays as it was before there were these fields."""
+    """Drop these fields if empty, so that ids of rounds stored before they existed still match."""
     return {name: value for name, value in dumped.items() if value or name not in fields}
 
 
 def digest(value: Any) -> str:
-    """Short content hash of a JSON value."""
+    """Return a short content hash of a JSON value."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
 
 
 class Signal(FrozenModel):
-    """A detected weakness in one trajectory.
+    """A weakness detected in one trajectory.
 
     Attributes:
-        kind: which rule fired; any name (``core/kinds.py`` has its label and colour).
-        task_id: the task it fired on.
+        kind: name of the rule that fired (``core/kinds.py`` has its label and colour).
+        task_id: id of the task that it fired on.
         group_id: the group of the trajectory.
         index: position of the trajectory within its group.
         evidence: the numbers that the rule read.
@@ -55,12 +55,12 @@ class Signal(FrozenModel):
 
 
 class Exchange(FrozenModel):
-    """One action, and what came of it.
+    """One action and its result.
 
     Attributes:
-        action: what was sent to the env.
-        observation: what it led to.
-        error_kind: why it had no effect, or "".
+        action: the action sent to the env.
+        observation: the observation that it led to.
+        error_kind: reason why the action had no effect, or "".
     """
 
     action: Text
@@ -69,15 +69,15 @@ class Exchange(FrozenModel):
 
 
 class ContextBrief(FrozenModel):
-    """What a study of a weak rollout says to whoever explores from it (CoEvolve, Fig. 11).
+    """The summary of a weak rollout for the explorer that starts from it (CoEvolve, Fig. 11).
 
     Attributes:
         summary: the rollout retold from its evidence.
         failure_cause: why it failed; "" if it did not.
-        instability_pattern: what makes its outcome change from try to try.
+        instability_pattern: why its outcome varies between tries.
         focus_pattern: operations to look at.
-        exploration_objectives: what to try, concretely.
-        do_not_repeat: what led nowhere.
+        exploration_objectives: concrete things to try.
+        do_not_repeat: approaches that did not work.
     """
 
     summary: Text
@@ -89,23 +89,23 @@ class ContextBrief(FrozenModel):
 
 
 class Context(FrozenModel):
-    """What the explorer is told about one weakness, or about one target.
+    """The information given to an explorer about one weakness or one target.
 
     Attributes:
-        kind: why an explorer is sent out: the signal behind it, or another name, such as
-            ``unguided`` (no guidance at all), ``blind`` (a task drawn blindly) or ``target``.
+        kind: reason to explore: the kind of the signal, or another name, such as ``unguided`` (no
+            guidance at all), ``blind`` (a randomly drawn task) or ``target``.
         task: the training task to start from.
-        actions: what the agent did there; () without a rollout.
+        actions: the agent's actions in the rollout; () without a rollout.
         success: whether that rollout succeeded.
         summary: the weakness in a sentence.
-        evidence: what was done in the rollout and what came of it, as much as there is room for.
-        last_observation: what its last action led to.
-        behaviour: what the benchmark calls the steps of that rollout, in order, without repeats.
-        contrast: what was done in a rollout of the same group that ended the other way, if one did.
-        known: requests that are known there already; the evolver fills it in.
-        target: tags of the task that is looked for (``envs/tags.py``); () where any will do.
-        near: tags that an unguided explorer is to stay near; the evolver fills it in.
-        usual: the commonest behaviours, with how often they were seen; of rare signals only.
+        evidence: actions and results of the rollout, as far as they fit.
+        last_observation: the observation after its last action.
+        behaviour: the benchmark's symbols for the steps of that rollout, in order, without repeats.
+        contrast: actions of a rollout of the same group with the opposite outcome, if there is one.
+        known: requests that exist already in this world; filled in by the evolver.
+        target: tags of the wanted task (``envs/tags.py``); () for any task.
+        near: tags that an unguided explorer should stay close to; filled in by the evolver.
+        usual: the most common behaviours and their counts; set for rare signals only.
     """
 
     kind: str = Field(pattern=KIND_NAME)
@@ -128,7 +128,7 @@ class Context(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash; the evidence and all that follows it stay outside, but a target."""
+        """Short content hash of kind, task, actions, outcome, summary and target."""
         content = [self.kind, self.task.id, self.actions, self.success, self.summary]
         return digest([*content, self.target] if self.target else content)
 
@@ -138,9 +138,9 @@ class Walk(FrozenModel):
 
     Attributes:
         context_id: id of the context.
-        number: 0, 1, …, its place among the walks from there.
-        exchanges: what was done, and what came of it.
-        opening: what the explorer was shown before its first action.
+        number: 0, 1, …, index among the walks from that context.
+        exchanges: actions and their results.
+        opening: text shown to the explorer before its first action.
     """
 
     context_id: str
@@ -154,14 +154,14 @@ class Walk(FrozenModel):
 
 
 class Proposal(FrozenModel):
-    """A task that a model made out of walks, in no benchmark's own form.
+    """A task that a model proposed after its walks, in a form common to all benchmarks.
 
     Attributes:
         description: the goal in a sentence.
-        turns: what the user says, one text for each turn; most benchmarks have one.
-        actions: claim to bring the goal about from the start.
-        confidence: how sure the model is that they do, in [0, 1].
-        done_when: how one sees that it is done.
+        turns: what the user says, one text per turn; most benchmarks have one.
+        actions: actions that, according to the model, reach the goal from the start.
+        confidence: the model's confidence that they do, in [0, 1].
+        done_when: how to recognise that the goal is reached.
     """
 
     description: Text
@@ -181,13 +181,13 @@ class Draft(FrozenModel):
 
     Attributes:
         benchmark: name of the benchmark.
-        scenario: the scenario that it claims to lie in.
+        scenario: the scenario that it claims to belong to.
         instruction: what the agent would be asked to do.
         world: starts the engine.
         solution: actions that claim to solve it.
         subset: the benchmark's own name for a part, or "".
-        parents: ids of the tasks that it grew from.
-        context_id: id of the context that the explorer was given, or "".
+        parents: ids of the tasks that it was derived from.
+        context_id: id of the explorer's context, or "".
     """
 
     benchmark: str
@@ -215,7 +215,7 @@ class Check(NamedTuple):
 
     Attributes:
         gate: its name.
-        said: what it found, where there is more to tell than that; or "".
+        said: its finding, if there is any beyond the pass; or "".
     """
 
     gate: str
@@ -223,17 +223,17 @@ class Check(NamedTuple):
 
 
 class Verdict(FrozenModel):
-    """The end of one draft: accepted, or rejected by a named gate for a reason.
+    """The outcome for one draft: accepted, or rejected by a gate for a reason.
 
     Attributes:
-        draft_id: id of the draft (or of the raw text that was not one).
-        context_id: the context it was drafted from.
+        draft_id: id of the draft (or of the raw text if it could not be parsed as a draft).
+        context_id: id of the context that it was drafted from.
         accepted: whether it passed every gate.
         gate: the gate that rejected it; "" if none did.
-        reason: why, in words; "" if accepted.
+        reason: reason of the rejection, in words; "" if accepted.
         task_id: id of the built task; "" if it was never built.
         draft: the draft as JSON, so that a rejection can be studied.
-        proposal: what a model had proposed, as JSON; empty for drafts that no model made.
+        proposal: the model's proposal as JSON; empty for drafts that no model made.
         checks: the gates that it passed, in order.
     """
 
@@ -249,13 +249,13 @@ class Verdict(FrozenModel):
 
 
 class Explored(FrozenModel):
-    """What exploring one context was like, for people to look at.
+    """A record of the exploration of one context, for reports.
 
     Attributes:
-        context: where it began.
-        brief: what a study of its rollout said; None without one.
-        walks: what was done.
-        problems: what went otherwise than planned, such as a fallback that was used; in words.
+        context: the context.
+        brief: the summary of its rollout; None if there is none.
+        walks: the walks.
+        problems: deviations from the plan, such as the use of a fallback; in words.
     """
 
     context: Context
@@ -265,17 +265,18 @@ class Explored(FrozenModel):
 
 
 class Round(FrozenModel):
-    """The order for one pass of evolution.
+    """The specification of one round of evolution.
 
     Attributes:
         id: unique within a curriculum, in order: ``round-0``, ``round-1``, …
-        contexts: where to explore.
-        n_unguided: how many tasks to find without any context (CoEvolve's D_0).
-        n_enough: with contexts, so many accepted tasks are enough; 0 to explore all contexts.
-        budget: most drafts that may be tried.
+        contexts: contexts to explore.
+        n_unguided: number of tasks to find without any context (CoEvolve's D_0).
+        n_enough: with contexts, number of accepted tasks that ends the round; 0 to explore all
+            contexts.
+        budget: maximum number of drafts.
         seed: seed of all randomness in the round.
-        known: tasks that the pool holds already, for the duplicate gate. Left out of JSON:
-            the curriculum that planned the round knows them.
+        known: tasks already in the pool, for the duplicate gate. Left out of JSON: the curriculum
+            that planned the round knows them.
     """
 
     id: str
@@ -292,28 +293,28 @@ class Round(FrozenModel):
 
     @property
     def n_wanted(self) -> int:
-        """How many accepted tasks end the round; 0 for one that goes on to the end."""
+        """Number of accepted tasks that ends the round; 0 to explore every context."""
         return self.n_unguided or self.n_enough
 
     @classmethod
     def unguided(cls, n: int, *, id: str = "round-0", seed: int = 0) -> Round:
-        """A round that looks for ``n`` tasks anywhere in the training scenarios."""
+        """Create a round that looks for ``n`` tasks anywhere in the training scenarios."""
         return cls(id=id, n_unguided=n, budget=4 * n, seed=seed)
 
 
 class RoundResult(FrozenModel):
-    """What one pass of evolution found and cost.
+    """The tasks, verdicts and costs of one round of evolution.
 
     Attributes:
         round_id: id of the round.
         accepted: tasks that passed every gate.
         held: tasks that passed every gate but wait for a person to release them.
-        verdicts: one for every draft that was tried, and one for every context that was left out
-            (gate ``advisor``, without a ``draft_id``).
-        explored: how each context was explored; nothing by explorers that ask no model.
-        usage: what asking models cost, by purpose.
+        verdicts: one per draft, and one per context that was skipped (gate ``advisor``, without a
+            ``draft_id``).
+        explored: record of each context's exploration; empty for explorers that ask no model.
+        usage: cost of model requests, by purpose.
         env_steps: env steps spent on exploration and on building and replaying drafts.
-        gate_steps: those of them that gates spent on drafts.
+        gate_steps: the part of ``env_steps`` that gates spent on drafts.
         seconds: wall time.
     """
 
@@ -329,5 +330,5 @@ class RoundResult(FrozenModel):
 
     @property
     def judged(self) -> tuple[Verdict, ...]:
-        """The verdicts on drafts, without those on contexts that were left out."""
+        """The verdicts on drafts, without those on contexts that were skipped."""
         return tuple(verdict for verdict in self.verdicts if verdict.draft_id)

@@ -1,7 +1,7 @@
-"""Kinds of signals and of contexts: open names, each with a label and a colour.
+"""Kinds of signals and contexts: open names, each with a label and a colour.
 
-A kind is any short name. Whoever brings one registers it, so that reports show its label in its
-colour; a kind that nobody registered is shown by its name, in grey.
+A kind is any short name. Register your own kinds so that reports show them with a label and a
+colour; an unregistered kind is shown by its name, in grey.
 
     >>> register_kind(Kind("stuck", "goes in circles", colour="#2f7d4f", dark="#6fce97"))
     >>> kind_of("stuck").label
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from coevo_gym.core.errors import ConfigError
 
 KIND_NAME = r"^[a-z][a-z0-9_]{0,39}$"
-"""What the name of a kind looks like."""
+"""Regular expression for the name of a kind."""
 
 GREY, DARK_GREY = "#7a828b", "#98a1ab"
 
@@ -27,14 +27,14 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of signal, or a reason to explore that is none.
+    """A kind of signal, or another reason to explore.
 
     Attributes:
-        name: what signals and contexts hold: lower-case letters, digits and ``_``.
-        label: what people read.
+        name: lowercase letters, digits and ``_``, as stored in signals and contexts.
+        label: text shown in reports.
         colour: ``#rrggbb`` on a light page.
         dark: ``#rrggbb`` on a dark page.
-        fires: whether rollouts fire it. A context may also have a kind that no signal leads to.
+        fires: whether signals have this kind. False for kinds that only contexts have.
     """
 
     name: str
@@ -48,29 +48,30 @@ _KINDS: dict[str, Kind] = {}
 
 
 def register_kind(kind: Kind) -> None:
-    """Make a kind known; one of the same name is replaced.
+    """Register a kind; an earlier kind of the same name is replaced.
 
     Raises:
-        ConfigError: if its name or a colour is not of the form that it must have.
+        ConfigError: if its name or a colour is invalid.
     """
     if not re.fullmatch(KIND_NAME, kind.name):
         raise ConfigError(
-            f"A kind's name is of lower-case letters, digits and _, begins with a letter and has "
-            f"at most 40 characters, actual: {kind.name!r}"
+            f"The name of a kind must consist of at most 40 lowercase letters, digits and "
+            f"underscores and begin with a letter, actual: {kind.name!r}"
         )
     for colour in (kind.colour, kind.dark):
         if not _COLOUR.fullmatch(colour):
             raise ConfigError(
-                f"A colour of the kind {kind.name!r} must be like '#3f6fa8', actual: {colour!r}"
+                f"A colour of kind {kind.name!r} must have a form like '#3f6fa8', "
+                f"actual: {colour!r}"
             )
     _KINDS[kind.name] = kind
 
 
 def kinds() -> tuple[Kind, ...]:
-    """All registered kinds, in the order in which they came."""
+    """Return all registered kinds, in order of registration."""
     return tuple(_KINDS.values())
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of that name; a grey one if nobody has registered it."""
+    """Return the kind of that name; a grey one if it is not registered."""
     return _KINDS.get(name) or Kind(name, name)

@@ -1,8 +1,7 @@
-"""Notes: what a study says about a trajectory or about one of its steps.
+"""Findings of studies about trajectories or single steps.
 
-A study reads finished training groups and writes notes; memories grow from them, and credit may
-weigh a step by what was noted about it. Notes are data: frozen, and looked up by what they are
-about.
+A study reads finished training groups and writes notes. Memories learn from notes, and credit
+assignment may weigh a step by its notes. Notes are frozen and can be looked up by trajectory.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
 INTERFACE = "interface"
-"""Kind of the notes that say which versions of an interface a step showed, and what they say."""
+"""Kind of the notes about the interface versions that a step showed, and their content."""
 
 
 class Note(FrozenModel):
     """One finding about a trajectory.
 
     Attributes:
-        kind: what sort of finding it is; a study names its own, such as ``"attribution"``.
+        kind: sort of finding; a study defines its own, such as ``"attribution"``.
         task_id: id of the task.
         group_id: id of the group that the trajectory belongs to.
-        index: 0 … K - 1, the trajectory's place in the group.
-        step: the step that it is about, counted from 0; -1 for the whole trajectory.
-        label: a word of the study's own list, or "".
+        index: 0 … K - 1, the trajectory's index in the group.
+        step: index of the step that the note is about; -1 for the whole trajectory.
+        label: a label from the study's own vocabulary, or "".
         value: a number, 0 if the finding has none.
         evidence: the study's own JSON.
-        source: who found it: a rule, a replay on the engine, or a model.
+        source: origin of the finding: a rule, a replay on the engine, or a model.
     """
 
     kind: str = Field(min_length=1)
@@ -46,7 +45,7 @@ class Note(FrozenModel):
 
 
 class Notes(Sequence[Note]):
-    """Notes in the order they were written, looked up by what they are about; immutable.
+    """An immutable sequence of notes in writing order, with lookup by trajectory.
 
     Args:
         notes: all of them.
@@ -70,7 +69,7 @@ class Notes(Sequence[Note]):
         self._about = {key: tuple(found) for key, found in about.items()}
 
     def of(self, kind: str, group_id: str, index: int) -> tuple[Note, ...]:
-        """The notes of one kind about one trajectory, in the order they were written."""
+        """Return the notes of one kind about one trajectory, in writing order."""
         return self._about.get((kind, group_id, index), ())
 
     @overload
@@ -97,16 +96,16 @@ class Notes(Sequence[Note]):
 
 
 NO_NOTES = Notes()
-"""What credit is given where nobody has studied anything."""
+"""Empty notes, for credit assignment without a study."""
 
 
 class Findings(NamedTuple):
-    """What a study has found, and what that cost.
+    """The result of a study and its cost.
 
     Attributes:
-        notes: about the groups that it was given.
-        usage: what asking models has cost, by purpose.
-        env_steps: env steps of the replays that it made.
+        notes: notes about the studied groups.
+        usage: cost of model requests, by purpose.
+        env_steps: env steps of the study's replays.
     """
 
     notes: tuple[Note, ...] = ()

@@ -1,7 +1,7 @@
-"""Names of things that are found when they are asked for: name → ``"module:object"``.
+"""Registries of objects that are imported on demand: name → ``"module:object"``.
 
-So a lower floor can be given the name of something that is made further up, and knowing what there
-is imports none of it.
+A low-level module can refer by name to an object that a higher-level module defines, and listing
+the names imports nothing.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class Registry:
-    """Things of one kind by name.
+    """A registry of objects of one kind, by name.
 
-    Three may add to it: this package, by a mapping of names to ``"module:object"``; installed
-    packages, by an entry-point group; and :meth:`add`, for what a person has in a file. A name of
-    this package cannot be taken by another.
+    Names come from three sources: this package, by a mapping of names to ``"module:object"``;
+    installed packages, by an entry-point group; and :meth:`add`, for objects defined in a user's
+    file. The names of this package are reserved.
 
     Args:
-        kind: what they are, in the singular: ``"method"``.
-        home: where the mapping lies, as ``"module:object"``.
-        default: where the name lies that stands for none.
+        kind: kind of the objects, in the singular: ``"method"``.
+        home: location of the mapping, as ``"module:object"``.
+        default: location of the default name, as ``"module:object"``.
         group: the entry-point group.
     """
 
@@ -41,13 +41,13 @@ class Registry:
 
     @cached_property
     def built_in(self) -> Mapping[str, str]:
-        """What comes with this package."""
+        """The names of this package and their ``"module:object"`` paths."""
         found: Mapping[str, str] = load_object(self.home)
         return found
 
     @property
     def default(self) -> str:
-        """The name that is taken where none is given."""
+        """The name used if the user specifies none."""
         return str(load_object(self._default))
 
     @cached_property
@@ -55,33 +55,33 @@ class Registry:
         found: dict[str, EntryPoint] = {}
         for entry_point in entry_points(group=self.group):
             if entry_point.name in self.built_in or entry_point.name in found:
-                _LOG.warning("%s is left out: the name is taken", _origin(self.kind, entry_point))
+                _LOG.warning("%s is skipped: the name is taken", _origin(self.kind, entry_point))
             else:
                 found[entry_point.name] = entry_point
         return found
 
     def names(self) -> list[str]:
-        """All names, those of this package first."""
+        """Return all names, those of this package first."""
         return [*dict.fromkeys((*self.built_in, *self._entry_points, *self._added))]
 
     def add(self, name: str, thing: Any) -> None:
-        """Add something, or put it in the place of what was added under that name before.
+        """Add an object, replacing one that was added before under the same name.
 
         Raises:
-            ConfigError: if the name belongs to this package, or to an installed one.
+            ConfigError: if the name belongs to this package or to an installed one.
         """
         if name in self.built_in:
-            raise ConfigError(f"{name!r} is a {self.kind} of coevo_gym. Choose another name.")
+            raise ConfigError(f"{name!r} is a built-in {self.kind}. Choose another name.")
         if name in self._entry_points:
             origin = _origin(self.kind, self._entry_points[name])
-            raise ConfigError(f"{origin} is installed. Choose another name.")
+            raise ConfigError(f"{origin} has the same name. Choose another name.")
         self._added[name] = thing
 
     def load(self, name: str) -> Any:
-        """What the name stands for.
+        """Import and return the object of this name.
 
         Raises:
-            ConfigError: if there is no such name, or what it stands for cannot be imported.
+            ConfigError: if the name is unknown or the object cannot be imported.
         """
         if name in self._added:
             return self._added[name]
@@ -92,7 +92,7 @@ class Registry:
         entry_point = self._entry_points[name]
         try:
             return entry_point.load()
-        except Exception as error:  # it is not ours: anything may happen
+        except Exception as error:  # third-party code may raise anything
             raise ConfigError(
                 f"{_origin(self.kind, entry_point)} cannot be imported "
                 f"({entry_point.value}): {type(error).__name__}: {error}"
@@ -105,23 +105,23 @@ class Registry:
 
 
 def load_object(path: str) -> Any:
-    """The object at ``"module:object"``."""
+    """Import and return the object at ``"module:object"``."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
 def _origin(kind: str, entry_point: EntryPoint) -> str:
     package = entry_point.dist.name if entry_point.dist else "an installed package"
-    return f"The {kind} {entry_point.name!r} of {package}"
+    return f"The {kind} {entry_point.name!r} from {package}"
 
 
 class BrokenPlugin(NamedTuple):
-    """An entry point that cannot be used.
+    """An entry point that cannot be loaded.
 
     Attributes:
-        name: of the entry point.
-        distribution: name and version of the installed package that has it.
-        reason: what is wrong with it.
+        name: name of the entry point.
+        distribution: name and version of the package that defines it.
+        reason: description of the problem.
     """
 
     name: str
@@ -130,22 +130,22 @@ class BrokenPlugin(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"The plug-in {self.name!r} of {self.distribution} cannot be used: {self.reason}. "
-            f"Mend, update or uninstall {self.distribution.split(' ')[0]}; all else works without "
-            "it."
+            f"Plug-in {self.name!r} of {self.distribution} cannot be loaded: {self.reason}. "
+            f"Fix, update or uninstall {self.distribution.split(' ')[0]}. Everything else still "
+            "works."
         )
 
 
 class Plugins:
-    """The entry points of a group; each is loaded once, at the earliest when it is asked for.
+    """The entry points of a group; each is loaded once, on first use.
 
-    Looking up their names reads a few small files and imports nothing. One that cannot be used is
-    put aside with the reason, and never gets in the way of the others.
+    Listing their names reads a few small files and imports nothing. A broken entry point is
+    recorded with the reason and does not affect the others.
 
     Args:
         group: the group's name.
-        take: is given the name and the object of each entry point that is loaded; whatever it
-            raises makes that one a broken plug-in.
+        take: called with the name and the object of each loaded entry point; if it raises, the
+            entry point counts as broken.
 
     Example:
         >>> Plugins("coevo_gym.no_such_group", print).load_all()
@@ -157,19 +157,19 @@ class Plugins:
         self._take = take
         self._waiting: list[EntryPoint] | None = None
         self._broken: list[BrokenPlugin] = []
-        self._lock = threading.RLock()  # what is loaded may ask for others
+        self._lock = threading.RLock()  # a plug-in may load others while it is loaded
 
     def load(self, name: str) -> None:
-        """Load what has this name; nothing happens if nothing has, or if it was loaded before."""
+        """Load the entry points of this name that are not loaded yet, if there are any."""
         with self._lock:
             for entry in [entry for entry in self._found() if entry.name == name]:
                 self._load(entry)
 
     def load_all(self) -> tuple[BrokenPlugin, ...]:
-        """Load what has not been loaded yet.
+        """Load all entry points that are not loaded yet.
 
         Returns:
-            Those that cannot be used, of all that were ever loaded.
+            All broken entry points found so far.
         """
         with self._lock:
             for entry in list(self._found()):
@@ -177,25 +177,25 @@ class Plugins:
             return tuple(self._broken)
 
     def broken(self, name: str) -> BrokenPlugin | None:
-        """Why there is nothing of this name, if it is because a plug-in cannot be used."""
+        """Return the broken plug-in of this name, or None."""
         return next((plugin for plugin in self._broken if plugin.name == name), None)
 
     def _found(self) -> list[EntryPoint]:
-        """The entry points that have not been loaded yet."""
+        """Return the entry points that are not loaded yet."""
         if self._waiting is None:
             self._waiting = list(entry_points(group=self.group))
         return self._waiting
 
     def _load(self, entry: EntryPoint) -> None:
         if entry not in self._found():
-            return  # loaded by one that was loaded just now
+            return  # another plug-in has just loaded it
         self._found().remove(entry)
         try:
             self._take(entry.name, entry.load())
         except (Exception, SystemExit) as error:  # another package's code may raise anything
             dist = entry.dist
             owner = f"{dist.name} {dist.version}" if dist else "an unknown package"
-            what = f"{entry.value} gives {type(error).__name__}: {error}"
+            what = f"{entry.value} raised {type(error).__name__}: {error}"
             plugin = BrokenPlugin(entry.name, owner, what.rstrip(". "))
             self._broken.append(plugin)
             _LOG.warning("%s", plugin)
@@ -208,11 +208,11 @@ METHODS = Registry(
     default="coevo_gym.methods:DEFAULT",
     group="coevo_gym.methods",
 )
-"""What an arm of a run may be; see ``coevo_gym/methods``."""
+"""Methods that an arm of a run can use; see ``coevo_gym/methods``."""
 SINKS = Registry(
     "sink",
     home="coevo_gym.sinks:NAMES",
     default="coevo_gym.sinks:DEFAULT",
     group="coevo_gym.sinks",
 )
-"""Where the numbers of a run may be drawn; see ``coevo_gym/sinks``."""
+"""Sinks that can display the metrics of a run; see ``coevo_gym/sinks``."""

@@ -1,4 +1,4 @@
-"""Which piece of work each thread is at, for all that records or counts by it."""
+"""Named scopes of work per thread, used to record and count by piece of work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 class Scopes:
-    """Names of pieces of work, one inside the other.
+    """Nested names of pieces of work.
 
-    A thread's work has names of its own: what one enters, no other is in.
+    Scopes are local to a thread: entering one does not affect other threads.
 
     Example:
         >>> scopes = Scopes()
@@ -28,17 +28,17 @@ class Scopes:
 
     @property
     def path(self) -> str:
-        """The whole name of where this thread is; "" outside of all."""
+        """Full name of this thread's current scope; "" outside of all scopes."""
         path: str = getattr(self._here, "path", "")
         return path
 
     def on_begin(self, tell: Callable[[str], None]) -> None:
-        """Have ``tell`` called with each whole name that is entered, before the work begins."""
+        """Register ``tell`` to be called with the full name of each scope as it is entered."""
         self._told.append(tell)
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[str]:
-        """A scope in which :attr:`path` ends with ``name``; gives the path."""
+        """Enter a scope in which :attr:`path` ends with ``name``; yield the path."""
         before = self.path
         inside = f"{before}/"
         path = name if not before or name.startswith(inside) else inside + name

@@ -1,4 +1,4 @@
-"""The Protocols that agents, curricula and trainers are written against."""
+"""Protocols for agents, policies, curricula and the parts of a trainer."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Ticket:
 
     Attributes:
         id: unique within a run.
-        task: what to run.
-        group_id: the group that the episode belongs to.
-        index: 0 … K - 1, the episode's place in the group.
-        policy_version: version of the policy that was to act when the ticket was issued.
+        task: the task to run.
+        group_id: id of the group that the episode belongs to.
+        index: 0 … K - 1, the episode's index in the group.
+        policy_version: version of the policy when the ticket was issued.
     """
 
     id: str
@@ -50,21 +50,21 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """No ticket now; ask again.
+    """The answer if no ticket is available now; ask again.
 
     Attributes:
-        reason: what has to happen before there is one.
+        reason: event that has to happen before a ticket becomes available.
     """
 
     reason: str
 
 
 class ClosedStep(NamedTuple):
-    """What a learner's step has practised.
+    """The groups and signals of one finished learner step.
 
     Attributes:
-        groups: the groups recorded with it, in the order of their numbers.
-        signals: what the curriculum read from them.
+        groups: the groups recorded with the step, in the order of their numbers.
+        signals: the signals that the curriculum fired for them.
     """
 
     groups: tuple[Group, ...]
@@ -72,30 +72,30 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """State that grows from notes. Pure: no I/O, no clock, no framework."""
+    """State that is built up from notes. Pure: no I/O, no clock, no framework."""
 
     def note(self, notes: Notes) -> None:
-        """Take in the notes of a learner's step."""
+        """Record the notes of a learner step."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Numbers about its state, for any sink."""
+        """Return metrics of the state, for any sink."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the complete state as JSON."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; what follows is as if it had never stopped."""
+        """Restore a state from :meth:`state_dict`, so that later results are the same."""
         ...
 
 
 class Study(Protocol):
-    """Reads finished training groups, and writes notes about them.
+    """A reader of finished training groups that writes notes about them.
 
-    Its I/O goes through an advisor or through replays that it was given. What a model has said is
-    data to it, whatever it is.
+    It does I/O only through the advisor or the replays passed to it. It treats any model output as
+    data.
     """
 
     @property
@@ -104,38 +104,38 @@ class Study(Protocol):
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """What it finds in the groups of a learner's step; its notes are about these alone."""
+        """Return the findings for a learner step; all notes are about the step's groups."""
         ...
 
 
 class Interface(Protocol):
-    """How the text of an env is shown in training. Frozen and pure; threads may share it.
+    """A transformation of the env's text shown in training. Frozen, pure and thread-safe.
 
-    It sees a view, so no task, verifier or solution can reach what is shown.
+    It sees only a view, so no task, verifier or solution can leak into the shown text.
     """
 
     @property
     def version(self) -> str:
-        """Another one for all that shows anything differently; "" for the env's own text."""
+        """Identifier that differs for every different transformation; "" for the env's own text."""
         ...
 
     def show(self, view: View) -> View:
-        """The view as its agent is shown it: with another observation, or other texts in info.
+        """Return the view to show to the agent, with a new observation or new texts in info.
 
-        The history of ``view`` is what the agent was shown so far. It stays as it is, and so does
-        all else.
+        The history of ``view`` contains the texts shown so far. It is returned unchanged, as is
+        everything else.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _AsItIs:
-    """Shows what the env shows."""
+    """The identity interface: shows the env's own text."""
 
     version: str = ""
 
     def show(self, view: View) -> View:
-        """See :class:`Interface`."""
+        """Return the view unchanged."""
         return view
 
 
@@ -143,11 +143,11 @@ IDENTITY: Interface = _AsItIs()
 
 
 class Guidance(NamedTuple):
-    """What goes with an episode beyond its task, from its beginning to its end.
+    """The interface and cues of one episode, fixed from its beginning to its end.
 
     Attributes:
-        interface: what the env's text is shown through.
-        cues: what the agent is told.
+        interface: transformation of the env's text.
+        cues: additional text for the agent.
     """
 
     interface: Interface = IDENTITY
@@ -155,124 +155,118 @@ class Guidance(NamedTuple):
 
 
 class Coach(Protocol):
-    """Gives training episodes their guidance. It keeps nothing: what it goes by is in memories."""
+    """A source of guidance for training episodes. It is stateless and reads memories."""
 
     def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
-        """One guidance for each ticket, in order.
+        """Return one guidance per ticket, in order.
 
-        A ticket that is asked for again, in the same state of the memories, gets the same: episodes
-        that were lost or under way when a run was stopped are run again. What a task is solved or
-        judged by must not get into it.
+        Equal tickets and equal memories get equal guidance, because lost or interrupted episodes
+        are run again. The guidance must not reveal a task's solution or verifier.
         """
         ...
 
 
 class Selector(Memory, Protocol):
-    """Says which task of a pool is practised next. Pure.
+    """A strategy that chooses the next task from a pool. Pure.
 
-    It is told of every task that joins the pool, so that its numbers keep step with it; tasks never
-    leave. Its state holds all that it was told, the tasks included.
+    It is notified of every task that joins the pool, so that its weights stay aligned with the
+    pool; tasks never leave. Its state includes the tasks.
     """
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """The pool has grown by these tasks, in this order."""
+        """Record that these tasks joined the pool, in this order."""
         ...
 
     def weights(self) -> NDArray[np.float64] | None:
-        """Weight of each task in the order of the pool; None to draw uniformly.
-
-        Returns:
-            (n,) finite numbers, at least 0 and not all 0, on any scale. A task of weight 0 is not
-            drawn.
-        """
+        """Return the weight of each task in pool order; None to draw uniformly."""
         ...
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Take in finished groups of training episodes."""
+        """Record finished groups of training episodes."""
         ...
 
 
 class Growth(Memory, Protocol):
-    """Says when a round explores, and from where. Pure."""
+    """A strategy that decides when a round explores, and from which contexts. Pure."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Take in finished groups of training episodes; returns the signals they fired."""
+        """Record finished groups of training episodes; return the signals that they fired."""
         ...
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """The round that is due, or None. Not asked while a round is in flight.
+        """Return the round that is due, or None. Not called while a round is in progress.
 
-        The curriculum gives the round its ``id`` and the tasks that are ``known``.
+        The curriculum fills in the round's ``id`` and the tasks that are ``known``.
         """
         ...
 
     def apply(self, result: RoundResult) -> None:
-        """A round is done, and its tasks are in the pool; called once for each round."""
+        """Record a finished round whose tasks are in the pool; called once per round."""
         ...
 
 
 class Curriculum(Protocol):
-    """Decides what to practise next. Pure: no I/O, no clock, no framework."""
+    """A strategy that chooses the tasks to practise next. Pure: no I/O, no clock, no framework."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """The next ``n`` tasks to run a group of, distinct as far as there are enough.
+        """Return the next ``n`` tasks to run a group of, distinct if the pool is large enough.
 
         Raises:
-            ConfigError: if there is no task to give.
+            ConfigError: if there is no task to return.
         """
         ...
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Take in finished groups of training episodes; returns the signals they fired."""
+        """Record finished groups of training episodes; return the signals that they fired."""
         ...
 
     def note(self, notes: Notes) -> None:
-        """Take in the notes of a learner's step; by default nothing comes of them."""
+        """Record the notes of a learner step; ignored by default."""
 
     def plan(self, rng: Generator) -> Round | None:
-        """The round of evolution that is due, or None.
+        """Return the round of evolution that is due, or None.
 
-        A round that was given is given again until its result is applied, also by a state that was
-        saved and loaded in between.
+        The same round is returned until its result is applied, even after the state was saved and
+        loaded.
         """
         ...
 
     def apply(self, result: RoundResult) -> None:
-        """Take in a round's accepted tasks, verdicts and costs; idempotent by round id."""
+        """Record a round's accepted tasks, verdicts and costs; idempotent per round id."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Numbers about its state, for any sink."""
+        """Return metrics of the state, for any sink."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the complete state as JSON."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; what follows is as if it had never stopped."""
+        """Restore a state from :meth:`state_dict`, so that later results are the same."""
         ...
 
 
 class Evolver(Protocol):
-    """Carries out a round: explorer, envs, builder, gates. May run beside training."""
+    """The executor of a round: explorer, envs, builder, gates. May run during training."""
 
     def run(self, round: Round) -> RoundResult:
-        """Explore, abstract, prove. A bad draft is a verdict, never an exception."""
+        """Explore, draft and prove tasks. A bad draft is a verdict, never an exception."""
         ...
 
 
 class Act(NamedTuple):
-    """What an agent does with a view.
+    """An agent's response to a view.
 
     Attributes:
         text: the action for the env.
-        decision: how a trainable policy came to it; None for scripts.
-        said: the whole answer, thoughts included, where that is more than the action; or "".
-        end: why the agent cannot go on, such as a context that is full; the episode is then cut
-            and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` it is lost
-            instead, without a grade, and ``said`` tells why. None to act.
-        usage: what a model was asked for it.
+        decision: the decision of a trainable policy; None for scripts.
+        said: the complete answer, including thoughts, if it is more than the action; or "".
+        end: reason why the agent cannot continue, such as a full context. The episode is then
+            truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` the
+            episode is lost without a grade, and ``said`` contains the reason. None to act.
+        usage: cost of the model requests.
     """
 
     text: str
@@ -283,19 +277,19 @@ class Act(NamedTuple):
 
 
 class Agent(Protocol):
-    """Who acts: what the loops and ``evaluate`` talk to."""
+    """An agent that acts in envs; training loops and ``evaluate`` call it."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """One act per view; the views are those of all live episodes."""
+        """Return one act per view; there is one view per live episode."""
         ...
 
 
 class Sampling(NamedTuple):
-    """How a policy draws.
+    """Sampling parameters of a policy.
 
     Attributes:
         temperature: 0 is greedy.
-        max_tokens: most tokens of an answer.
+        max_tokens: maximum number of tokens per answer.
     """
 
     temperature: float = 1.0
@@ -320,8 +314,8 @@ class Message(NamedTuple):
     Attributes:
         role: ``system``, ``user`` or ``assistant``.
         content: its text.
-        ids: of an assistant's message, the token ids that were sampled; a policy with tokens puts
-            them into the prompt as they are, and never tokenises ``content`` anew. () if unknown.
+        ids: sampled token ids of an assistant message; a policy that samples tokens inserts them
+            into the prompt and never tokenises ``content`` again. () if unknown.
     """
 
     role: str
@@ -331,18 +325,19 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A request to go on with a chat.
+    """A request to continue a chat.
 
     Attributes:
-        messages: the chat so far; with ``after``, what has been said since, a user's first.
-        sampling: how the answer is drawn.
-        trained: the chat that the answer is trained on, where that is another one: without the
-            cues that are stripped. Who answers in tokens that are trained on puts it into the
-            decision's ``trained_prompt_ids``; nobody else has a use for it. None for ``messages``.
-        template: name and version of the prompt file behind it, such as ``"webshop@1"``; or "".
-        purpose: what the answer is for, where that is counted; or "".
-        after: an answer that the chat goes on after, with exactly the ids of its prompt and its
-            own; only policies that sample tokens here can do so. None for a chat from its start.
+        messages: the chat so far; with ``after``, the messages since then, beginning with a user
+            message.
+        sampling: sampling parameters of the answer.
+        trained: the chat to train the answer on if it differs from ``messages``, because cues are
+            stripped. A policy with trainable tokens copies it to the decision's
+            ``trained_prompt_ids``; others ignore it. None for ``messages``.
+        template: name and version of the prompt file, such as ``"webshop@1"``; or "".
+        purpose: purpose of the answer, for usage counts; or "".
+        after: the answer that the chat continues, with exactly its prompt ids and sampled ids;
+            supported only by policies that sample tokens in this process. None for a new chat.
     """
 
     messages: tuple[Message, ...]
@@ -357,27 +352,27 @@ Request = Choice | Prompt
 
 
 class Finish(StrEnum):
-    """How an answer ended."""
+    """Reason why an answer ended."""
 
     STOP = "stop"
     LENGTH = "length"
-    """``max_tokens`` were sampled, and the answer was not over."""
+    """``max_tokens`` were sampled before the answer was complete."""
     OVERFLOW = "overflow"
     """The prompt leaves no room in the model's context; nothing was sampled."""
     LOST = "lost"
-    """The model could not be asked, or what came back is no answer; ``text`` says why."""
+    """The model could not be reached or returned no valid answer; ``text`` contains the reason."""
     UNSENT = "unsent"
-    """It might have passed a budget, so it was not sent."""
+    """The request might have exceeded a budget, so it was not sent."""
 
 
 class Completion(NamedTuple):
     """A policy's answer to a request.
 
     Attributes:
-        text: the choice taken, or the text that was sampled.
-        decision: how it came about; None where the policy cannot say.
-        finish: how it ended.
-        usage: what it cost, as far as the policy knows; a ``decision`` tells its tokens, too.
+        text: the choice taken, or the sampled text.
+        decision: the sampled tokens or choice; None if the policy does not record it.
+        finish: reason why the answer ended.
+        usage: cost, as far as the policy knows it; includes the tokens of ``decision``.
     """
 
     text: str
@@ -387,10 +382,10 @@ class Completion(NamedTuple):
 
 
 class Policy(Protocol):
-    """Anything that answers requests: a scorer, a language model, an endpoint."""
+    """A component that answers requests: a scorer, a language model or an endpoint."""
 
     def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
-        """One completion per request, in order."""
+        """Return one completion per request, in order."""
         ...
 
 
@@ -400,34 +395,34 @@ class TrainablePolicy(Policy, Protocol):
     version: int
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Log-probabilities of what was sampled, under the current weights.
+        """Return log-probabilities of the sampled tokens or choices under the current weights.
 
         Returns:
-            (B, T) log-probabilities of the sampled positions of each sample, one after the other
-            and padded to the longest, and a (B, T) bool mask of what counts; a choice has T = 1.
+            (B, T) log-probabilities of the sampled positions of each sample, in order and padded to
+            the longest, and a (B, T) bool mask of valid positions; a choice has T = 1.
         """
         ...
 
 
 StepAdvantage = float | Sequence[float]
-"""Of a step: one number for all that was sampled in it, or one for each sampled token."""
+"""Advantage of a step: one number for all of its tokens, or one per sampled token."""
 Advantage = float | Sequence[StepAdvantage]
-"""Of a trajectory: one number for all that was done in it, or one for each step."""
+"""Advantage of a trajectory: one number for all of its steps, or one per step."""
 
 
 class Estimator(Protocol):
-    """Says how good each trajectory of a group was, or each of its steps. Pure, and no PyTorch."""
+    """An estimator of the advantage of each trajectory in a group, or of each step. Pure."""
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """One advantage for each trajectory of each group; those of lost rollouts are 0."""
+        """Return one advantage per trajectory of each group; 0 for lost rollouts."""
         ...
 
 
 class Transform(Protocol):
-    """Changes advantages, by what was noted about the trajectories for example. Pure."""
+    """A transformation of advantages, for example based on notes about the trajectories. Pure."""
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """The advantages as they are to be learned from; those given stay as they are."""
+        """Return the advantages to learn from; the given lists stay unchanged."""
         ...

@@ -1,4 +1,4 @@
-"""Sections of settings: pydantic models within models, some of several kinds."""
+"""Sections of settings: nested pydantic models, some with several kinds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """The models that a section may be, more than one where its ``kind`` decides; () of a value."""
+    """Return the models a section can have; several if its ``kind`` decides, () for a value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:
@@ -22,19 +22,19 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def kind_of(model: type[BaseModel]) -> str:
-    """The ``kind`` that a model of a union is."""
+    """Return the ``kind`` of a model in a union."""
     return str(get_args(model.model_fields["kind"].annotation)[0])
 
 
 def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
-    """The one of the models that is of a kind; None if none is."""
+    """Return the model of a kind, or None if no model has it."""
     if len(models) == 1:
         return models[0]
     return next((model for model in models if kind_of(model) == kind), None)
 
 
 def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The tree with the default ``kind`` of every section that may be of several and names none."""
+    """Return the tree with the default ``kind`` filled in where a section omits it."""
     tree = dict(data)
     for name, field in model.model_fields.items():
         models, section = variants(field.annotation), tree.get(name)
@@ -50,9 +50,9 @@ def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any
 def overlay(
     model: type[BaseModel], base: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The tree with changes put over it.
+    """Return the tree with changes applied.
 
-    Where a section becomes of another kind, it keeps what that kind has a setting for.
+    If a section changes its kind, it keeps only the settings that the new kind has.
     """
     tree = dict(base)
     for name, value in changes.items():

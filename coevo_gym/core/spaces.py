@@ -1,10 +1,10 @@
 """Unicode text as a Gymnasium space.
 
-``gymnasium.spaces.Text`` walks its whole charset in Python to test membership (8 ms for 100 kB),
-and a charset of all of Unicode weighs 47 MB. Agents write and read arbitrary Unicode, so the
-space here checks type, length and encodability only. It is registered with what Gymnasium asks of
-the spaces of its own: ``AsyncVectorEnv`` passes such texts through shared memory, and the wrappers
-that have to make up an observation (``FrameStackObservation``, ``DelayObservation``) take "".
+``gymnasium.spaces.Text`` loops over its whole charset in Python to test membership (8 ms for
+100 kB), and a charset of all Unicode characters needs 47 MB. Agents write and read arbitrary
+Unicode, so the space here checks only type, length and encodability. It is registered with
+Gymnasium's helpers: ``AsyncVectorEnv`` passes such texts through shared memory, and wrappers that
+need a placeholder observation (``FrameStackObservation``, ``DelayObservation``) use "".
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"
 )
-"""Control characters but tab and line feed, and others that cannot be seen or reorder the text."""
+"""Control characters except tab and line feed, and other invisible or reordering characters."""
 _NAMES = {"\0": "NUL", "\a": "BEL", "\b": "BS", "\r": "CR", "\x1b": "ESC", "\x7f": "DEL"}
 _LENGTH_BYTES = 8
-_MAX_BYTES = 4  # of one character in UTF-8
+_MAX_BYTES = 4  # per character in UTF-8
 _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té漢🙂"
 
 
 def clean_text(text: str, max_length: int) -> str:
-    """Make text safe to store, send and compare: applied once, where text enters or leaves.
+    """Make text safe to store, send and compare; applied once, where text enters or leaves.
 
-    Lone surrogates become U+FFFD (they break UTF-8, JSON and SQLite further down the line). Text
-    over ``max_length`` characters is cut, and its end says how much is missing.
+    Lone surrogates become U+FFFD, because they break UTF-8, JSON and SQLite. Text longer than
+    ``max_length`` characters is cut and ends with the number of missing characters.
 
     Args:
         text: any Python string.
-        max_length: longest result, in characters; at least 64.
+        max_length: maximum length of the result, in characters; at least 64.
 
     Returns:
         A string of at most ``max_length`` characters that encodes as UTF-8.
@@ -64,10 +64,10 @@ def clean_text(text: str, max_length: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Write control and invisible characters by name, so that a terminal shows them.
+    """Replace control and invisible characters by their names, so that a terminal shows them.
 
-    A terminal obeys such characters: they recolour the screen, set the window's title, or write
-    to the clipboard. Tabs and line ends stay.
+    A terminal would execute such characters: they recolour the screen, set the window's title, or
+    write to the clipboard. Tabs and line ends stay.
 
     Example:
         >>> visible("a" + chr(27) + "[31mb" + chr(0x202E))
@@ -81,7 +81,7 @@ def visible(text: str) -> str:
 
 
 def spaced(name: str) -> str:
-    """A name in snake or camel case as words.
+    """Split a name in snake or camel case into words.
 
     Example:
         >>> spaced("file_name"), spaced("SongLike"), spaced("cityA")
@@ -95,8 +95,8 @@ class UnicodeText(Space[str]):
     """All strings of at most ``max_length`` characters that encode as UTF-8.
 
     Args:
-        max_length: longest member, in characters.
-        seed: seed of the space's own generator, used by ``sample`` alone.
+        max_length: maximum length of a member, in characters.
+        seed: seed of the space's own generator, used only by ``sample``.
     """
 
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
@@ -107,7 +107,7 @@ class UnicodeText(Space[str]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """Text has no fixed-size array form."""
+        """False: text has no fixed-size array form."""
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
@@ -119,17 +119,17 @@ class UnicodeText(Space[str]):
         return "".join(_SAMPLE_CHARS[i] for i in picks)
 
     def contains(self, x: Any) -> bool:
-        """Whether ``x`` is a string of this space."""
+        """Check that ``x`` is a string of this space."""
         if not isinstance(x, str) or len(x) > self.max_length:
             return False
         return x.isascii() or _SURROGATE.search(x) is None
 
     def to_jsonable(self, sample_n: Iterable[str]) -> list[Any]:
-        """Strings are JSON as they are."""
+        """Return the strings as a list; strings are valid JSON."""
         return list(sample_n)
 
     def from_jsonable(self, sample_n: list[Any]) -> list[str]:
-        """Inverse of :meth:`to_jsonable`."""
+        """Invert :meth:`to_jsonable`."""
         return [str(text) for text in sample_n]
 
     def __eq__(self, other: object) -> bool:
@@ -143,15 +143,14 @@ class UnicodeText(Space[str]):
 
 
 class SharedTexts(Sequence[str]):
-    """The texts of ``n`` envs in memory that processes share.
+    """The texts of ``n`` envs in memory shared between processes.
 
-    Each text is read when it is asked for, so it is always the latest; a deep copy is a tuple of
-    the texts as they are.
+    Each access reads the current text; a deep copy is a tuple of the current texts.
 
     Args:
-        space: what each text is a member of.
-        memory: what :func:`create_shared_memory` made for it. A text has a slot of its own in it:
-            the number of its bytes, then the bytes.
+        space: space of the texts.
+        memory: memory allocated by :func:`create_shared_memory`, with one slot per text: the number
+            of its bytes, then the bytes.
         n: number of texts.
     """
 
@@ -165,7 +164,7 @@ class SharedTexts(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> tuple[str, ...]: ...
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        """The text at an index, or those of a slice."""
+        """Return the text at an index, or a tuple of texts for a slice."""
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(self._n)))
         start = range(self._n)[index] * self._slot + _LENGTH_BYTES
@@ -173,7 +172,7 @@ class SharedTexts(Sequence[str]):
         return str(self._bytes[start : start + length], "utf-8")
 
     def __len__(self) -> int:
-        """Number of texts."""
+        """Return the number of texts."""
         return self._n
 
     def __deepcopy__(self, memo: object) -> tuple[str, ...]:
@@ -186,7 +185,7 @@ def _slot_bytes(space: UnicodeText) -> int:
 
 @create_shared_memory.register(UnicodeText)
 def _create_shared_memory(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
-    # No lock: each process writes to slots of its own, and says so through a pipe.
+    # No lock is needed: each process writes only to its own slots and signals through a pipe.
     return ctx.RawArray("B", n * _slot_bytes(space))
 
 
@@ -198,7 +197,7 @@ def _read_from_shared_memory(space: UnicodeText, shared_memory: Any, n: int = 1)
 @write_to_shared_memory.register(UnicodeText)
 def _write_to_shared_memory(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
     if value not in space:
-        raise ValueError(f"An observation is no member of {space}: {value!r:.200}")
+        raise ValueError(f"The observation is not in {space}: {value!r:.200}")
     text = value.encode()
     start = index * _slot_bytes(space)
     written = len(text).to_bytes(_LENGTH_BYTES, "little") + text

@@ -1,7 +1,7 @@
-"""The cost of asking models: counted, priced and capped in one place.
+"""The cost of model requests: counted, priced and capped in one place.
 
-A policy reserves the most that its requests may take, sends as many as the caps have room for, and
-counts what they really took:
+A policy reserves the most that its requests can cost, sends as many as the caps allow, and then
+counts the actual cost:
 
     >>> meter = Meter(Caps(max_tokens_total=1000))
     >>> with meter.hold([(700, 200), (700, 200)]) as n:
@@ -26,24 +26,24 @@ from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.task import FrozenModel
 
 Tokens = tuple[int, int]
-"""Tokens of a prompt, and of its answer."""
+"""Token counts of a prompt and of its answer."""
 
 
 class Usage(FrozenModel):
-    """The cost of asking models; adds up with ``+``.
+    """The cost of model requests; adds up with ``+``.
 
     Attributes:
-        calls: requests that a model was sent, those that had to be sent again included.
-        cached: requests that a tape answered instead, with what the model had said before. Their
-            tokens and their price are counted as if they had been sent.
-        prompt_tokens: tokens read, as the model's own tokenizer or its server counts them.
-        completion_tokens: tokens written, hidden thoughts included.
-        usd: price in US dollars; 0 for models that run here.
-        seconds: wall time that an endpoint took to answer, all requests of a batch together; for
-            what a tape answers, as long as it had taken. 0 for models that run here.
-        used: questions whose answer was used as it came.
+        calls: requests sent to a model, including retries.
+        cached: requests answered from a tape with the model's earlier answer. Their tokens and
+            their price are counted as if they had been sent.
+        prompt_tokens: tokens read, as counted by the model's tokenizer or server.
+        completion_tokens: tokens written, including hidden thoughts.
+        usd: price in US dollars; 0 for models that run locally.
+        seconds: wall time until an endpoint answered, in total for a batch of requests; for
+            answers from a tape, the original time. 0 for models that run locally.
+        used: questions whose answer was used unchanged.
         repaired: questions whose answer was used after one request to repair it.
-        by_rule: questions without a usable answer, so that a rule had to do without.
+        by_rule: questions without a usable answer, where a rule was used instead.
 
     Example:
         >>> (Usage(calls=1, prompt_tokens=30) + Usage(calls=2, usd=0.25)).calls
@@ -65,42 +65,42 @@ class Usage(FrozenModel):
         return Usage(**{name: getattr(self, name) + getattr(other, name) for name in fields})
 
     def times(self, n: int) -> Usage:
-        """Return ``n`` times the usage."""
+        """Return the usage multiplied by ``n``."""
         return Usage(**{name: n * value for name, value in self})
 
     @property
     def requests(self) -> int:
-        """Requests that were answered, by a model or by a tape."""
+        """Number of requests answered, by a model or from a tape."""
         return self.calls + self.cached
 
     @property
     def tokens(self) -> int:
-        """Tokens read and written."""
+        """Number of tokens read and written."""
         return self.prompt_tokens + self.completion_tokens
 
     @property
     def answers(self) -> int:
-        """Questions that were asked, however they ended."""
+        """Number of questions asked, whatever the outcome."""
         return self.used + self.repaired + self.by_rule
 
 
 ANSWERS = ("used", "repaired", "by_rule")
-"""Ways in which a question can end, as fields of :class:`Usage`."""
+"""Possible outcomes of a question, as fields of :class:`Usage`."""
 
 NO_USAGE = Usage()
 
 Spent = Callable[[], Mapping[str, Usage]]
-"""Returns the cost of asking models so far, in a scope and those inside of it, by purpose."""
+"""A function that returns the cost of model requests so far in a scope, by purpose."""
 
 
 class Cost(FrozenModel):
-    """Env steps and money that a piece of work has taken; adds up with ``+``.
+    """Env steps and model costs of a piece of work; adds up with ``+``.
 
     Attributes:
-        env_steps: env steps, those of exploration and of gate replays included.
-        requests: requests that models were asked, or that a tape answered.
-        tokens: tokens that models read and wrote for these.
-        usd: price of these in US dollars, as far as prices are set.
+        env_steps: env steps, including those of exploration and of gate replays.
+        requests: model requests, including those answered from a tape.
+        tokens: tokens that models read and wrote for these requests.
+        usd: price of these requests in US dollars, as far as prices are set.
     """
 
     env_steps: int = Field(default=0, ge=0)
@@ -112,12 +112,12 @@ class Cost(FrozenModel):
         return Cost(**{name: value + getattr(other, name) for name, value in self})
 
     def less(self, other: Cost) -> Cost:
-        """Return the difference to another cost; no part of it is below 0."""
+        """Return the difference from another cost; no field falls below 0."""
         return Cost(**{name: max(0, value - getattr(other, name)) for name, value in self})
 
     @classmethod
     def of(cls, env_steps: int, *usages: Usage) -> Cost:
-        """Create the cost of env steps and of asking models."""
+        """Create the cost of env steps and model usages."""
         return cls(
             env_steps=env_steps,
             requests=sum(usage.requests for usage in usages),
@@ -133,7 +133,7 @@ class Prices(NamedTuple):
     completion: float = 0.0
 
     def usd(self, prompt: int, completion: int) -> float:
-        """Return the price of so many tokens, in US dollars.
+        """Return the price of a number of tokens, in US dollars.
 
         Example:
             >>> Prices(0.5, 2.0).usd(1_000_000, 500_000)
@@ -143,29 +143,29 @@ class Prices(NamedTuple):
 
 
 FREE = Prices()
-"""The prices of a model that runs here."""
+"""The prices of a model that runs locally."""
 
 
 class Caps(FrozenModel):
-    """Caps on what models may be asked, and on what that may cost.
+    """Caps on model requests and their cost.
 
-    No request is sent that might pass a cap: before, its prompt counts one token a byte and its
-    answer all that it may have; afterwards it counts as what the server or the tokenizer says.
+    A request that might exceed a cap is not sent. Before sending, a prompt counts one token per
+    byte, and an answer counts its maximum length; afterwards, the counts of the server or tokenizer
+    apply.
     """
 
     max_calls_per_round: int | None = Field(default=None, ge=1)
-    """Most requests in a round, those that a tape answers included; None for no cap. One that is on
-    its way when a server fails is sent again even so, and counts each time."""
+    """Maximum requests per round, including those answered from a tape; None for no cap. Retries
+    after a server failure are always sent; each one counts.
+    """
     max_tokens_per_round: int | None = Field(default=None, ge=1)
-    """Most tokens in a round, read and written; None for no cap."""
+    """Maximum tokens per round, read and written; None for no cap."""
     max_seconds_per_round: float | None = Field(default=None, gt=0)
-    """So many seconds of waiting for answers, and a round sends no further batch; None for no
-    cap."""
+    """Seconds of waiting for answers after which a round sends no more batches; None for no cap."""
     max_tokens_total: int | None = Field(default=None, ge=1)
-    """Most tokens over the whole life of a run, read and written; None for no cap."""
+    """Maximum tokens over the whole run, read and written; None for no cap."""
     max_usd_total: float | None = Field(default=None, gt=0)
-    """Most money over the whole life of a run, in US dollars; None for no cap. It needs the
-    endpoint's prices."""
+    """Maximum cost of the whole run, in US dollars; None for no cap. Requires endpoint prices."""
 
 
 def allow(
@@ -178,15 +178,15 @@ def allow(
 ) -> int:
     """Return the number of requests of a batch that may be sent, counted from its beginning.
 
-    The first that might pass a cap is not sent, nor is any after it: order decides, and what came
-    later and happens to be small gains nothing by it.
+    The first request that might exceed a cap is not sent, and neither is any later one, even if a
+    later request is small enough.
 
     Args:
-        requests: most tokens of the prompt and of the answer of each.
-        calls: requests that are left; None for no cap.
-        tokens: tokens that are left; None for no cap.
-        usd: US dollars that are left; None for no cap.
-        prices: of the model.
+        requests: maximum tokens of each prompt and of each answer.
+        calls: remaining requests; None for no cap.
+        tokens: remaining tokens; None for no cap.
+        usd: remaining US dollars; None for no cap.
+        prices: prices of the model.
 
     Example:
         >>> allow([(100, 50), (4000, 500), (10, 10)], calls=3, tokens=1000, usd=None)
@@ -206,19 +206,19 @@ def allow(
 
 
 class Meter:
-    """Counts what asking models has cost, by piece of work and purpose, against the caps.
+    """A counter of model costs by piece of work and purpose that enforces the caps.
 
-    A round is all work whose name has the same first part. Entering the name of a piece anew
-    forgets what it had cost, since a tape gives its answers again; for the caps on the whole run
-    that is not forgotten, and what the tape then gives is not counted a second time. A round that
-    was left without an error has cost what its pieces have, and entering it anew forgets them all.
+    A round consists of all work whose name has the same first part. Entering a piece of work again
+    resets its cost, because a tape repeats the answers. The caps on the whole run still count the
+    earlier cost, and the repeated answers are not counted twice. A round that finished without an
+    error has the cost of its pieces; entering it again resets all of them.
 
-    Its state goes to JSON and back. Pieces of a round that is not over are begun anew then. Threads
-    and event loops may share it.
+    The state converts to and from JSON. After loading, the pieces of an unfinished round start
+    again. Threads and event loops may share a meter.
 
     Args:
-        caps: what is not to be passed; None for no caps.
-        scopes: which piece of work each thread is at; a tape beside it should have the same.
+        caps: the caps; None for no caps.
+        scopes: current piece of work per thread; share it with the tape, if there is one.
     """
 
     def __init__(self, caps: Caps | None = None, scopes: Scopes | None = None) -> None:
@@ -228,7 +228,7 @@ class Meter:
         self._spent: dict[str, dict[str, Usage]] = {}  # by path and purpose
         self._open: set[str] = set()
         self._total = Cost()
-        self._forgotten: dict[str, Cost] = {}  # in the total, and not in a round any more
+        self._forgotten: dict[str, Cost] = {}  # still in the total, but no longer in a round
         self._held: list[tuple[str, Cost]] = []  # by round
         self._waiting: list[Future[None]] = []
         self._waited: dict[str, float] = {}  # seconds, by round
@@ -249,7 +249,7 @@ class Meter:
             return self._total
 
     def usage(self, path: str) -> dict[str, Usage]:
-        """Return the usage of a piece of work and of those inside of it, by purpose."""
+        """Return the usage of a piece of work, including its nested pieces, by purpose."""
         with self._lock:
             found: dict[str, Usage] = {}
             for name, purposes in self._spent.items():
@@ -259,10 +259,7 @@ class Meter:
             return found
 
     def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
-        """Count a round whose result is known from before, so that it is not done again.
-
-        One that is counted already is not counted twice.
-        """
+        """Count the stored usage of a round that is not run again; a second call has no effect."""
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():
@@ -287,7 +284,7 @@ class Meter:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`."""
+        """Restore a state from :meth:`state_dict`."""
         with self._lock:
             self._spent = {
                 path: {purpose: Usage(**usage) for purpose, usage in purposes.items()}
@@ -301,14 +298,14 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve the most that requests may take; yield the number that may be sent.
+        """Reserve the maximum cost of requests; yield the number that may be sent.
 
-        Where the caps leave no room beside what else is in flight, it waits until that is counted:
-        only what was truly spent refuses a request.
+        If the caps have no room because of other requests in flight, it waits for those: only
+        actual spending refuses a request.
 
         Args:
-            requests: most tokens of the prompt and of the answer of each.
-            prices: of the model.
+            requests: maximum tokens of each prompt and of each answer.
+            prices: prices of the model.
         """
         while isinstance(held := self._reserve(requests, prices), Future):
             held.result()
@@ -319,19 +316,19 @@ class Meter:
     async def hold_async(
         self, requests: Sequence[Tokens], prices: Prices = FREE
     ) -> AsyncIterator[int]:
-        """Do as :meth:`hold` in an event loop, which goes on meanwhile."""
+        """Do the same as :meth:`hold` without blocking the event loop."""
         while isinstance(held := self._reserve(requests, prices), Future):
             await asyncio.wrap_future(held)
         with self._held_while_open(held) as n:
             yield n
 
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
-        """Count what this thread's piece of work has cost, or how its questions have ended.
+        """Count a cost, or the outcome of a question, for this thread's piece of work.
 
         Args:
-            purpose: what was asked for.
-            usage: what that has cost.
-            capped: what counts towards the caps on the whole run, where that is something else.
+            purpose: purpose of the request.
+            usage: its cost.
+            capped: the cost that counts towards the caps on the whole run, if it differs.
         """
         with self._lock:
             cost = Cost.of(0, usage if capped is None else capped)
@@ -340,11 +337,11 @@ class Meter:
     def _reserve(
         self, requests: Sequence[Tokens], prices: Prices
     ) -> tuple[str, Cost] | Future[None]:
-        """Reserve what as many requests as there is room for may take.
+        """Reserve the maximum cost of as many requests as the caps allow.
 
         Returns:
-            The round and what is reserved; where something else has to be counted first, a future
-            that is done when something was.
+            The round and the reserved cost; or, if other requests must be counted first, a future
+            that completes when one of them was.
         """
         path = self.scopes.path
         with self._lock:
@@ -370,13 +367,13 @@ class Meter:
                 self._held.remove(held)
                 waiting, self._waiting = self._waiting, []
             for future in waiting:
-                if future.set_running_or_notify_cancel():  # false where who waits was cancelled
+                if future.set_running_or_notify_cancel():  # False if the waiter was cancelled
                     future.set_result(None)
 
     def _allowed(self, path: str, requests: Sequence[Tokens], prices: Prices) -> int:
         caps, round = self.caps, _round(path)
         usages = [u for name, p in self._spent.items() if _round(name) == round for u in p.values()]
-        told = sum(usage.seconds for usage in usages)  # by a tape, too, of what took no time now
+        told = sum(usage.seconds for usage in usages)  # includes the original time of tape answers
         seconds = max(told, self._waited.get(round, 0.0))
         if caps.max_seconds_per_round is not None and seconds >= caps.max_seconds_per_round:
             return 0
@@ -400,7 +397,7 @@ class Meter:
         )
 
     def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
-        """Count a cost; ``again`` if it may be one that was counted before, and forgotten."""
+        """Count a cost; ``again`` if it may repeat a cost that was counted before and reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round(path))):

@@ -1,4 +1,4 @@
-"""Statistics of what was counted, and of what was measured more than once.
+"""Statistics of counts and of repeated measurements.
 
 ```python
 from coevo_gym.core.stats import paired, sign_flip
@@ -23,19 +23,19 @@ import numpy as np
 Z_95 = 1.959963984540054
 """The 97.5 % point of the standard normal distribution."""
 EXACT = 16
-"""Differences up to which all assignments of signs are looked at."""
+"""Maximum number of differences for which every assignment of signs is enumerated."""
 SOLVED = 0.5
-"""Share of a task's episodes that have to succeed for the task to count as solved."""
+"""Share of a task's episodes that must succeed for the task to count as solved."""
 _CHUNK = 4096
 
 
 def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float, float]:
-    """Wilson's score interval for a success rate.
+    """Compute Wilson's score interval for a success rate.
 
     Args:
-        successes: how many of ``n`` succeeded; a sum of shares where each was tried several times.
-        n: how many were tried, at least 1.
-        z: standard normal quantile of the confidence level (default: 95 %, two sides).
+        successes: number of successes among ``n``; a sum of shares if each was tried several times.
+        n: number of trials, at least 1.
+        z: standard normal quantile of the confidence level (default: 95 %, two-sided).
 
     Returns:
         Lower and upper end, within [0, 1].
@@ -60,13 +60,13 @@ def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float
 
 @dataclass(frozen=True)
 class Rate:
-    """Success rate on some tasks.
+    """Success rate on a set of tasks.
 
     Attributes:
-        tasks: tasks with at least one finished episode.
-        success: mean over tasks of the share of episodes that succeeded (avg@k); NaN without tasks.
-        low: lower end of its 95 % Wilson interval. Where tasks were tried several times they still
-            count once each: the interval is then rather too wide than too narrow.
+        tasks: number of tasks with at least one finished episode.
+        success: mean over tasks of the share of successful episodes (avg@k); NaN without tasks.
+        low: lower end of the 95 % Wilson interval. A task that was tried several times still
+            counts once, so the interval is rather too wide than too narrow.
         high: upper end.
     """
 
@@ -77,7 +77,7 @@ class Rate:
 
 
 def success_rate(shares: Sequence[float]) -> Rate:
-    """Compute the success rate over tasks, each of which was tried once or several times.
+    """Compute the success rate over tasks with one or several episodes each.
 
     Args:
         shares: for each task, the share of its episodes that succeeded.
@@ -93,14 +93,14 @@ def success_rate(shares: Sequence[float]) -> Rate:
 
 
 class Paired(NamedTuple):
-    """What two series of the same length differ by, pair by pair.
+    """The pairwise differences of two series of equal length.
 
     Attributes:
-        n: pairs.
+        n: number of pairs.
         mean: mean of the differences.
-        sd: their sample standard deviation; nan of one pair.
-        low: lower end of the 95 % interval of the mean by Student's t; nan of one pair.
-        high: upper end of it.
+        sd: sample standard deviation of the differences; NaN for one pair.
+        low: lower end of the 95 % interval of the mean by Student's t; NaN for one pair.
+        high: upper end of the interval.
         wins: pairs in which the first series is larger.
         ties: pairs in which both are equal.
     """
@@ -115,7 +115,7 @@ class Paired(NamedTuple):
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation; the latter is nan of one value.
+    """Compute the mean and the sample standard deviation; the latter is NaN for one value.
 
     Raises:
         ValueError: if there are no values, or one is not finite.
@@ -132,12 +132,13 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 
 def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
-    """What ``ours`` and ``baseline`` differ by, pair by pair: runs of equal seeds, for example.
+    """Compare two series pair by pair, for example runs with equal seeds.
 
-    The interval is wide where pairs are few: with two it is 12.7 standard errors to each side.
+    With few pairs the interval is wide: 12.7 standard errors to each side for two pairs.
 
     Raises:
-        ValueError: if the series are not equally long, empty, or not finite.
+        ValueError: if the series differ in length, are empty, or contain a value that is not
+            finite.
 
     Example:
         >>> found = paired([0.5, 0.7, 0.6], [0.4, 0.5, 0.6])
@@ -145,7 +146,9 @@ def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
         (0.1, -0.148, 0.348, 2, 1)
     """
     if len(ours) != len(baseline):
-        raise ValueError(f"paired needs as many of each, got {len(ours)} and {len(baseline)}")
+        raise ValueError(
+            f"paired needs two series of equal length, got {len(ours)} and {len(baseline)}"
+        )
     differences = [a - b for a, b in zip(ours, baseline, strict=True)]
     mean, sd = mean_and_sd(differences)
     n = len(differences)
@@ -155,14 +158,14 @@ def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
 
 
 def student_t_quantile(p: float, df: int) -> float:
-    """The point below which Student's t lies with probability ``p``.
+    """Compute the quantile of Student's t distribution for probability ``p``.
 
     Args:
         p: in (0, 1).
         df: degrees of freedom, at least 1.
 
     Raises:
-        ValueError: if there is no such point.
+        ValueError: if ``p`` or ``df`` is out of range.
 
     Source: Abramowitz and Stegun, 26.7.3 and 26.7.4 (whole degrees of freedom), inverted by
     bisection over the angle.
@@ -184,7 +187,7 @@ def student_t_quantile(p: float, df: int) -> float:
 
 
 def _below(angle: float, df: int) -> float:
-    """Probability that t lies below ``sqrt(df) * tan(angle)``."""
+    """Compute the probability that t is below ``sqrt(df) * tan(angle)``."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = df % 2
     term = cosine if odd else 1.0
@@ -197,7 +200,7 @@ def _below(angle: float, df: int) -> float:
 
 
 def sign_test(differences: Sequence[float]) -> float:
-    """How likely so uneven a split of signs is if both are equally likely: two sides, ties dropped.
+    """Compute the p-value of the two-sided sign test; ties are dropped.
 
     Returns:
         The p-value; 1 if all are ties.
@@ -217,18 +220,18 @@ def sign_test(differences: Sequence[float]) -> float:
 
 
 def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: int = 0) -> float:
-    """How likely so large a mean is if each difference might as well have the other sign.
+    """Compute the p-value of the sign-flip test for a mean difference of 0.
 
-    All assignments of signs are looked at for up to 16 differences, and ``n_samples`` drawn ones,
-    with the one at hand, beyond that.
+    Up to 16 differences, all assignments of signs are enumerated. Beyond that, ``n_samples``
+    assignments are drawn, and the observed one is added.
 
     Args:
-        differences: of pairs.
-        n_samples: assignments to draw where there are too many for all.
-        seed: of that draw.
+        differences: difference of each pair.
+        n_samples: assignments to draw if there are too many to enumerate.
+        seed: seed of the draw.
 
     Returns:
-        The p-value, two sides.
+        The two-sided p-value.
 
     Raises:
         ValueError: if there are no differences, or one is not finite.
@@ -242,7 +245,7 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
     _check("sign_flip", differences)
     sizes = np.abs(np.asarray(differences, dtype=np.float64))
     n = len(sizes)
-    # Equal sums may differ in their last bits, by the order in which they were added up.
+    # Equal sums may differ in their last bits, depending on the order of addition.
     observed = abs(math.fsum(differences)) - 1e-9 * float(sizes.sum())
     if n <= EXACT:
         flips = np.arange(2**n)[:, None] >> np.arange(n) & 1
@@ -256,10 +259,10 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several questions, so that a threshold holds for all of them together.
+    """Adjust the p-values of several tests, so that a threshold holds for all of them together.
 
     Args:
-        p_values: one of each question, in [0, 1].
+        p_values: one p-value per test, in [0, 1].
 
     Returns:
         The adjusted p-values, in the same order.
@@ -284,13 +287,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> tuple[float, float]:
-    """Interval of the mean difference of two success rates on the same tasks (adjusted Wald).
+    """Compute the adjusted Wald interval of the difference of two success rates on the same tasks.
 
-    It counts two tasks more, one for each side, so that it keeps a width where no task differs.
+    The adjustment adds two tasks, one in favour of each side, so that the width stays positive
+    even if no task differs.
 
     Args:
-        differences: of each task's share of success, in [-1, 1].
-        z: standard normal quantile of the confidence level (default: 95 %, two sides).
+        differences: per task, the difference of the two shares of successes, in [-1, 1].
+        z: standard normal quantile of the confidence level (default: 95 %, two-sided).
 
     Returns:
         Lower and upper end, within [-1, 1].
@@ -298,7 +302,8 @@ def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> 
     Raises:
         ValueError: if there are no differences, or one is out of range.
 
-    Source: Bonett and Price (2012), for outcomes of 0 or 1; the same with shares between them.
+    Source: Bonett and Price (2012), for outcomes of 0 or 1; here extended to shares between 0 and
+        1.
 
     Example:
         >>> [round(end, 3) for end in paired_shares_interval([1] * 12 + [-1] * 4 + [0] * 34)]
@@ -315,12 +320,13 @@ def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> 
 
 
 class AtK(NamedTuple):
-    """Success of ``k`` tries a task, as means over tasks.
+    """Success of ``k`` tries per task, as means over tasks.
 
     Attributes:
         avg: share of the first ``k`` tries that succeed (avg@k).
-        best: share of tasks of which one of the first ``k`` tries succeeds (best@k).
-        passed: chance that one of ``k`` tries drawn from all of a task's succeeds (pass@k).
+        best: share of tasks for which at least one of the first ``k`` tries succeeds (best@k).
+        passed: probability that at least one of ``k`` tries, drawn from all tries of the task,
+            succeeds (pass@k).
     """
 
     avg: float
@@ -329,11 +335,11 @@ class AtK(NamedTuple):
 
 
 def at_k(outcomes: Sequence[Sequence[float]], k: int) -> AtK:
-    """avg@k, best@k and pass@k.
+    """Compute avg@k, best@k and pass@k.
 
     Args:
-        outcomes: (tasks, tries) of 0 or 1, at least ``k`` tries of each task.
-        k: tries that count.
+        outcomes: (tasks, tries) of 0 or 1, at least ``k`` tries per task.
+        k: number of tries to count.
 
     Raises:
         ValueError: if there are no tasks, too few tries, or an outcome is neither 0 nor 1.
@@ -347,7 +353,7 @@ def at_k(outcomes: Sequence[Sequence[float]], k: int) -> AtK:
     if k < 1 or not outcomes or any(len(tries) < k for tries in outcomes):
         fewest = min((len(tries) for tries in outcomes), default=0)
         raise ValueError(
-            f"at_k needs k >= 1 and at least k tries of each task, got k={k} and {len(outcomes)} "
+            f"at_k needs k >= 1 and at least k tries per task, got k={k} and {len(outcomes)} "
             f"tasks with {fewest} tries or more"
         )
     if wrong := [one for tries in outcomes for one in tries if one not in (0, 1)]:
@@ -364,11 +370,11 @@ def at_k(outcomes: Sequence[Sequence[float]], k: int) -> AtK:
 
 
 class Efficiency(NamedTuple):
-    """How fast a learning curve rises.
+    """The speed at which a learning curve rises.
 
     Attributes:
-        steps: first step at which it is as high as asked for; None if it never is.
-        auc: its mean height, as straight lines between its points.
+        steps: first step at which the curve reaches the target; None if it never does.
+        auc: mean height of the curve, with linear interpolation between its points.
     """
 
     steps: float | None
@@ -381,17 +387,17 @@ def efficiency(
     *,
     share: float = 0.9,
 ) -> Efficiency:
-    """When a curve reaches a share of a baseline's best, and how high it is on average.
+    """Compute the step at which a curve reaches a share of a baseline's best, and its mean height.
 
     Args:
-        curve: (step, value) in the order of steps, at least one.
-        baseline: the same of what it is compared with.
-        share: of the baseline's highest value.
+        curve: (step, value) pairs with rising steps, at least one.
+        baseline: (step, value) pairs of the baseline.
+        share: share of the baseline's highest value that counts as the target.
 
     Raises:
         ValueError: if a curve is empty, or its steps do not rise.
 
-    Source: AgentEvolver (arXiv 2511.10395), Table 6. Nothing is interpolated for ``steps``.
+    Source: AgentEvolver (arXiv 2511.10395), Table 6. ``steps`` is not interpolated.
 
     Example:
         >>> efficiency([(0, 20.0), (20, 45.0), (40, 50.0)], [(0, 20.0), (100, 55.0)])
@@ -409,17 +415,20 @@ def efficiency(
 
 
 def point_biserial(values: Sequence[float], outcomes: Sequence[float]) -> float:
-    """Correlation between numbers and outcomes of 0 or 1; nan if either does not vary.
+    """Compute the correlation of numbers with outcomes of 0 or 1; NaN if either is constant.
 
     Raises:
-        ValueError: if there are not as many of each, or a value is not finite.
+        ValueError: if the series differ in length, or a value is not finite.
 
     Example:
         >>> round(point_biserial([1.0, 2.0, 3.0, 4.0], [0, 0, 1, 1]), 4)
         0.8944
     """
     if len(values) != len(outcomes):
-        raise ValueError(f"point_biserial needs pairs, got {len(values)} and {len(outcomes)}")
+        raise ValueError(
+            "point_biserial needs two series of equal length, "
+            f"got {len(values)} and {len(outcomes)}"
+        )
     _check("point_biserial", [*values, *outcomes])
     x, y = (np.asarray(part, dtype=np.float64) for part in (values, outcomes))
     if np.ptp(x) == 0 or np.ptp(y) == 0:

@@ -1,8 +1,8 @@
-"""Tasks: frozen data that say what is to be done, where, and how it is judged.
+"""Tasks: frozen data that define a goal, its world, and its verifier.
 
 ``Task.world`` starts an engine and is the only part that may enter a worker or a sandbox.
-``Task.verifier`` judges and stays in the trusted process. ``Task.solution`` is a reference in the
-env's own action syntax. None of the last two is ever shown to a policy.
+``Task.verifier`` judges an episode and stays in the trusted process. ``Task.solution`` is a
+reference in the env's own action syntax. Verifier and solution are never shown to a policy.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ OPEN = "open"
 
 
 class Split(StrEnum):
-    """The side of the train / validation / test border that a scenario lies on.
+    """The split that a scenario belongs to: train, validation or test.
 
-    No native task is ``held_out``: those are training tasks that a run sets aside to measure on
-    (``coevo_gym.envs.held_out``), and nothing but evaluation takes them.
+    Native tasks are never ``held_out``: a run holds out some of its training tasks for evaluation
+    only (``coevo_gym.envs.held_out``).
     """
 
     TRAIN = "train"
@@ -50,11 +50,11 @@ class Split(StrEnum):
 
 
 NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
-"""The splits that a benchmark's own tasks come in."""
+"""The splits of a benchmark's native tasks."""
 
 
 def strictest(*sides: Split) -> Split:
-    """The first side that is not to train on; ``train`` if there is none.
+    """Return the first split that is not ``train``; ``train`` if there is none.
 
     Example:
         >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
@@ -64,10 +64,10 @@ def strictest(*sides: Split) -> Split:
 
 
 def parse_split(split: str | Split) -> Split:
-    """The split of that name.
+    """Return the split of that name.
 
     Raises:
-        TaskError: if there is none.
+        TaskError: if the name is unknown.
     """
     try:
         return Split(split)
@@ -77,10 +77,10 @@ def parse_split(split: str | Split) -> Split:
 
 
 class FrozenDict(dict[str, Any]):
-    """A JSON object that cannot be changed after it is made; hashable and picklable."""
+    """An immutable JSON object; hashable and picklable."""
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("FrozenDict does not support modification; build a new one")
+        raise TypeError("FrozenDict cannot be modified. Create a new one.")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -96,11 +96,11 @@ def freeze(value: Any) -> Any:
     """Deep-freeze a JSON value: arrays become tuples, objects :class:`FrozenDict`.
 
     Raises:
-        ValueError: on a float that is not finite, or a type that JSON does not have.
+        ValueError: if the value contains a float that is not finite, or a type that JSON lacks.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
-    if value is None or isinstance(value, (str, bool, int, float)):  # the most, so they go first
+    if value is None or isinstance(value, (str, bool, int, float)):  # most common, so first
         return value
     if isinstance(value, (list, tuple)):
         return tuple(freeze(item) for item in value)
@@ -110,7 +110,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """The plain JSON value that :func:`freeze` was given."""
+    """Return the plain JSON value of a value frozen by :func:`freeze`."""
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -149,11 +149,11 @@ class FrozenModel(BaseModel):
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator of texts that answers a mismatch in words.
+    """Create a validator for texts with a readable error message.
 
     Args:
         pattern: regular expression for the whole text.
-        rule: what the text takes, for the error message.
+        rule: allowed form of the text, for the error message.
     """
 
     def check(text: str) -> str:
@@ -165,26 +165,26 @@ def shaped(pattern: str, rule: str) -> AfterValidator:
 
 
 class World(FrozenModel):
-    """All that an engine needs to start one task. Each benchmark has its own subclass."""
+    """The data needed to start the engine for one task. Each benchmark has its own subclass."""
 
 
 class Verifier(FrozenModel):
-    """All that a grader needs to judge one task. Each benchmark has its own subclass."""
+    """The data needed to grade one task. Each benchmark has its own subclass."""
 
 
 class NothingAsked(Verifier):
-    """The verifier of an open task, of every benchmark: nothing is asked for, nothing solves it."""
+    """The verifier of an open task in any benchmark: it asks for nothing, and nothing solves it."""
 
 
 class UnknownWorld(World):
-    """World of a benchmark that is not registered here: its JSON, untouched."""
+    """The world of an unregistered benchmark: its JSON, unchanged."""
 
     model_config = ConfigDict(extra="allow")
     _freeze = model_validator(mode="before")(freeze)
 
 
 class UnknownVerifier(Verifier):
-    """Verifier of a benchmark that is not registered here: its JSON, untouched."""
+    """The verifier of an unregistered benchmark: its JSON, unchanged."""
 
     model_config = ConfigDict(extra="allow")
     _freeze = model_validator(mode="before")(freeze)
@@ -195,12 +195,12 @@ _LOOKS: list[Callable[[str], object]] = []
 
 
 def register_models(benchmark: str, *, world: str, verifier: str) -> None:
-    """Name a benchmark's world and verifier models as ``"module:Class"``, imported on demand."""
+    """Register a benchmark's world and verifier models as ``"module:Class"`` (loaded on demand)."""
     _MODELS[benchmark] = (world, verifier)
 
 
 def find_models_by(look: Callable[[str], object]) -> None:
-    """Have ``look`` asked, by name, for a benchmark that nobody has named the models of."""
+    """Register a function that is called with the name of a benchmark whose models are unknown."""
     _LOOKS.append(look)
 
 
@@ -236,13 +236,13 @@ def resolve_models(data: Any, *fields: str) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """One text per JSON value: sorted keys, no spaces, Unicode as it is, finite numbers only."""
+    """Return a unique text for a JSON value: sorted keys, no spaces, finite numbers only."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
-# Whitespace, control characters, and Unicode's Default_Ignorable_Code_Point: nothing is drawn.
+# Whitespace, control characters and Unicode's Default_Ignorable_Code_Point: none is visible.
 _INVISIBLE = re.compile(
     r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
@@ -276,23 +276,23 @@ def folded(value: Any) -> Any:
 
 
 class Task(FrozenModel):
-    """What is to be done, where, and how it is judged.
+    """A goal for an agent, with its world and its verifier.
 
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
-        name: unique and for people; taken wherever an id is. Evolved and open tasks are named by
-            their id. Control characters in it are replaced by their names.
-        split: side of the train / validation / test border.
+        name: unique human-readable name; accepted wherever an id is. Evolved and open tasks are
+            named by their id. Control characters in it are replaced by their names.
+        split: split that the task belongs to.
         subset: the benchmark's own name for a part, or "".
-        scenario: the unit that stays on one side of a split (a product, a scene, a seed world).
-        instruction: what the agent is asked to do, in words.
-        world: starts the engine.
-        verifier: judges the episode; never leaves the trusted process.
+        scenario: the unit that is never shared between splits (a product, a scene, a seed world).
+        instruction: the goal, in words.
+        world: data that starts the engine.
+        verifier: data that judges the episode; never leaves the trusted process.
         solution: reference actions in the env's own syntax.
-        origin: ``native`` tasks came with the benchmark, ``evolved`` ones were built and proven;
+        origin: ``native`` tasks came with the benchmark; ``evolved`` ones were built and proven;
             ``open`` ones ask for nothing and are only explored from (``Proposable.open``).
-        parents: ids of the tasks this one grew from.
-        provenance: how it came to be (signal, context, draft), as JSON.
+        parents: ids of the tasks that this one was derived from.
+        provenance: origin in detail (signal, context, draft), as JSON.
     """
 
     benchmark: str
@@ -317,7 +317,7 @@ class Task(FrozenModel):
     def _named(self) -> Task:
         if (self.origin == OPEN) is not isinstance(self.verifier, NothingAsked):
             raise ValueError(
-                "an open task, and no other, is verified by NothingAsked; "
+                "a task must have the verifier NothingAsked if and only if its origin is 'open'; "
                 f"origin={self.origin!r} has a {type(self.verifier).__name__}"
             )
         if not self.name:
@@ -327,9 +327,9 @@ class Task(FrozenModel):
 
     @cached_property
     def id(self) -> str:
-        """Content hash (sha256, hex) of what the task *is*; labels such as name, split, solution
-        and provenance stay outside, so a task found twice is one task, and a copy of a test task
-        is caught whatever split it claims.
+        """Content hash (sha256, hex) of the task. Labels such as name, split, solution and
+        provenance are not part of it, so a task found twice has one id, and a copy of a test task
+        is recognised whatever split it claims.
         """  # noqa: D205
         content = [
             SCHEMA_VERSION,
@@ -345,27 +345,27 @@ class Task(FrozenModel):
         return hash(self.id)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
-        """A validated copy with other field values, and so with an id of its own."""
+        """Return a validated copy with other field values, and therefore its own id."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 
     def to_json(self) -> str:
-        """One line of JSON; :meth:`from_json` reads it back, in any process."""
+        """Return the task as one line of JSON; :meth:`from_json` reads it in any process."""
         return canonical_json(self.model_dump(mode="json"))
 
     def require_asked(self, action: str) -> Task:
-        """This task, if something is asked for in it.
+        """Return this task unless it is an open task.
 
         Args:
-            action: what was about to be done with it, for the message ("evaluate").
+            action: the action that an open task does not allow, for the message ("evaluate").
 
         Raises:
             TaskError: if it is an open task. Nothing turns this off.
         """
         if self.origin == OPEN:
             raise TaskError(
-                f"Refusing to {action} {self.name}: it is an open task, in which nothing is asked "
-                "for, and it may only be explored. Take the task that it was opened from."
+                f"Refusing to {action} {self.name}: it is an open task, which has no goal and can "
+                "only be explored. Use the task that it was created from."
             )
         return self
 
@@ -379,4 +379,4 @@ class Task(FrozenModel):
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise TaskError(f"This is not the JSON of a task: {error}") from error
+            raise TaskError(f"The text is not the JSON of a task: {error}") from error

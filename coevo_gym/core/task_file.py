@@ -1,4 +1,4 @@
-"""Lists of tasks: in memory, and as JSON lines, one task a line in UTF-8."""
+"""Lists of tasks, in memory and as UTF-8 JSON lines with one task per line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coevo_gym.reading import read_lines
 
 
 class TaskList(tuple[Task, ...]):
-    """A tuple of tasks whose ``repr`` is a line.
+    """A tuple of tasks with a one-line ``repr``.
 
     Example:
         >>> TaskList()
@@ -26,7 +26,7 @@ class TaskList(tuple[Task, ...]):
     @overload
     def __getitem__(self, index: slice) -> TaskList: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Task | TaskList:
-        """The task at a place, or a part of the list."""
+        """Return the task at an index, or a part of the list."""
         if isinstance(index, slice):
             return TaskList(super().__getitem__(index))
         return super().__getitem__(index)
@@ -36,7 +36,7 @@ class TaskList(tuple[Task, ...]):
 
 
 def described(tasks: Sequence[Task]) -> str:
-    """How many tasks there are, of which benchmark and split, and the first and last by name."""
+    """Return a summary: number of tasks, benchmark, split, and the first and last name."""
     if not tasks:
         return "<no tasks>"
     first, last = tasks[0], tasks[-1]
@@ -50,7 +50,8 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
     """Read a JSONL file of tasks.
 
     Raises:
-        TaskError: if there is no such file, or a line is not a task; the message says which.
+        TaskError: if the file does not exist, or a line is not a task; the message contains the
+            line number.
     """
     tasks = []
     for number, line in task_lines(path):
@@ -62,7 +63,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
 
 
 def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file of tasks that are not empty, with their numbers from 1.
+    """Yield the non-empty lines of a task file, with their numbers from 1.
 
     Raises:
         TaskError: if the file cannot be read.
@@ -74,7 +75,7 @@ def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     except OSError as error:
         raise TaskError(f"Cannot read tasks from {path}: {error.strerror}.") from error
     except ValueError as error:
-        raise TaskError(f"No file can be called {str(path)!r}: {error}.") from error
+        raise TaskError(f"{str(path)!r} is not a valid file name: {error}.") from error
 
 
 def write_tasks(path: Path, tasks: Iterable[Task]) -> None:

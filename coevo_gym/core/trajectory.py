@@ -1,9 +1,9 @@
-"""What happened in an episode, and what an agent may see of it.
+"""Records of episodes, and the view that an agent gets.
 
-A :class:`View` is all that an agent, a scorer's choices or a context manager ever get. It holds
-no task, so ground truth cannot leak through it. Training episodes are :class:`Trajectory`,
-evaluation episodes :class:`EvalTrajectory`: two types, and nothing that records, updates or adds
-accepts the second.
+A :class:`View` is the only input of agents, of a scorer's choices and of context managers. It
+contains no task, so ground truth cannot leak through it. Training episodes are
+:class:`Trajectory`, evaluation episodes :class:`EvalTrajectory`: no code that records, updates or
+adds accepts the second type.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coevo_gym.core.task import FrozenDict, Task
 
 
 class EndReason(StrEnum):
-    """Why an episode ended; ``info["end_reason"]`` is "" until then."""
+    """Reason why an episode ended; ``info["end_reason"]`` is "" until then."""
 
     SOLVED = "solved"
     FAILED = "failed"
@@ -26,38 +26,38 @@ class EndReason(StrEnum):
     MAX_TOKENS = "max_tokens"
     CONTEXT_OVERFLOW = "context_overflow"
     TIME_LIMIT = "time_limit"
-    """Somebody outside the env ended it: a wrapper, a clock, or a reset in mid-episode."""
+    """The episode was ended from outside the env: by a wrapper, a clock, or an early reset."""
     WORKER_LOST = "worker_lost"
     MODEL_LOST = "model_lost"
-    """The model behind the agent gave no answer. Only what runs episodes sees this one."""
+    """The model behind the agent gave no answer. Only the code that runs episodes sets it."""
     ABANDONED = "abandoned"
-    """Nobody ran it to its end: whoever acted gave it up. No trajectory ends so."""
+    """The agent's process gave the episode up before its end. No trajectory has it."""
 
     @property
     def lost(self) -> bool:
-        """Whether an end says nothing about the agent: no grade, no trajectory, never a failure."""
+        """Return True if the end says nothing about the agent: the episode gets no grade."""
         return self in (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED)
 
 
 UNKNOWN_VERSION = -1
-"""The policy version of a decision of which nobody said who took it, as in old files."""
+"""The policy version of a decision without a recorded version, as in old files."""
 
 
 CuePlace = Literal["system", "first", "turn"]
-"""Where a cue is told: after the system text, before the first user message, after every one."""
+"""Position of a cue: after the system text, before the first user message, after every one."""
 
 
 class Cue(NamedTuple):
-    """Text that an agent is told beyond its task, in training and in exploration only.
+    """Text for an agent beyond its task, used only in training and exploration.
 
     Attributes:
-        text: what it is told.
-        place: where: after the system text, before the first user message, or after every user
+        text: the text.
+        place: position: after the system text, before the first user message, or after every user
             message.
-        id: of what stands behind it, such as an experience or a guideline; or "".
-        strip: whether the policy acts on it, but is trained on the prompt without it.
-        heading: line above it in the system message; cues in a row with the same heading are a list
-            under it. "" for a paragraph of its own.
+        id: id of its source, such as an experience or a guideline; or "".
+        strip: whether the policy acts with the cue but is trained on the prompt without it.
+        heading: line above it in the system message; consecutive cues with the same heading form a
+            list under it. "" for a separate paragraph.
     """
 
     text: str
@@ -69,16 +69,16 @@ class Cue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """Sampled tokens, as sampled: these ids are trained on, nothing is re-tokenised.
+    """Sampled tokens; exactly these ids are trained on, without re-tokenising.
 
     Attributes:
         prompt_ids: token ids of the prompt.
-        ids: sampled token ids, the one that ended the answer included.
+        ids: sampled token ids, including the one that ended the answer.
         logprobs: log-probability of each sampled id under the sampling policy at ``temperature``.
-        temperature: what the logits were divided by; the trainer divides them likewise.
-        policy_version: version of the weights that sampled; :data:`UNKNOWN_VERSION` if nobody said.
-        trained_prompt_ids: the prompt that is trained on, where that is another one: without the
-            cues that are stripped. None for ``prompt_ids``.
+        temperature: divisor of the logits; the trainer divides by the same value.
+        policy_version: version of the weights that sampled; :data:`UNKNOWN_VERSION` if unknown.
+        trained_prompt_ids: the prompt to train on if it differs, because cues are stripped. None
+            for ``prompt_ids``.
     """
 
     prompt_ids: tuple[int, ...]
@@ -91,18 +91,18 @@ class TokenDecision:
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):
             raise ValueError(
-                f"{len(self.ids)} sampled ids have {len(self.logprobs)} log-probabilities: the ids "
-                "that are trained on must be those that were sampled."
+                "TokenDecision needs one log-probability per sampled id, got "
+                f"{len(self.ids)} ids and {len(self.logprobs)} log-probabilities."
             )
 
 
 class PastStep(NamedTuple):
-    """One past step as its agent remembers it.
+    """One past step of an agent's own history.
 
     Attributes:
-        observation: what it acted on.
-        action: what it sent to the env.
-        said: its whole answer, thoughts included, where that is more than the action; or "".
+        observation: the observation that the agent acted on.
+        action: the action sent to the env.
+        said: the complete answer, including thoughts, if it is more than the action; or "".
         decision: the tokens of that answer, if a language model sampled them.
         info: the public keys of the env's info that came with the observation.
     """
@@ -116,14 +116,14 @@ class PastStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that an agent sees before it acts.
+    """The complete input of an agent before it acts.
 
     Attributes:
-        instruction: the task in words; in a dialogue, what the user said last.
+        instruction: the task in words; in a dialogue, the user's last message.
         observation: the latest text from the env.
         info: the public keys of the env's info (no ids, no outcome).
         history: the agent's own earlier steps in this episode, oldest first.
-        cues: what the agent is told beyond its task, the same ones in all of the episode.
+        cues: text for the agent beyond its task, the same throughout the episode.
     """
 
     instruction: str
@@ -135,15 +135,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDecision:
-    """One of a list of candidate actions.
+    """The choice of one candidate action from a list.
 
     Attributes:
-        context: what the policy saw.
-        choices: the candidates, in the order it saw them.
-        index: which one it took.
+        context: the policy's view.
+        choices: the candidates, in the order in which the policy saw them.
+        index: index of the chosen candidate.
         logprob: log-probability of that choice under the sampling policy.
-        policy_version: version of the weights that chose; :data:`UNKNOWN_VERSION` if nobody said.
-        logprobs: log-probability of each candidate, for people to look at; () if nobody said.
+        policy_version: version of the weights that chose; :data:`UNKNOWN_VERSION` if unknown.
+        logprobs: log-probability of each candidate, for reports; () if unknown.
     """
 
     context: View
@@ -159,19 +159,19 @@ Decision = TokenDecision | ChoiceDecision
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of tokens that is trained on in one forward pass, with its loss mask.
+    """A sequence of tokens that is trained on in one forward pass, with its loss mask.
 
-    Several turns of an episode share a segment where each prompt goes on from the one before.
+    Several turns of an episode share a segment if each prompt extends the previous one.
 
     Attributes:
         ids: (L,) token ids, prompts and answers in order.
-        sampled: (L,) True where the policy sampled the token.
+        sampled: (L,) True for tokens that the policy sampled.
         logprobs: log-probability of each sampled token under the sampling policy, in order.
-        temperature: what the logits were divided by in sampling.
-        stripped: whether cues were left out of its prompts: then ``logprobs`` are those of answers
-            to other prompts.
+        temperature: divisor of the logits in sampling.
+        stripped: whether cues were removed from its prompts: then ``logprobs`` belong to other
+            prompts.
         policy_version: oldest version of the weights that sampled in it;
-            :data:`UNKNOWN_VERSION` if nobody said.
+            :data:`UNKNOWN_VERSION` if unknown.
     """
 
     ids: tuple[int, ...]
@@ -184,13 +184,14 @@ class Segment:
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.sampled) or sum(self.sampled) != len(self.logprobs):
             raise ValueError(
-                f"A segment of {len(self.ids)} ids has {len(self.sampled)} mask values and "
-                f"{len(self.logprobs)} log-probabilities for {sum(self.sampled)} sampled ids."
+                "Segment needs one mask value per id and one log-probability per sampled id, got "
+                f"{len(self.ids)} ids, {len(self.sampled)} mask values, {sum(self.sampled)} "
+                f"sampled ids and {len(self.logprobs)} log-probabilities."
             )
 
 
 Sample = ChoiceDecision | Segment
-"""What a trainable policy gives log-probabilities of."""
+"""Input for which a trainable policy computes log-probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,16 +200,16 @@ class Step:
 
     Attributes:
         observation: the env's text that the agent acted on.
-        shown: the same text as the policy was shown it (an interface may annotate it).
-        action: what the agent sent.
-        decision: what a trainable policy did to produce ``action``; None for scripts.
+        shown: the same text as shown to the policy (an interface may annotate it).
+        action: the action sent by the agent.
+        decision: the trainable policy's decision behind ``action``; None for scripts.
         reward: reward of this step.
-        terminated: the task's own end.
-        truncated: our budget, or a lost worker.
+        terminated: whether the task ended on its own.
+        truncated: whether a budget or a lost worker ended the episode.
         calls: names of the engine operations that the action ran, in order.
-        error_kind: why the action had no effect, or "".
+        error_kind: reason why the action had no effect, or "".
         extras: the benchmark's own JSON about this step.
-        said: the agent's whole answer, where that is more than ``action``; or "".
+        said: the agent's complete answer, if it is more than ``action``; or "".
     """
 
     observation: str
@@ -226,16 +227,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
-    """A finished episode as its env knows it: no agent, no group, no version of a policy.
+    """A finished episode as its env knows it, without agent, group or policy version.
 
     Attributes:
         task_id: id of the task.
-        steps: what happened.
+        steps: the steps, in order.
         score: the benchmark's own score, in [0, 1].
         success: the binary outcome that signals and group filters read.
-        end_reason: why it ended.
+        end_reason: reason why it ended.
         report: the grader's JSON, for diagnosers; never shown to a policy.
-        last_observation: what the last action led to; without one, the first observation.
+        last_observation: observation after the last action; without any, the first observation.
     """
 
     task_id: str
@@ -248,23 +249,23 @@ class EpisodeRecord:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
-            raise ValueError(f"score must lie in [0, 1], actual: {self.score}")
+            raise ValueError(f"score must be in [0, 1], actual: {self.score}")
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The actions alone, in order."""
+        """The actions, in order."""
         return tuple(step.action for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trajectory(EpisodeRecord):
-    """The record of one training episode, with what its agent said and decided in each step.
+    """The record of one training episode, including its agent's answers and decisions.
 
     Attributes:
-        group_id: the group it belongs to, or "".
-        policy_version: version of the policy that acted when the episode began.
-        cue_ids: of each cue that the agent was told, its id.
-        interface: version of the interface that the env's text was shown through; "" for none.
+        group_id: id of the group that it belongs to, or "".
+        policy_version: version of the policy when the episode began.
+        cue_ids: ids of the cues that the agent got.
+        interface: version of the interface that transformed the env's text; "" for none.
     """
 
     group_id: str = ""
@@ -274,10 +275,10 @@ class Trajectory(EpisodeRecord):
 
     @property
     def policy_versions(self) -> frozenset[int]:
-        """The versions of the policy that acted in it.
+        """The policy versions that acted in the episode.
 
-        There are several where the weights changed while it ran. What no decision tells,
-        ``policy_version`` does.
+        There are several if the weights changed during the episode. ``policy_version`` is used if
+        no decision records a version.
         """
         sampled = (step.decision for step in self.steps)
         told = {decision.policy_version for decision in sampled if decision is not None}
@@ -291,17 +292,17 @@ class EvalTrajectory(EpisodeRecord):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The trajectories of one task that are judged against each other.
+    """Trajectories of one task that are compared with each other.
 
     Attributes:
         id: unique within a run.
-        task: the one task of all its trajectories.
-        size: K, how many trajectories a whole group has.
-        trajectories: those that arrived, in ticket order.
-        policy_version: newest version of the policy that was known when the group closed; None if
-            nobody kept count.
-        max_staleness: most versions of the policy that its trajectories may be apart, or behind,
-            and still be comparable; 0 asks for the one policy that is current.
+        task: the common task of its trajectories.
+        size: K, the number of trajectories in a complete group.
+        trajectories: the trajectories that arrived, in ticket order.
+        policy_version: newest known version of the policy when the group closed; None if versions
+            are not counted.
+        max_staleness: maximum distance between the policy versions of its trajectories and the
+            newest one for the group to be comparable; 0 requires the current policy.
     """
 
     id: str
@@ -313,12 +314,12 @@ class Group:
 
     @property
     def whole(self) -> bool:
-        """Whether all K arrived."""
+        """Return True if all K trajectories arrived."""
         return len(self.trajectories) == self.size
 
     @property
     def staleness(self) -> int:
-        """Versions of the policy from the oldest that acted to the newest, or to that of now."""
+        """Number of policy versions from the oldest that acted to the newest or current one."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)
@@ -326,5 +327,5 @@ class Group:
 
     @property
     def comparable(self) -> bool:
-        """Tell whether its trajectories can be judged against each other, and learned from."""
+        """Return True if its trajectories can be compared with each other and learned from."""
         return self.whole and self.staleness <= self.max_staleness

@@ -1,4 +1,4 @@
-"""Trajectories as JSON, decisions and all, so that a half-finished group survives a restart."""
+"""Trajectories as JSON, including decisions, so that an incomplete group survives a restart."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def _eval_adapter() -> TypeAdapter[EvalTrajectory]:
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The trajectory as a JSON object.
+    """Convert a trajectory to a JSON object.
 
-    Of a choice's history, info is left out: it grows with the square of the steps, and who chooses
-    among candidates reads no earlier one.
+    The info of a choice's history is left out: it grows with the square of the steps, and a policy
+    that chooses among candidates never reads earlier info.
     """
     steps = tuple(map(_without_old_info, trajectory.steps))
     data: dict[str, Any] = _adapter().dump_python(replace(trajectory, steps=steps), mode="json")
@@ -34,14 +34,14 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
-    """Inverse of :func:`trajectory_to_json`; arrays in free-form JSON come back as tuples."""
+    """Invert :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
     loaded = _adapter().validate_python(data)
     steps = tuple(_frozen(step) for step in loaded.steps)
     return replace(loaded, steps=steps, report=freeze(loaded.report))
 
 
 def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
-    """The record of an evaluation episode as a JSON object, without decisions."""
+    """Convert the record of an evaluation episode to a JSON object, without decisions."""
     steps = tuple(replace(step, decision=None) for step in trajectory.steps)
     data: dict[str, Any] = _eval_adapter().dump_python(
         replace(trajectory, steps=steps), mode="json"
@@ -50,7 +50,7 @@ def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
 
 
 def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
-    """Inverse of :func:`eval_trajectory_to_json`."""
+    """Invert :func:`eval_trajectory_to_json`."""
     loaded = _eval_adapter().validate_python(data)
     steps = tuple(_frozen(step) for step in loaded.steps)
     return replace(loaded, steps=steps, report=freeze(loaded.report))

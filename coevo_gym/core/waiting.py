@@ -1,8 +1,8 @@
-"""Telling a person that something takes long, while it does, and how long it still takes.
+"""Progress messages for slow operations, with estimates of the remaining time.
 
-What is told are records of one logger, :data:`logger`. They are warnings, so that a program that
-has not set up logging shows them, too. ``logging.getLogger("coevo_gym.waiting").disabled = True``
-silences them.
+The messages are records of one logger, :data:`logger`. They are warnings, so that they also appear
+in a program that has not configured logging. To silence them, set
+``logging.getLogger("coevo_gym.waiting").disabled = True``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from contextvars import ContextVar
 logger = logging.getLogger("coevo_gym.waiting")
 
 HowFar = Callable[[str, int, int], None]
-"""Is told what is being done, how much of it is done, and how much there is of it."""
+"""A callback with a description of the work, the amount done, and the total amount."""
 
 Acted = Callable[[int, int], None]
-"""Called with the env steps that agents have just taken, and the tokens that models read and wrote
-for them."""
+"""A callback with the env steps that agents have just taken, and the tokens that models read and
+wrote for them.
+"""
 
 _STRETCH = 20
-"""Changes that a rate is measured over: it follows work that gets slower, and is no jitter."""
+"""Number of changes used to measure a rate: smooths jitter, but follows a slowdown."""
 
 _looking = ContextVar("looking", default=False)
 _follower: ContextVar[HowFar | None] = ContextVar("follower", default=None)
@@ -33,7 +34,7 @@ _watcher: ContextVar[Acted | None] = ContextVar("watcher", default=None)
 
 @contextmanager
 def only_looking() -> Iterator[None]:
-    """A scope in which nothing is made that takes long: whoever needs it says what is missing."""
+    """Context manager that forbids slow preparation; code that needs it must raise an error."""
     token = _looking.set(True)
     try:
         yield
@@ -42,13 +43,13 @@ def only_looking() -> Iterator[None]:
 
 
 def is_only_looking() -> bool:
-    """Whether this runs in a scope of :func:`only_looking`."""
+    """Return True inside a scope of :func:`only_looking`."""
     return _looking.get()
 
 
 @contextmanager
 def followed_by(follower: HowFar) -> Iterator[None]:
-    """A scope in which somebody is told how far what takes long has come; see :func:`how_far`."""
+    """Context manager that passes progress of slow operations to ``follower`` (:func:`how_far`)."""
     token = _follower.set(follower)
     try:
         yield
@@ -57,12 +58,12 @@ def followed_by(follower: HowFar) -> Iterator[None]:
 
 
 def how_far(what: str, done: int, total: int) -> None:
-    """Tell whoever follows, if anybody does; may be called as often as you like.
+    """Report progress to the current follower, if there is one; cheap to call often.
 
     Args:
-        what: what is being done, with its unit: ``"making the world (MB)"``.
-        done: how much of it is done.
-        total: how much there is of it.
+        what: the work, with its unit: ``"making the world (MB)"``.
+        done: amount done.
+        total: total amount.
     """
     follower = _follower.get()
     if follower is not None:
@@ -71,7 +72,7 @@ def how_far(what: str, done: int, total: int) -> None:
 
 @contextmanager
 def watched_by(watcher: Acted) -> Iterator[None]:
-    """Context manager that calls ``watcher`` with whatever is passed to :func:`acted` inside it."""
+    """Context manager that calls ``watcher`` with the arguments of each :func:`acted` inside it."""
     token = _watcher.set(watcher)
     try:
         yield
@@ -80,12 +81,12 @@ def watched_by(watcher: Acted) -> Iterator[None]:
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report work of agents and models as it happens, long before an episode has ended.
+    """Report work of agents and models as it happens, long before an episode ends.
 
     Call it with two zeros just before the work, so that the time it takes can be measured.
 
     Args:
-        steps: env steps that agents have decided on since the last call.
+        steps: env steps that agents have taken since the last call.
         tokens: tokens that models read and wrote since then.
     """
     watcher = _watcher.get()
@@ -94,13 +95,13 @@ def acted(steps: int, tokens: int) -> None:
 
 
 class Patience:
-    """Tells how far something has come, if it takes long.
+    """A logger of progress messages for an operation that takes long.
 
     Args:
-        what: what is being done.
-        first_s: seconds until something is told.
-        every_s: seconds between two things that are told.
-        clock: seconds that have passed since some moment.
+        what: description of the operation.
+        first_s: seconds until the first message.
+        every_s: seconds between messages.
+        clock: function that returns the time in seconds.
 
     Example:
         >>> patience = Patience("the first round", first_s=60)
@@ -120,7 +121,7 @@ class Patience:
         self._next = self._begun + first_s
 
     def tell(self, how_far: str) -> None:
-        """Tell how far it has come, unless something was told a moment ago."""
+        """Log the progress, unless the last message is too recent."""
         now = self._clock()
         if now >= self._next:
             self._next = now + self._every_s
@@ -128,15 +129,15 @@ class Patience:
 
 
 class Pace:
-    """Estimates how long something still takes, from how fast the last stretch of it went.
+    """An estimator of the remaining time, from the recent rate of progress.
 
     Args:
-        total: how much there is of it.
-        done: how much of it was done before.
-        clock: seconds that have passed since some moment.
+        total: total amount of work.
+        done: amount done before.
+        clock: function that returns the time in seconds.
 
     Attributes:
-        done: how much of it is done.
+        done: amount done so far.
 
     Example:
         >>> now = 0.0
@@ -155,29 +156,29 @@ class Pace:
         self._marks = deque([(self._begun, done)], maxlen=_STRETCH + 1)
 
     def reach(self, done: int) -> None:
-        """So much of it is done now."""
+        """Record the amount done so far."""
         if done != self.done:
             self.done = done
             self._marks.append((self._clock(), done))
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far."""
+        """Seconds elapsed so far."""
         return self._clock() - self._begun
 
     @property
     def rate(self) -> float | None:
-        """How much of it is done in a second; None before anything is."""
+        """Amount of work done per second; None before the first progress."""
         (first, before), (last, now) = self._marks[0], self._marks[-1]
         return (now - before) / (last - first) if last > first and now > before else None
 
     @property
     def whole_s(self) -> float | None:
-        """How long all of it takes, from nothing; None before anything is done."""
+        """Estimated seconds for all of the work; None before the first progress."""
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:
-        """Seconds that it still takes; None before anything is done."""
+        """Estimate the remaining seconds; None before the first progress."""
         if self.done >= self.total:
             return 0.0
         if self.rate is None:
@@ -187,7 +188,7 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """A stretch of time in words, such as ``2 h 05 min``.
+    """Format a duration in words, such as ``2 h 05 min``.
 
     Example:
         >>> duration(41.3), duration(245), duration(7500), duration(200_000)

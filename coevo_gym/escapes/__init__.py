@@ -1,8 +1,8 @@
-"""Attempts to get out of the sandbox, run to see that they fail.
+"""Sandbox escape attempts, run to verify that they fail.
 
-A :class:`Payload` is one attempt; a :class:`Setup` runs it where it can do no harm, with the
-sandbox off and on; :func:`compare` puts both side by side. ``coevo doctor --escape-suite`` runs
-:func:`generic_suite`, and the suites of the benchmarks that have their own.
+A :class:`Payload` is one attempt. A :class:`Setup` runs it in a harmless setting, with the sandbox
+off and on; :func:`compare` collects both results. ``coevo doctor --escape-suite`` runs
+:func:`generic_suite` and the benchmarks' own suites.
 """
 
 from coevo_gym.escapes.payload import Attempt, Payload, Row, Setup, Suite, Verdict, compare

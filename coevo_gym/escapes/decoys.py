@@ -1,4 +1,4 @@
-"""Things on the host that are worth stealing or breaking, made up for one attempt."""
+"""Decoy files, processes and sockets on the host, created for one escape attempt."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _AT_FDCWD, _HANDLE_BYTES = -100, 128
 
 @dataclass(frozen=True)
 class Decoys:
-    """What a payload is told about, and what shows whether it got there.
+    """The targets of a payload, which also show whether the payload reached them.
 
     Attributes:
-        token: the secret that lies in all of them; no payload is told.
-        folder: holds the decoy files; nothing else may write there.
-        victim: a process that keeps the secret in its memory, environment and arguments.
-        address: where in its memory.
-        descriptor: one that it has open on the secret.
-        inherited: one of this process on the secret, which a careless start would pass on.
+        token: the secret in all targets; payloads do not know it.
+        folder: folder of the decoy files; nothing else may write there.
+        victim: a process with the secret in its memory, environment and arguments.
+        address: address of the secret in the victim's memory.
+        descriptor: the victim's descriptor of the file with the secret.
+        inherited: this process's descriptor of the secret, which a careless start would pass on.
         listeners: sockets that wait to be contacted.
-        handed: pairs of sockets, a stream and one that carries letters; the second end of each is
-            handed to the payload.
-        before: what was known of the files at the start, see :meth:`changed`.
+        handed: pairs of sockets, one stream and one datagram; the second end of each is passed to
+            the payload.
+        before: status of the files at the start; see :meth:`changed`.
         terminal: path of a terminal.
-        handle: the kernel's handle of the file with the secret, as `open_by_handle_at` takes it.
+        handle: the kernel's handle of the file with the secret, for ``open_by_handle_at``.
     """
 
     token: str
@@ -67,16 +67,16 @@ class Decoys:
 
     @property
     def given(self) -> Path:
-        """A file that the payload may read; its folder holds nothing else."""
+        """A file that the payload may read; it is the only file in its folder."""
         return self.folder / "given" / "text"
 
     @property
     def pass_fds(self) -> tuple[int, ...]:
-        """The descriptors that are handed to the payload."""
+        """The descriptors passed to the payload."""
         return tuple(theirs.fileno() for _, theirs in self.handed.values())
 
     def facts(self) -> dict[str, object]:
-        """What a payload is told: an attacker who knows where everything is."""
+        """Return the facts passed to a payload: the attacker knows where everything is."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),
@@ -98,11 +98,11 @@ class Decoys:
         }
 
     def changed(self, path: Path) -> bool:
-        """Whether a file is gone, or anything is known of it that was not so at the start."""
+        """Return True if a file is gone, or its status has changed since the start."""
         return not path.exists() or _status(path) != self.before[path]
 
     def victim_lives(self) -> bool:
-        """Whether the victim still answers."""
+        """Return True if the victim still answers."""
         assert self.victim.stdin is not None
         assert self.victim.stdout is not None
         try:
@@ -112,13 +112,13 @@ class Decoys:
         return self.victim.stdout.readline() == b"here\n"
 
     def contacted(self, name: str) -> bool:
-        """Whether anything has come to a listener."""
+        """Return True if a listener received anything."""
         return readable(self.listeners[name])
 
 
 @contextmanager
 def decoys() -> Iterator[Decoys]:
-    """Fresh decoys, gone after the block."""
+    """Create fresh decoys, removed after the block."""
     token = token_hex(16)
     with ExitStack() as scope:
         folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-decoys-")))
@@ -152,7 +152,7 @@ def decoys() -> Iterator[Decoys]:
 
 
 def _write_files(folder: Path, token: str) -> Path:
-    """Files with the secret; returns the plainest one."""
+    """Write files with the secret; return the path of the plainest one."""
     secret = folder / "secret.txt"
     files = {
         secret: token,
@@ -166,13 +166,13 @@ def _write_files(folder: Path, token: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     for path in (secret, folder / "given" / "text"):
-        with suppress(OSError):  # where the file system has no attributes
+        with suppress(OSError):  # the file system may not support attributes
             os.setxattr(path, ATTRIBUTE, b"kept")
     return secret
 
 
 def _status(path: Path) -> tuple[int, ...]:
-    """What is known of a file, but for when it was read; the last date tells of any change."""
+    """Return the status of a file, except for access times; the change time reveals any change."""
     found = path.stat()
     owner = (found.st_mode, found.st_uid, found.st_gid)
     return (*owner, found.st_size, found.st_nlink, found.st_mtime_ns, found.st_ctime_ns)
@@ -221,7 +221,7 @@ def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.s
 
 
 def _handle(path: Path) -> bytes:
-    """The kernel's handle of a file; b"" if its file system gives none."""
+    """Return the kernel's handle of a file; b"" if its file system has none."""
     buffer = ctypes.create_string_buffer(8 + _HANDLE_BYTES)
     ctypes.c_uint.from_buffer(buffer).value = _HANDLE_BYTES
     mount = ctypes.c_int()

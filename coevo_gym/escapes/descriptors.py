@@ -1,6 +1,6 @@
-"""Attempts to use a descriptor for more than to read and to write: leases, locks, owners, notices.
+"""Attempts to use a descriptor beyond reading and writing: leases, locks, owners, notifications.
 
-They hold up whoever else opens a file, or have the kernel send signals to whom one likes.
+They block other processes that open a file, or make the kernel send signals to any process.
 """
 
 from __future__ import annotations

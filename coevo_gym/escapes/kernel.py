@@ -1,4 +1,4 @@
-"""Attempts to gain rights, to make namespaces and to reach parts of the kernel that break often."""
+"""Attempts to gain privileges, create namespaces or use vulnerable parts of the kernel."""
 
 from __future__ import annotations
 

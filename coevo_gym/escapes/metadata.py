@@ -1,6 +1,6 @@
-"""Attempts to change what is known of the host's files: modes, owners, dates, attributes, flags.
+"""Attempts to change metadata of the host's files: modes, owners, dates, attributes, flags.
 
-Each tries all calls that there are for it, by the file's path and by its descriptor.
+Each attempt tries all system calls for its purpose, by the file's path and by its descriptor.
 """
 
 from __future__ import annotations

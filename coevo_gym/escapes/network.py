@@ -1,4 +1,4 @@
-"""Attempts to reach the network, and sockets of the host."""
+"""Attempts to reach the network or sockets of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.sandbox import readable
 
 
 def _contacted(name: str, what: str, code: str, listener: str) -> Payload[Seen]:
-    """An attempt that shows at a listener of the host."""
+    """Create an attempt that succeeds if a listener of the host receives something."""
 
     def sign(seen: Seen) -> bool:
         return seen.host.contacted(listener)
@@ -20,12 +20,12 @@ def _contacted(name: str, what: str, code: str, listener: str) -> Payload[Seen]:
 
 
 def _made(name: str, what: str, code: str) -> Payload[Seen]:
-    """An attempt that has worked when it is through."""
+    """Create an attempt that succeeds if it runs to its end."""
     return Payload(name, what, f"import socket\n{code.strip()}\nsay('DONE')", done)
 
 
 def _urgent(seen: Seen) -> bool:
-    """Whether a byte has come out of band."""
+    """Return True if an out-of-band byte arrived."""
     try:
         return bool(seen.host.handed["stream"][0].recv(1, socket.MSG_OOB | socket.MSG_DONTWAIT))
     except OSError:
@@ -33,7 +33,7 @@ def _urgent(seen: Seen) -> bool:
 
 
 def _brought(seen: Seen) -> bool:
-    """Whether a descriptor has come."""
+    """Return True if a descriptor arrived."""
     ours, _ = seen.host.handed["stream"]
     if not readable(ours):
         return False

@@ -1,4 +1,4 @@
-"""What an attempt to escape is, and the comparison of its two runs."""
+"""Escape attempts, and the comparison of their two runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ class Payload(Generic[Seen]):
     """One attempt.
 
     Attributes:
-        name: short and unique, for reports and test ids.
-        what: what it tries to do, in a few words.
-        code: Python that tries it; what it may use is up to the set-up.
-        sign: whether it worked, from what the set-up has seen.
-        claimed: whether a level says that it stops it, see docs/sandbox.md.
+        name: short unique name, for reports and test ids.
+        what: its goal, in a few words.
+        code: Python code of the attempt; the setup defines the available names.
+        sign: function that returns True if the setup's observations show success.
+        claimed: function that returns True if a level claims to stop the attempt; see
+            docs/sandbox.md.
     """
 
     name: str
@@ -37,14 +38,14 @@ class Payload(Generic[Seen]):
 
 
 class Attempt(NamedTuple):
-    """What came of running a payload once: whether it worked, and what it said last."""
+    """The result of one run of a payload: whether it worked, and its last output."""
 
     worked: bool
     detail: str
 
 
 class Setup(Protocol[Seen]):
-    """Where payloads run."""
+    """The environment in which payloads run."""
 
     def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
         """Run a payload in a fresh process, with the sandbox on or off.
@@ -56,7 +57,7 @@ class Setup(Protocol[Seen]):
 
 
 class Verdict(StrEnum):
-    """What the two runs of a payload show."""
+    """The conclusion from the two runs of a payload."""
 
     STOPPED = "stopped"
     GOT_THROUGH = "got through"
@@ -65,7 +66,7 @@ class Verdict(StrEnum):
 
 
 class Row(NamedTuple):
-    """The two runs of a payload, and whether the sandbox says that it stops it."""
+    """The two runs of a payload, and whether the sandbox claims to stop it."""
 
     name: str
     what: str
@@ -75,19 +76,19 @@ class Row(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """An attempt that fails without the sandbox, too, says nothing about the sandbox."""
+        """The conclusion; an attempt that also fails without the sandbox proves nothing."""
         if self.on.worked:
             return Verdict.GOT_THROUGH if self.claimed else Verdict.NOT_CLAIMED
         return Verdict.STOPPED if self.off.worked else Verdict.NOT_APPLICABLE
 
 
 class Suite(NamedTuple):
-    """Payloads, and the set-up that they are for.
+    """Payloads, and the setup that runs them.
 
     Attributes:
-        name: whose they are.
+        name: name of the suite.
         payloads: the attempts.
-        setup: makes the set-up for a level of isolation.
+        setup: function that creates the setup for an isolation level.
     """
 
     name: str
@@ -100,8 +101,8 @@ def compare(payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level)
 
     Args:
         payloads: the attempts.
-        setup: where they run.
-        level: the level of isolation that the set-up was made for.
+        setup: the setup that runs them.
+        level: the isolation level that the setup was created for.
     """
     for payload in payloads:
         off, on = (setup.attempt(payload, protected=protected) for protected in (False, True))

@@ -1,4 +1,4 @@
-"""What the attempts to escape have shown, for people and for programs."""
+"""Reports of escape attempts, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLOURS = {
 
 
 def as_table(suite: str, rows: Sequence[Row]) -> Table:
-    """One line an attempt: what it did without the sandbox, and with it."""
+    """Return a table with one row per attempt: its result without and with the sandbox."""
     name, off, on = (
         Column(title, no_wrap=True) for title in ("attempt", "sandbox off", "sandbox on")
     )
@@ -35,7 +35,7 @@ def as_table(suite: str, rows: Sequence[Row]) -> Table:
 
 
 def as_data(found: Finding, suites: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
-    """The same as JSON."""
+    """Return the results as JSON."""
     return {
         "level": found.level,
         "detail": found.detail,
@@ -55,7 +55,7 @@ def as_data(found: Finding, suites: Mapping[str, Sequence[Row]]) -> dict[str, An
 
 
 def summary(found: Finding, rows: Sequence[Row]) -> str:
-    """All in one line."""
+    """Return a one-line summary."""
     counts = Counter(row.verdict for row in rows)
     shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict)
     return f"{len(rows)} attempts at level {found.level} ({found.detail}): {shares}"

@@ -1,4 +1,4 @@
-"""Attempts to use up what the host has, or to never end; small enough to do no harm."""
+"""Attempts to exhaust the host's resources or to run forever; small enough to do no harm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _flooded(seen: Seen) -> bool:
 
 
 def _threads_capped(level: Level) -> bool:
-    """Without control groups, the kernel counts the threads of a namespace's user, if not root."""
+    """Return True if control groups or, for non-root users, the kernel cap threads."""
     alone = level is Level.BUBBLEWRAP and counts_threads()
     return level is Level.NONE or alone or bool(cgroup.available())
 

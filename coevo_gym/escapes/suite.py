@@ -1,4 +1,4 @@
-"""The generic suite: what any Python code may try against any host."""
+"""The generic suite: attempts that any Python code could make on any host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevo_gym.escapes.payload import Suite
 
 
 def generic_suite() -> Suite:
-    """Attempts against files, processes, the kernel, networks and resources of the host."""
+    """Return attempts against files, processes, the kernel, networks and resources of the host."""
     payloads = (
         *files.PAYLOADS,
         *metadata.PAYLOADS,

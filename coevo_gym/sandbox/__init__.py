@@ -1,7 +1,7 @@
-"""Run code that a model wrote, where it can reach nothing but what it is given.
+"""A sandbox that limits model-written code to explicitly permitted resources.
 
-:func:`launch` starts a program at the strongest level that holds here; :func:`probe` says which
-levels do. See ``docs/sandbox.md`` for what each of them covers.
+:func:`launch` starts a program at the strongest isolation level available on this machine;
+:func:`probe` lists the available levels. See ``docs/sandbox.md`` for what each level covers.
 """
 
 from coevo_gym.sandbox.launch import launch, probe, python_files, strongest

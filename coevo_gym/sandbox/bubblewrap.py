@@ -1,8 +1,8 @@
-"""The strongest level: bubblewrap gives the program namespaces of its own.
+"""The strongest isolation level: separate namespaces, created by bubblewrap.
 
-All that the program sees is listed here: the system's programs and libraries and what the caller
-names, read-only; a scratch folder in memory; five devices. There is no network, and no process
-but its own.
+A program sees only the mounts listed here: the system's programs and libraries and the caller's
+paths, read-only; a scratch folder in memory; and five devices. It has no network and sees only its
+own processes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from coevo_gym.sandbox.process import (
     start,
 )
 
-_SCRATCH = "/tmp"  # noqa: S108 (inside)
+_SCRATCH = "/tmp"  # noqa: S108 (inside the sandbox)
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _OLDEST = (0, 8)
-# bubblewrap itself goes on when whoever should tell it to is dead; this does not.
+# If the launching process dies, bubblewrap itself would continue; this script stops instead.
 _WAIT = 'echo >&0 && read -r _ && exec "$@" </dev/null'
 _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblewrap`)."
 
 
 @cache
 def finding() -> Finding:
-    """Whether this level holds here: it is tried out once a process."""
+    """Check whether this level works on this machine; a trial runs once per process."""
     missing = _missing()
     if missing:
         return Finding(Level.BUBBLEWRAP, False, missing)
@@ -51,7 +51,7 @@ def finding() -> Finding:
     except EnvBackendError as error:
         return Finding(Level.BUBBLEWRAP, False, str(error))
     if code != 0:
-        return Finding(Level.BUBBLEWRAP, False, f"a trial ended with {code}: {said}")
+        return Finding(Level.BUBBLEWRAP, False, f"a trial failed with exit code {code}: {said}")
     return Finding(Level.BUBBLEWRAP, True, f"bubblewrap {_version()}; {_caps()}")
 
 
@@ -62,7 +62,7 @@ def launch(program: Program) -> Sandboxed:
         pipe() as (filter_end, filter_),
         _socket_pair() as (ours, theirs),
     ):
-        # The memory of many processes is capped by control groups only.
+        # Only control groups can cap the total memory of several processes.
         filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available())))
         filter_.close()
 
@@ -76,20 +76,20 @@ def launch(program: Program) -> Sandboxed:
             ]
 
         def first(_: subprocess.Popen[bytes]) -> int:
-            """The first process of the namespace, which bubblewrap names."""
+            """Return the pid of the namespace's first process, as reported by bubblewrap."""
             info_end.close()
             theirs.close()
             told = b"".join(iter(lambda: info.read(4096), b""))
             if not told:
-                raise ProcessLookupError("bubblewrap has ended")
+                raise ProcessLookupError("bubblewrap exited")
             pid: int = json.loads(told)["child-pid"]
             return pid
 
         def release() -> None:
-            """Let the program run when it is all set up, and will die with this process."""
+            """Let the program run once it is set up and will die with this process."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
-                raise ProcessLookupError("bubblewrap has ended")
+                raise ProcessLookupError("bubblewrap exited")
             ours.sendall(b"go\n")
 
         return start(
@@ -112,7 +112,7 @@ def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def _options(program: Program) -> Iterator[str]:
-    """What is unshared, and what the program sees: later mounts cover earlier ones."""
+    """Yield the options for namespaces and mounts; later mounts cover earlier ones."""
     yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL")
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox")
     for path in SYSTEM:
@@ -142,11 +142,11 @@ def _options(program: Program) -> Iterator[str]:
 
 
 def _missing() -> str:
-    """What is not there that this level needs; "" if all is."""
+    """Return a description of a missing requirement; "" if all requirements are met."""
     if not seccomp.supported():
-        return f"there is no system call filter for {os.uname().machine}"
+        return f"no system call filter is available for {os.uname().machine}"
     if shutil.which("bwrap") is None:
-        return f"there is no bwrap on the PATH. {_ADVICE}"
+        return f"bwrap is not on the PATH. {_ADVICE}"
     version = _version()
     if tuple(int(part) for part in re.findall(r"\d+", version)) < _OLDEST:
         return f"bubblewrap {version} is too old. {_ADVICE}"
@@ -166,7 +166,7 @@ def _version() -> str:
 
 
 def _caps() -> str:
-    """How memory and processes are capped, in words."""
+    """Describe how memory and processes are capped."""
     groups = cgroup.available()
     if groups:
         return f"memory and processes capped by {groups}"

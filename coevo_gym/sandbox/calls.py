@@ -1,15 +1,15 @@
-"""The system calls that sandboxed programs are refused, by number."""
+"""Numbers of the system calls that sandboxed programs may not make."""
 
 from __future__ import annotations
 
 Numbers = tuple[int, int]
-"""Of a call on x86_64 and on aarch64; -1 where there is none."""
+"""Numbers of a system call on x86_64 and on aarch64; -1 if it does not exist there."""
 
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""The kernel's name of a machine's own calls, and their place in :data:`Numbers`."""
+"""Per machine, the kernel's architecture id and the machine's index in :data:`Numbers`."""
 
 NEWEST = 469
-"""What came later is not known to be harmless; calls of the x32 kind have larger numbers, too."""
+"""Number of the newest reviewed call; later and x32 calls, with larger numbers, may be harmful."""
 
 DENIED: dict[str, Numbers] = {
     # other processes
@@ -28,18 +28,18 @@ DENIED: dict[str, Numbers] = {
     "semget": (64, 190), "semop": (65, 193), "semtimedop": (220, 192), "semctl": (66, 191),
     "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
     "mq_open": (240, 180), "mq_unlink": (241, 181),
-    # what a socket that is handed in can reach: it belongs to the host's network namespace
+    # calls on a socket passed in, which belongs to the host's network namespace
     "bind": (49, 200), "connect": (42, 203), "listen": (50, 201), "accept": (43, 202),
     "accept4": (288, 242), "sendmsg": (46, 211), "sendmmsg": (307, 269), "setsockopt": (54, 208),
-    # metadata of files: device files and inherited descriptors are the host's, and root's
-    # sandbox owns them; no mount keeps them as they are, since one that is only read has no devices
+    # metadata of files: device files and inherited descriptors belong to the host, and a sandbox
+    # run by root owns them; a read-only mount cannot protect them, because it has no devices
     "chmod": (90, -1), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452),
     "chown": (92, -1), "lchown": (94, -1), "fchown": (93, 55), "fchownat": (260, 54),
     "utime": (132, -1), "utimes": (235, -1), "futimesat": (261, -1), "utimensat": (280, 88),
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "removexattrat": (466, 466), "file_setattr": (469, 469),
-    # a file that can be read can be locked, and whoever else locks it waits
+    # a readable file can be locked, and then other processes that lock it have to wait
     "flock": (73, 32),
     # keys, tracing, kernel interfaces
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280),
@@ -58,7 +58,7 @@ DENIED: dict[str, Numbers] = {
     "setdomainname": (171, 162), "uselib": (134, -1), "ustat": (136, -1), "sysfs": (139, -1),
     "_sysctl": (156, -1),
 }  # fmt: skip
-"""Refused at every level."""
+"""Calls denied at every level."""
 
 DENIED_WITHOUT_NAMESPACES: dict[str, Numbers] = {
     "kill": (62, 129), "tkill": (200, 130),
@@ -68,14 +68,15 @@ DENIED_WITHOUT_NAMESPACES: dict[str, Numbers] = {
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
     "truncate": (76, 45),
 }  # fmt: skip
-"""Refused where no namespace keeps processes and files apart."""
+"""Calls also denied if no namespace isolates processes and files."""
 
 DENIED_WITHOUT_CAPS: dict[str, Numbers] = {"fork": (57, -1), "vfork": (58, -1)}
-"""Refused where nothing caps what many processes use together."""
+"""Calls also denied if nothing caps the total resources of several processes."""
 
 MISSING: dict[str, Numbers] = {"clone3": (435, 435)}
-"""As if the kernel did not have them, because what they ask for lies in memory, out of a filter's
-reach; the C library has another call for each."""
+"""Calls reported as unsupported by the kernel. Their arguments are in memory, where a filter cannot
+read them; the C library falls back to another call.
+"""
 
 MISSING_WITHOUT_NAMESPACES: dict[str, Numbers] = {"openat2": (437, 437)}
 
@@ -84,4 +85,4 @@ CHECKED: dict[str, Numbers] = {
     "prctl": (157, 167), "prlimit64": (302, 261), "clone": (56, 220),
     "open": (2, -1), "openat": (257, 56),
 }  # fmt: skip
-"""Refused for what they ask, see :mod:`coevo_gym.sandbox.rules`."""
+"""Calls denied depending on their arguments; see :mod:`coevo_gym.sandbox.rules`."""

@@ -1,8 +1,8 @@
-"""Caps on all processes of a sandbox together, by the kernel's control groups.
+"""Total caps for all processes of a sandbox, by the kernel's control groups.
 
-A group can be made where this process may write to the tree of groups: as root, or as a user to
-whom a session manager has given a part of it. A helper that outlives this process removes what is
-left when this process is killed.
+A group can be created if this process may write to the group hierarchy: as root, or as a user whose
+session manager delegated a part of it. If this process is killed, a helper that outlives it
+removes its groups.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PATIENCE_S = 30.0
 _numbers = itertools.count(1)
 _lock = threading.Lock()
 
-# Waits until its input ends, which is when the process that made it has ended, then removes the
-# groups with all that is in them.
+# Waits until its input closes, which happens when its parent process ends, then kills the
+# processes in the groups and removes the groups.
 _SWEEPER = """
 {
   trap "" HUP INT TERM
@@ -52,34 +52,34 @@ class Group:
     """One control group: a folder in each hierarchy that caps memory or processes.
 
     Args:
-        folders: its folders, which are there from :meth:`make` to :meth:`remove`.
+        folders: its folders, which exist from :meth:`make` to :meth:`remove`.
     """
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = folders
 
     def make(self) -> None:
-        """Make its folders."""
+        """Create the folders."""
         for folder in self._folders:
             folder.mkdir()
 
     def cap(self, limits: Limits) -> None:
-        """Put limits on all in it together."""
+        """Apply limits to the total of all processes in the group."""
         for folder in self._folders:
             for file, value in _caps(limits):
                 if (folder / file).exists():
                     (folder / file).write_text(str(value))
 
     def add(self, pid: int) -> None:
-        """Put a process in, and with it all that it starts from now on."""
+        """Add a process to the group, including its future children."""
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
     def kill(self) -> None:
-        """Kill all processes that are in it, and wait until they are gone.
+        """Kill all processes in the group, and wait until they are gone.
 
         Raises:
-            EnvBackendError: if they do not go.
+            EnvBackendError: if a process survives.
         """
         end = monotonic() + _PATIENCE_S
         for folder in self._folders:
@@ -88,11 +88,11 @@ class Group:
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 if monotonic() > end:
-                    raise EnvBackendError(f"Processes {pids} outlive SIGKILL; they are in {folder}")
+                    raise EnvBackendError(f"Processes {pids} in {folder} survived SIGKILL.")
                 sleep(0.005)
 
     def remove(self) -> None:
-        """Remove it, with what is left in it."""
+        """Kill the remaining processes and remove the group."""
         self.kill()
         for folder in self._folders:
             with suppress(FileNotFoundError):
@@ -100,7 +100,7 @@ class Group:
 
 
 def available() -> str:
-    """Which control groups can be made here, in words; "" if none."""
+    """Return the version of control groups that can be created here; "" if none."""
     bases = _own_bases()
     if not bases:
         return ""
@@ -108,7 +108,7 @@ def available() -> str:
 
 
 def make(limits: Limits) -> Group | None:
-    """A new group with caps; None if none can be made here."""
+    """Create a group with caps; return None if groups cannot be created here."""
     name = str(next(_numbers))
     bases = _own_bases()
     if not bases:
@@ -120,7 +120,7 @@ def make(limits: Limits) -> Group | None:
 
 
 def _caps(limits: Limits) -> Iterator[tuple[str, int]]:
-    """Files and their values, of both versions."""
+    """Yield the files and values of both versions."""
     yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
     yield "memory.memsw.limit_in_bytes", limits.memory_bytes
@@ -135,7 +135,7 @@ def _own_bases() -> tuple[Path, ...]:
 
 @cache
 def _bases(owner: int) -> tuple[Path, ...]:
-    """The folders that hold this process's groups; () if none can be made."""
+    """Return the folders that contain this process's groups; () if none can be created."""
     bases = tuple(parent / f"coevo-{owner}-{token_hex(4)}" for parent in _parents())
     try:
         for base in bases:
@@ -154,7 +154,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 
 
 def _try_out(bases: tuple[Path, ...]) -> None:
-    """Put a process into a group: a folder that can be made may still be out of its reach."""
+    """Add a process to a trial group: a writable folder may still reject processes."""
     trial = Group(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         try:
@@ -165,7 +165,7 @@ def _try_out(bases: tuple[Path, ...]) -> None:
 
 
 def _parents() -> tuple[Path, ...]:
-    """Where groups with both caps can be made: two folders (v1), one (v2), or none."""
+    """Return the folders that accept groups with both caps: two (v1), one (v2), or none."""
     own = {}
     for line in _MEMBERSHIP.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -173,7 +173,7 @@ def _parents() -> tuple[Path, ...]:
     if "memory" in own and "pids" in own:
         v1 = (_ROOT / "memory" / own["memory"], _ROOT / "pids" / own["pids"])
         return v1 if all(os.access(folder, os.W_OK) for folder in v1) else ()
-    # A group that holds processes hands out no controllers, so ours lies beside the own one.
+    # A group with processes cannot delegate controllers, so ours is a sibling of the own group.
     here = _ROOT / own.get("", "")
     for folder in (here, here.parent):
         with suppress(OSError):
@@ -203,5 +203,5 @@ def _start_sweeper(bases: tuple[Path, ...]) -> None:
 def _pids(folder: Path) -> list[int]:
     try:
         return [int(pid) for pid in (folder / "cgroup.procs").read_text().split()]
-    except OSError:  # it has been removed
+    except OSError:  # the group was removed
         return []

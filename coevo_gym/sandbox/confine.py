@@ -1,12 +1,12 @@
-"""Confine this process, then become another program.
+"""A script that confines its own process and then executes another program.
 
-This is a script of the standard library alone: it runs in a Python of its own, so that no thread
-of the launching process is in the way. It reads what to do from a descriptor, as JSON:
+It uses only the standard library and runs in a separate Python process, so that no thread of the
+launching process interferes. It reads an order from a descriptor, as JSON:
 
-* ``parent``: the process whose end is the end of this one;
+* ``parent``: pid of the parent; this process dies with it;
 * ``filter``: the system call filter in hexadecimal, or "" to confine nothing;
 * ``readable``: files and folders that may be read;
-* ``listed``: folders of which names may be read, all the way down;
+* ``listed``: folders whose names may be listed, recursively;
 * ``devices``: devices that may be read and written.
 
 Usage: ``python confine.py DESCRIPTOR PROGRAM [ARGUMENT ...]``
@@ -28,7 +28,7 @@ _SYS_CAPSET = {"x86_64": 126, "aarch64": 91}
 _SYS_CREATE_RULESET, _SYS_ADD_RULE, _SYS_RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION, _PATH_BENEATH = 1, 1
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
-_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many there are, by version
+_FILE_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # number of rights, by version
 _ALL_NETWORK, _ALL_SCOPES = 3, 3
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,20 +53,20 @@ class _Filter(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """Version of the kernel's Landlock; 0 if it has none, or it is switched off."""
+    """Return the version of the kernel's Landlock; 0 if it is missing or switched off."""
     version: int = _libc.syscall(_SYS_CREATE_RULESET, None, ctypes.c_size_t(0), _ASK_VERSION)
     return max(version, 0)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Make the kernel kill this process when its parent ends."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "set a parent-death signal")
-    if os.getppid() != parent:  # it ended before
+    if os.getppid() != parent:  # the parent ended before the call
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def drop_capabilities() -> None:
-    """Give up root's rights, for good."""
+    """Drop root's capabilities permanently."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "refuse new rights")
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
@@ -74,7 +74,7 @@ def drop_capabilities() -> None:
 
 
 def restrict_files(readable: list[str], listed: list[str], devices: list[str]) -> None:
-    """Refuse all files but these, and by name what else Landlock knows of."""
+    """Deny access to all other files, and to everything else that Landlock can restrict."""
     version = landlock_version()
     everything = (1 << _FILE_RIGHTS[min(version, max(_FILE_RIGHTS))]) - 1
     rules = _Ruleset(everything, _ALL_NETWORK, _ALL_SCOPES)
@@ -92,7 +92,7 @@ def restrict_files(readable: list[str], listed: list[str], devices: list[str]) -
 
 
 def filter_system_calls(code: bytes) -> None:
-    """Refuse system calls."""
+    """Install the system call filter."""
     program = _Filter(len(code) // 8, code)
     pointer = ctypes.byref(program)
     _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer, 0, 0), "filter its calls")
@@ -116,7 +116,7 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """See the module."""
+    """Confine this process as ordered, then execute the program."""
     with open(int(sys.argv[1]), "rb") as channel:
         order = json.load(channel)
     die_with(order["parent"])

@@ -1,4 +1,4 @@
-"""What is left of readable folders when some folders in them are hidden."""
+"""The visible parts of readable folders that contain hidden folders."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class Parts(NamedTuple):
-    """A folder without what is hidden in it.
+    """A folder without its hidden parts.
 
     Attributes:
-        whole: files and folders without anything hidden.
-        opened: folders that lead to something hidden; of these, only names are left.
+        whole: files and folders that contain nothing hidden.
+        opened: folders that contain something hidden; only their names stay visible.
     """
 
     whole: tuple[str, ...]
@@ -21,7 +21,7 @@ class Parts(NamedTuple):
 
 
 def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
-    """The hidden folders that lie in another one, by the paths that lead through it."""
+    """Return the hidden folders within another one, as paths that begin with it."""
     real = Path(root).resolve()
     found = (path.resolve() for path in hidden if path.is_dir())
     within = (path.relative_to(real) for path in found if real in path.parents)
@@ -29,11 +29,11 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Take a folder apart, so that what is hidden in it is left out.
+    """Split a folder into its visible parts.
 
     Args:
         root: the folder, or a file.
-        hidden: folders in it, as :func:`inside` tells them.
+        hidden: folders in it, as returned by :func:`inside`.
     """
     if root in hidden:
         return Parts((), ())

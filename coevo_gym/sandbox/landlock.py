@@ -1,7 +1,7 @@
-"""The weaker level: the kernel's Landlock and a stricter filter, where no namespaces can be made.
+"""The weaker isolation level: Landlock and a stricter filter, for machines without namespaces.
 
-The program is one process without rights of root that reads the same files as at the stronger
-level, writes none, and is refused the calls that would reach other processes or a network.
+The program is one process without root's capabilities. It can read the same files as at the
+stronger level and write none. Calls that would reach other processes or a network are denied.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from coevo_gym.sandbox.level import DEVICES, SYSTEM, Finding, Level
 from coevo_gym.sandbox.process import Program, Sandboxed, start
 
 _NOT_COVERED = (
-    "Programs start no processes and write no files. Not covered: sizes and dates of all files can "
-    "be looked up, the host's name can be read, and no namespace stands behind the filter"
+    "Programs cannot start processes or write files. Not covered: programs can look up sizes and "
+    "dates of all files and read the host's name, and no namespace backs up the filter"
 )
 
 
 @cache
 def finding() -> Finding:
-    """Whether this level holds here."""
+    """Check whether this level works on this machine."""
     if not seccomp.supported():
-        detail = f"there is no system call filter for {os.uname().machine}"
+        detail = f"no system call filter is available for {os.uname().machine}"
         return Finding(Level.LANDLOCK, False, detail)
     version = confine.landlock_version()
     if not version:
@@ -38,7 +38,7 @@ def finding() -> Finding:
 
 
 def launch(program: Program, *, confined: bool) -> Sandboxed:
-    """Start a program at this level, or with nothing but limits."""
+    """Start a program at this level, or with limits only."""
     roots = [*SYSTEM, *map(str, program.readable)]
     parts = [without(root, inside(root, program.hidden)) for root in roots]
     order = {

@@ -1,4 +1,4 @@
-"""Start a program at the strongest level that holds here."""
+"""Start of programs at the strongest isolation level available on this machine."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from coevo_gym.sandbox.process import Program, Sandboxed
 
 _ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/tmp",  # noqa: S108 (inside)
+    "HOME": "/tmp",  # noqa: S108 (inside the sandbox)
     "LANG": "C.UTF-8",
 }
 
 
 _RISK_VARIABLE = "COEVO_ACCEPT_RISK"
-_ACCEPT = f"launch(accept_risk=True), or {_RISK_VARIABLE}=1 in the environment, accepts the risk."
+_ACCEPT = f"To accept the risk, use launch(accept_risk=True) or set {_RISK_VARIABLE}=1."
 
 logger = logging.getLogger(__name__)
 
 
 def probe() -> tuple[Finding, ...]:
-    """Which levels of isolation hold here, the strongest first."""
-    nothing = Finding(Level.NONE, False, f"limits, but nothing keeps code apart. {_ACCEPT}")
+    """Return the isolation levels and whether each works here, the strongest first."""
+    nothing = Finding(Level.NONE, False, f"limits only, without isolation. {_ACCEPT}")
     return (bubblewrap.finding(), landlock.finding(), nothing)
 
 
@@ -46,29 +46,29 @@ def launch(
 ) -> Sandboxed:
     """Start a program in a sandbox.
 
-    Its standard input is empty and its standard output is thrown away; it talks over the
-    descriptors that it is given.
+    Its standard input is empty and its standard output is discarded; it communicates over the
+    descriptors passed to it.
 
     Args:
-        command: program and arguments; the program's path must be visible inside.
-        readable: files and folders that it may read, beside the system's programs and libraries;
-            they appear inside at the same absolute path. See :func:`python_files`.
-        hidden: folders that it must not read the files of, wherever they lie in what it may read;
-            what is ``readable`` within them is not hidden.
+        command: program and arguments; the program's path must be visible in the sandbox.
+        readable: files and folders that it may read, in addition to the system's programs and
+            libraries; they appear at the same absolute path. See :func:`python_files`.
+        hidden: folders within the readable ones whose files it must not read, except for paths
+            in them that are listed in ``readable``.
         pass_fds: descriptors that stay open, under the same numbers; all others are closed. Pass
-            pipes and sockets: a file can be opened anew through its descriptor, with more rights.
-        environment: variables that it sees, beside PATH, HOME and LANG.
-        limits: what it may use.
-        level: how to keep it apart; None for the strongest way that holds here.
-        accept_risk: run it even if nothing keeps it apart.
+            only pipes and sockets: a file can be reopened through its descriptor, with more rights.
+        environment: environment variables, in addition to PATH, HOME and LANG.
+        limits: resource limits.
+        level: isolation level; None for the strongest one available.
+        accept_risk: run it even if no isolation is available.
 
     Raises:
-        ConfigError: if the level does not hold here, or a path does not exist.
+        ConfigError: if the level is not available, or a path does not exist.
         EnvBackendError: if the sandbox does not start.
     """
     for path in readable:
         if not path.is_absolute() or not path.exists():
-            raise ConfigError(f"A readable path is absolute and exists, got {str(path)!r}")
+            raise ConfigError(f"A readable path must be absolute and exist, actual: {str(path)!r}")
     program = Program(command, readable, hidden, pass_fds, {**_ENVIRONMENT, **environment}, limits)
     accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
     found = _finding(level, accept_risk=accept_risk)
@@ -79,39 +79,39 @@ def launch(
 
 
 def strongest() -> Finding:
-    """The strongest level that holds here.
+    """Return the strongest isolation level available on this machine.
 
     Raises:
-        ConfigError: if none does; the message names the flag that accepts the risk.
+        ConfigError: if none is available; the message names the flag that accepts the risk.
     """
     return _finding(None, accept_risk=False)
 
 
 def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
-    """What is known of the level to use: the wanted one, or the strongest that holds."""
+    """Return the finding for the wanted level, or for the strongest available one."""
     found = {finding.level: finding for finding in probe()}
     if wanted is None:
         wanted = next((level for level in Level if found[level].holds), Level.NONE)
     if not found[wanted].holds and not (wanted is Level.NONE and accept_risk):
         reasons = "; ".join(f"{level}: {found[level].detail}" for level in Level)
         raise ConfigError(
-            f"Model-written code cannot be kept apart here at level {wanted.value!r}. {reasons}"
+            f"Isolation level {wanted.value!r} is not available for model-written code. {reasons}"
         )
     return found[wanted]
 
 
 @cache
 def _warn(found: Finding) -> None:
-    """Say once that a level is a weaker one."""
+    """Log once that a weaker level is used."""
     logger.warning("model-written code runs at a weaker level=%s: %s", found.level, found.detail)
 
 
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
-    """What an interpreter needs to run inside, beside the system's programs and libraries.
+    """Return the files that an interpreter needs, besides the system's programs and libraries.
 
     Args:
-        prefix: the folder that it is installed in; None for this interpreter and, in a venv, its
-            base.
+        prefix: the interpreter's installation folder; None for this interpreter and, in a venv,
+            its base.
     """
     prefixes = [prefix] if prefix else map(Path, sorted({sys.prefix, sys.base_prefix}))
     files = (p / name for p in prefixes for name in ("bin", "lib", "lib64", "pyvenv.cfg"))

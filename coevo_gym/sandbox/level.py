@@ -1,4 +1,4 @@
-"""The levels of isolation, and the limits that hold at each."""
+"""Isolation levels, and the resource limits that apply at each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ SYSTEM = (
     *("/usr/local/libexec", "/usr/local/share"),
     *("/etc/ld.so.cache", "/etc/alternatives"),
 )
-"""What every program may read: programs and libraries, and no ``src``, where projects may lie."""
+"""Files that every program may read: programs and libraries, but no ``src`` folder."""
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-"""What every program may read and write."""
+"""Devices that every program may read and write."""
 
 
 class Level(StrEnum):
-    """How a program is kept apart, the strongest first."""
+    """An isolation level, the strongest first."""
 
     BUBBLEWRAP = "bubblewrap"
     LANDLOCK = "landlock"
@@ -29,15 +29,15 @@ class Level(StrEnum):
 
 
 class Limits(NamedTuple):
-    """What a sandboxed program may use.
+    """Resource limits of a sandboxed program.
 
     Attributes:
-        memory_bytes: memory of all its processes together, files in the scratch folder included,
-            and address space of each.
-        pids: processes and threads together. Where no control groups can be made, there is one
-            process, and threads are counted only for users other than root.
+        memory_bytes: total memory of all its processes, including files in the scratch folder, and
+            the address space of each process.
+        pids: total number of processes and threads. Without control groups, there is one process,
+            and threads are counted only for users other than root.
         scratch_bytes: size of the scratch folder, and of any one file.
-        open_files: file descriptors of each process.
+        open_files: file descriptors per process.
     """
 
     memory_bytes: int = 1 << 30
@@ -50,12 +50,12 @@ DEFAULT_LIMITS = Limits()
 
 
 class Finding(NamedTuple):
-    """Whether a level can be used here.
+    """The availability of an isolation level on this machine.
 
     Attributes:
         level: the level.
-        holds: whether it works, tried out.
-        detail: what it works with and what it does not cover, or why it does not work.
+        holds: whether the level works, according to a trial.
+        detail: its mechanism and gaps, or the reason why it does not work.
     """
 
     level: Level
@@ -64,7 +64,7 @@ class Finding(NamedTuple):
 
 
 def rlimits(limits: Limits) -> dict[int, int]:
-    """The per-process limits of the kernel that stand for these, by resource."""
+    """Return the kernel's per-process limits for these limits, by resource."""
     return {
         resource.RLIMIT_AS: limits.memory_bytes,
         resource.RLIMIT_FSIZE: limits.scratch_bytes,

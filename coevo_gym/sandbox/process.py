@@ -1,4 +1,4 @@
-"""A sandboxed program: how it starts, and what is left when it ends."""
+"""A sandboxed program: its start, and its cleanup."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Job = Callable[[], subprocess.Popen[bytes]]
 
 
 class Program(NamedTuple):
-    """What to run, see :func:`coevo_gym.sandbox.launch`."""
+    """A program to run; for the fields, see :func:`coevo_gym.sandbox.launch`."""
 
     command: Sequence[str]
     readable: Sequence[Path] = ()
@@ -39,13 +39,13 @@ class Program(NamedTuple):
 
 
 class Sandboxed:
-    """A program that runs in a sandbox, made by :func:`coevo_gym.sandbox.launch`.
+    """A program that runs in a sandbox, created by :func:`coevo_gym.sandbox.launch`.
 
-    It ends when it is killed, when it is closed, or when the process that launched it ends.
+    It ends when it is killed or closed, or when the process that launched it ends.
 
     Attributes:
-        level: how it is kept apart.
-        pid: the process whose end is the end of all of them.
+        level: isolation level.
+        pid: pid of the process whose end ends all others.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class Sandboxed:
         self._closed = False
 
     def poll(self) -> int | None:
-        """Its exit code, 128 + the signal if one killed it; None while it runs."""
+        """Return the exit code, 128 + n after death by signal n, or None while it runs."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait until it ends; returns its exit code, or None if it still runs then."""
+        """Wait until the program ends; return its exit code, or None after the timeout."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self.poll()
 
     def stderr(self) -> str:
-        """What it has written to its standard error since the last call, 64 KiB at most.
+        """Return its output on standard error since the last call, 64 KiB at most.
 
-        It is for people who look for a fault: the program could have written anything.
+        The text is for debugging only: the program may have written anything.
         """
         with self._lock:
             said = b""
@@ -94,13 +94,13 @@ class Sandboxed:
         """Kill all its processes, and wait until they are gone. It may have ended before.
 
         Raises:
-            EnvBackendError: if the kernel does not end them.
+            EnvBackendError: if a process survives.
         """
         with self._lock:
             self._kill()
 
     def close(self) -> None:
-        """Kill it, if it runs, and leave nothing behind. Closing it again does nothing."""
+        """Kill the program if it runs, and clean up. Closing it again has no effect."""
         with self._lock:
             if not self._closed:
                 self._kill()
@@ -122,14 +122,14 @@ class Sandboxed:
     def _kill(self) -> None:
         if self._closed:
             return
-        # The first process of a process namespace takes all in it along, and is the last to end.
+        # When the first process of a process namespace ends, the kernel kills all others first.
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._root, signal.SIGKILL)
         if self.level is Level.NONE and self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         if not readable(self._root, PATIENCE_S):
-            raise EnvBackendError(f"The sandboxed process {self.pid} outlives SIGKILL.")
+            raise EnvBackendError(f"The sandboxed process {self.pid} survived SIGKILL.")
         self._process.wait()
         if self._group is not None:
             self._group.remove()
@@ -146,17 +146,18 @@ def start(
     first: Callable[[subprocess.Popen[bytes]], int] = lambda process: process.pid,
     release: Callable[[], None] = lambda: None,
 ) -> Sandboxed:
-    """Start a program in its wrapping, and put limits on it before it runs.
+    """Start a program in its wrapper, and apply limits before it runs.
 
     Args:
-        level: the level that the wrapping makes.
-        program: what to run.
-        wrapped: the whole command, given the descriptor on which the wrapping waits.
-        opening: what the wrapping waits for.
+        level: the level that the wrapper creates.
+        program: the program.
+        wrapped: function that returns the complete command, given the descriptor on which the
+            wrapper waits.
+        opening: bytes that the wrapper waits for.
         stdin: its standard input.
-        extra_fds: further descriptors that the wrapping needs.
-        first: the process whose end is the end of all others, once it is there.
-        release: the last thing to do, when the limits are on.
+        extra_fds: further descriptors that the wrapper needs.
+        first: function that waits for the process whose end ends all others, and returns its pid.
+        release: function called last, after the limits are applied.
 
     Raises:
         EnvBackendError: if it does not start.
@@ -165,7 +166,7 @@ def start(
         group = cgroup.make(program.limits)
         if group is not None:
             undo.callback(group.remove)
-        os.set_blocking(said_end.fileno(), False)  # who floods it loses what is too much
+        os.set_blocking(said_end.fileno(), False)  # a program that floods it loses the excess
 
         def popen() -> subprocess.Popen[bytes]:
             return subprocess.Popen(  # noqa: S603
@@ -209,13 +210,13 @@ def start(
 
 
 def counts_threads() -> bool:
-    """Whether the kernel itself caps the threads of a user namespace: since 5.14, not root's."""
+    """Return True if the kernel caps threads per user namespace: since 5.14, except for root."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return os.geteuid() != 0 and release >= (5, 14)
 
 
 def _lower(pid: int, limit: int, value: int) -> None:
-    """Put a limit on a process; it may have a lower one already."""
+    """Lower a limit of a process, unless it is lower already."""
     _, hard = resource.prlimit(pid, limit)
     if hard == resource.RLIM_INFINITY or value < hard:
         resource.prlimit(pid, limit, (value, value))
@@ -223,7 +224,7 @@ def _lower(pid: int, limit: int, value: int) -> None:
 
 @contextmanager
 def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """A pipe whose ends are closed after the block, if they have not been before."""
+    """Open a pipe; both ends are closed after the block."""
     reading, writing = os.pipe()
     with open(reading, "rb", 0) as reader, open(writing, "wb", 0) as writer:
         yield reader, writer
@@ -231,10 +232,10 @@ def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 @cache
 def _starter(owner: int) -> Callable[[_Job], subprocess.Popen[bytes]]:
-    """What starts processes here; a fork does not share its parent's.
+    """Return the function that starts processes; a forked process creates its own.
 
-    The kernel sends the signal of a parent's death when the *thread* that forked ends: so one
-    thread, which never ends, starts them all.
+    The kernel sends the parent-death signal when the *thread* that forked ends. Therefore one
+    thread that never ends starts all processes.
     """
     jobs: queue.SimpleQueue[tuple[_Job, Future[subprocess.Popen[bytes]]]] = queue.SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""Whether something can be read, for any number of open files."""
+"""A readiness check for any number of open files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class _Open(Protocol):
 
 
 def readable(end: int | _Open, timeout_s: float = 0.0) -> bool:
-    """Wait until a descriptor can be read, or its other end is gone.
+    """Wait until a descriptor can be read, or its other end is closed.
 
-    It is a poll: a `select` fails on descriptors of 1,024 and more.
+    It uses ``poll``, because ``select`` fails on descriptors of 1,024 and more.
 
     Args:
-        end: the descriptor, or what has one.
-        timeout_s: how long to wait.
+        end: the descriptor, or an object with a ``fileno()``.
+        timeout_s: maximum wait in seconds.
     """
     poll = select.poll()
     poll.register(end, select.POLLIN)

@@ -1,9 +1,9 @@
-"""The system calls that sandboxed programs are refused, as a program for the kernel's filter.
+"""The filter program that denies system calls to sandboxed programs.
 
-It is a deny list: namespaces and mounts keep files, processes and networks apart, and the filter
-takes away what could undo them, the parts of the kernel that break most often, and the calls
-that work on what a namespace does not cover. No socket can be made at all: the ones a program
-needs are handed to it open, and can be read and written, and nothing else.
+It is a deny list: namespaces and mounts isolate files, processes and networks. The filter denies
+calls that could undo this isolation, calls to the most vulnerable parts of the kernel, and calls on
+resources that no namespace covers. A program cannot create sockets; it can only read and write the
+open sockets passed to it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
 def supported() -> bool:
-    """Whether the filter knows this machine's system calls."""
+    """Return True if the filter knows this machine's system calls."""
     return os.uname().machine in calls.MACHINES
 
 
 def numbers() -> dict[str, int]:
-    """The calls that the filter looks at, with their numbers on this machine."""
+    """Return the calls that the filter checks, with their numbers on this machine."""
     _, column = calls.MACHINES[os.uname().machine]
     table = calls.DENIED | calls.DENIED_WITHOUT_NAMESPACES | calls.DENIED_WITHOUT_CAPS
     table |= calls.MISSING | calls.MISSING_WITHOUT_NAMESPACES | calls.CHECKED
@@ -33,12 +33,12 @@ def numbers() -> dict[str, int]:
 
 
 def program(*, namespaces: bool, processes: bool) -> bytes:
-    """The filter, as an array of the kernel's ``sock_filter``.
+    """Create the filter, as an array of the kernel's ``sock_filter``.
 
     Args:
-        namespaces: whether namespaces keep files and processes apart. If not, signals are
-            refused, too, and what would empty a file that can only be read.
-        processes: whether new processes may be started; threads always may.
+        namespaces: whether namespaces isolate files and processes. If not, the filter also denies
+            signals and calls that would truncate a read-only file.
+        processes: whether new processes may be started; threads are always allowed.
     """
     denied, missing, checked = dict(calls.DENIED), dict(calls.MISSING), list(rules.RULES)
     if not namespaces:
@@ -69,7 +69,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
 
 
 def _refuse(number: int, tests: tuple[rules.Test, ...]) -> list[bytes]:
-    """Refuse a call if all tests of its arguments hold; it is written from its end."""
+    """Return filter code that denies a call if all tests of its arguments hold."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
         code = [*_test(test, len(code)), *code]
@@ -77,7 +77,7 @@ def _refuse(number: int, tests: tuple[rules.Test, ...]) -> list[bytes]:
 
 
 def _test(test: rules.Test, otherwise: int) -> list[bytes]:
-    """Go on to the next line if a test holds, else pass over so many lines."""
+    """Return filter code that falls through if a test holds, else skips ``otherwise`` lines."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

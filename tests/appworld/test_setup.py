@@ -72,8 +72,8 @@ def test_a_download_is_taken_whole(
 @pytest.mark.parametrize(
     ("work", "message"),
     [
-        ("echo no route >&2; exit 3", "no route\nFetch it where there is a network"),
-        ("exit 0", "has left no data. Fetch it where there is a network"),
+        ("echo no route >&2; exit 3", "no route\nDownload it on a machine with a network"),
+        ("exit 0", "created no data. Download it on a machine with a network"),
     ],
 )
 def test_a_download_that_fails_says_how_else(

@@ -54,7 +54,7 @@ def test_a_folder_that_is_no_data_is_told(
     other = tmp_path / "appworld-data"
     other.symlink_to(data)
     monkeypatch.setenv("COEVO_APPWORLD_DATA", str(other))
-    with pytest.raises(DataError, match="looks for a folder named data"):
+    with pytest.raises(DataError, match="needs a folder named data"):
         coevo_gym.tasks("appworld")
     monkeypatch.setenv("COEVO_APPWORLD_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="it has no api_docs"):

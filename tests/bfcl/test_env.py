@@ -418,9 +418,9 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
         (
             "world",
             {"held_out": [[0, ["nope"]]]},
-            "held_out names 'nope', which is no function of GorillaFileSystem",
+            "held_out contains 'nope', which is not a function of GorillaFileSystem",
         ),
-        ("world", {"held_out": [[3, ["cd", "post_tweet"]]]}, "held_out names 'post_tweet'"),
+        ("world", {"held_out": [[3, ["cd", "post_tweet"]]]}, "held_out contains 'post_tweet'"),
     ],
 )
 def test_a_malformed_task_is_refused_by_name(
@@ -572,7 +572,7 @@ def test_a_task_found_by_name_has_the_split_of_the_scheme() -> None:
         ({"mode": "fast"}, ConfigError, "Unknown mode 'fast'. Choose one of: official, train"),
         ({"stop_at_first_failed_turn": "no"}, ConfigError, "must be True or False, actual: 'no'"),
         ({"reward_mode": "score"}, ConfigError, "Unknown reward_mode 'score'"),
-        ({"scheme": "all200", "split": "train"}, SplitLeakError, "every BFCL task is test"),
+        ({"scheme": "all200", "split": "train"}, SplitLeakError, "every BFCL task is a test task"),
         ({"scheme": "all200", "split": "val"}, TaskError, "no val tasks under scheme 'all200'"),
         ({"scheme": "agentevolver", "split": "test"}, TaskError, "no test tasks under scheme"),
         ({"tasks": ["bfcl/multi_turn_base_200"]}, TaskError, "bfcl has no task"),

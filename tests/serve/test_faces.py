@@ -262,7 +262,7 @@ def test_an_engine_that_never_starts_is_told(
 
 def test_a_bad_order_is_told_and_changes_nothing(server: Standing) -> None:
     env = RemoteTaskEnv(server.address)
-    with pytest.raises(RemoteError, match="no episode has begun"):
+    with pytest.raises(RemoteError, match="No episode is running"):
         env.step("press red")
     with pytest.raises(RemoteError, match="slots"):
         env.reset(options={"slots": "a"})

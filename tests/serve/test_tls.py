@@ -87,9 +87,9 @@ def test_both_faces_are_reached_behind_a_proxy_that_encrypts(
 
 @pytest.mark.parametrize("address", ["localhost", "ftp://localhost:1", "http://localhost", ""])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="An address is like"):
+    with pytest.raises(ValueError, match="The address must be like"):
         TicketClient(address)
-    with pytest.raises(ValueError, match="An address is like"):
+    with pytest.raises(ValueError, match="The address must be like"):
         RemoteTaskEnv(address)
 
 
@@ -103,4 +103,4 @@ def test_who_waits_for_a_server_says_so_at_once(caplog: pytest.LogCaptureFixture
         RemoteTaskEnv(address, patience_s=0.3).reset()
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
-    assert all(address in text and "trying again for up to 0.3 s" in text for text in told)
+    assert all(address in text and "retrying for up to 0.3 s" in text for text in told)

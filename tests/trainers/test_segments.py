@@ -86,10 +86,10 @@ def test_a_prompt_that_was_tokenised_anew_is_another_segment_not_other_ids() -> 
 
 def test_ids_that_are_not_those_sampled_are_refused() -> None:
     decision = TokenDecision((5, 6), (7, 8), (-0.1, -0.2))
-    with pytest.raises(ValueError, match="must be those that were sampled"):
+    with pytest.raises(ValueError, match="one log-probability per sampled id"):
         dataclasses.replace(decision, ids=(78,))
     (segment,) = segments([decision])
-    with pytest.raises(ValueError, match="3 ids has 4 mask values"):
+    with pytest.raises(ValueError, match="3 ids, 4 mask values"):
         dataclasses.replace(segment, ids=(5, 6, 78))
 
 

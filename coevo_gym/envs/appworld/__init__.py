@@ -1,4 +1,4 @@
-"""AppWorld: get everyday chores done by writing code against the APIs of a handful of apps."""
+"""AppWorld: do everyday chores by writing code against the APIs of a handful of apps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevo_gym.provision import data_folder
 
 
 class AppWorldBenchmark(ProposableFolder):
-    """AppWorld behind the seam that curricula and trainers know."""
+    """AppWorld as a benchmark for curricula and trainers."""
 
     name = "appworld"
     env_id = "CoEvolve-AppWorld-v0"
@@ -27,23 +27,23 @@ class AppWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The subsets that are at hand."""
+        """The available subsets."""
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """An evolved task's solution. Native ones are free code, which is no choice."""
+        """Return an evolved task's solution; () for native tasks, whose code is not a choice."""
         return task.solution if task.origin == "evolved" else ()
 
     def symbol(self, step: Step) -> str:
-        """The apps that the step's code calls, in the order of its text; "!" if it failed."""
+        """Return the apps that the step's code calls, in text order; "!" if it failed."""
         return "!" if step.error_kind else " ".join(apps_of(step.action))
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """The apps that its words speak of, and whether it asks a question or wants a change."""
+        """Return tags for the mentioned apps and the kind of request (question or change)."""
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """The APIs that list somebody's things and act on them; the apps have more."""
+        """Return the APIs that list the user's items and act on them; the apps have more."""
         return tuple(
             dict.fromkeys(
                 f"{look.app}.{api}"
@@ -53,12 +53,12 @@ class AppWorldBenchmark(ProposableFolder):
         )
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """One label an episode, from errors, calls and tests; see the folder's ``diagnosis.py``."""
+        """Return one label per episode, from errors, calls and tests; see ``diagnosis.py``."""
         return diagnose(episode)
 
 
 def apps_of(action: str) -> list[str]:
-    r"""The apps that an action's code names, each run of one app once.
+    r"""Return the apps that an action's code names, without consecutive repeats.
 
     Example:
         >>> apps_of("apis.venmo.login()\nfor x in apis.phone.search_contacts(): apis.venmo.y(x)")

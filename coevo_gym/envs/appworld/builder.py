@@ -1,4 +1,4 @@
-"""From a draft to a proven task, and from a walk to drafts."""
+"""Construction of proven tasks from drafts, and of drafts from walks."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.proposals import draft_of
 
 MAX_ACTS = 2
-"""Of a draft from a walk."""
+"""Maximum number of acts in a draft from a walk."""
 MAX_NAME_WORDS = 8
-"""Longest text in a changed row that the words of a task may name it by."""
+"""Maximum words of a text in a changed row for the text to serve as a name in the task."""
 _APIS = re.compile(r"\bapis\.(\w+)\.(\w+)\(")
 _SAYS_NOTHING = ("api_docs.", "supervisor.complete_task")
-"""Calls that neither touch an app nor ask it anything."""
+"""Calls that neither read nor change an app."""
 _ASKED = ("{}.", "Please {}.", "Could you {}?", "I would like you to {}.")
 
 
 class Run(NamedTuple):
-    """What actions come to in a fresh world.
+    """The result of running actions in a fresh world.
 
     Attributes:
-        errors: of each action, "" where its code ran.
-        completed: after each action, whether the task had been completed.
-        changes: what the databases differ by in the end, by model.
-        answer: the answer that was given, as a JSON value; None for none.
+        errors: error of each action, "" if its code ran.
+        completed: after each action, whether the task was completed.
+        changes: changes in the databases, by model.
+        answer: the submitted answer, as a JSON value; None for none.
     """
 
     errors: tuple[str, ...]
@@ -60,11 +60,11 @@ class Run(NamedTuple):
 
 
 def build(draft: Draft) -> Task:
-    """Run the draft's actions, and ask for what they changed and answered.
+    """Run the draft's actions, and create a task that asks for their changes and answer.
 
     Raises:
-        BuildError: if the world is not one to train in; if an action fails; if the task is not
-            completed by the last action, and by it alone; if nothing was changed or answered; if
+        BuildError: if the world is not a training world; if an action fails; if the last action,
+            and only that one, does not complete the task; if nothing was changed or answered; if
             doing nothing would pass.
     """
     world = draft.world
@@ -97,7 +97,7 @@ def build(draft: Draft) -> Task:
 
 
 def _check_place(scenario: str, world: AppWorldWorld) -> None:
-    """Check that the world is one to train in."""
+    """Check that the world is a training world of the claimed scenario."""
     actual = scenario_of(world.data, world.base)
     if scenario != actual:
         raise BuildError(f"claims to lie in {scenario}, but lies in {actual}")
@@ -124,7 +124,7 @@ def _check_run(run: Run, actions: Sequence[str]) -> None:
 
 
 def _run(draft: Draft, place: AppWorldWorld) -> Run:
-    """Carry out all actions up to the first that fails."""
+    """Run all actions up to the first that fails."""
     errors, completed = [], []
     with closing(World(root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
@@ -139,13 +139,13 @@ def _run(draft: Draft, place: AppWorldWorld) -> Run:
 
 
 def _act(world: World, action: str) -> tuple[str, bool]:
-    """The error of an action, and whether the task has been completed."""
+    """Run an action; return its error, or "", and whether the task is completed."""
     ran = world.step(code_of(action))
     return (ran.output.strip() if ran.kind else ""), ran.completed
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-    """Carry out actions in a fresh world; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
+    """Run actions in a fresh world; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`."""
     place, verifier = task.world, task.verifier
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)
@@ -192,9 +192,9 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """The apps that are changed, or else those that are asked, and what is done there.
+    """Return clues about the apps that are changed, or else queried, and the actions on them.
 
-    What gives a question away is its answer; a call that is written out gives any task away.
+    The answers are the answer to a question, and any call written out in full.
     """
     verifier = task.verifier
     assert isinstance(verifier, AppWorldVerifier)
@@ -222,7 +222,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _told(value: Any) -> str:
-    """A value as people write it."""
+    """Format a value as people write it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -231,7 +231,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """The texts and amounts in changed rows; ids, and texts of many words, name nothing."""
+    """Yield the texts and amounts in changed rows; ids and long texts do not serve as names."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):
@@ -246,8 +246,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Wish for some of what a walk has done, and ask about a list that it has seen."""
-    last = FAILED if trace.steps[-1].error_kind else ""  # all that is known of its outcome
+    """Create one draft from acts of a walk, and one with a question about a list it has seen."""
+    last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = Walk(list(zip(trace.actions, outcomes, strict=True)))
     found = []
@@ -266,7 +266,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _question(listed: Listed, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Ask how many rows have a value that some row has."""
+    """Create a draft that asks how many rows share a value."""
     values, look = listed.values(), listed.look
     if not values:
         return ()

@@ -1,7 +1,7 @@
-"""The built-in world: made with the real engine, when that is installed, and kept in the cache.
+"""The built-in world: created with the installed engine, and cached.
 
-What the engine ships may be passed on in encrypted form only, and so may databases made with it.
-So none of it is in this package: it is made on each machine, by ``mini/main.py``.
+The engine's contents, and databases made with it, may be redistributed only in encrypted form.
+Therefore this package contains neither; ``mini/main.py`` creates the world on each machine.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_pyt
 from coevo_gym.provision import benchmark_home, locked, staged
 
 _SCRIPTS = Path(__file__).parent / "mini"
-_SAME_AS: Mapping[str, str] = {"44679866efef": "4b8f42488c9b"}
-"""Hashes of scripts that make, to the byte, the world of scripts with another hash, by that hash:
-tasks name the world that they were made in, so a script may be moved and its world keeps its name.
+_SAME_AS: Mapping[str, str] = {"c7ec1fe1a901": "4b8f42488c9b"}
+"""Hashes of later script versions, mapped to the hash of the version that made the same world, byte
+for byte. Tasks name the world that they were made in, so its name survives such changes.
 """
 _PATIENCE_S = 1800
 _LOOK_S = 2.0
 _MB = 340
 N_TASKS = 81
-"""Tasks of the world."""
+"""Number of tasks in the world."""
 
 
 def builtin_root() -> Path:
-    """The folder of the built-in world; makes it if this version has not been made yet.
+    """Return the folder of the built-in world; create it if this version does not exist yet.
 
     Raises:
-        BenchmarkNotInstalled: if the engine is not there, or if somebody is only looking
-            (:func:`coevo_gym.core.waiting.only_looking`) and it has not been made.
-        EnvBackendError: if it cannot be made.
+        BenchmarkNotInstalled: if the engine is not installed, or if the world does not exist and
+            :func:`coevo_gym.core.waiting.only_looking` forbids creating it.
+        EnvBackendError: if it cannot be created.
     """
     root = _root()
     if not root.is_dir():
         python = engine_python()
         if is_only_looking():
             raise BenchmarkNotInstalled(
-                "AppWorld's built-in world has not been made here yet. Run `coevo install "
-                f"appworld` ({_MB} MB, about a minute); the first episode makes it, too."
+                "AppWorld's built-in world has not been created yet. Start an episode, which "
+                f"creates it ({_MB} MB, about a minute), or run `coevo install appworld`."
             )
         with locked("appworld"):
             if not root.is_dir():
                 waiting.logger.warning(
-                    f"Making AppWorld's built-in world, once ({_MB} MB, about a minute) ..."
+                    f"Creating AppWorld's built-in world, only once ({_MB} MB, about a minute) ..."
                 )
                 _make(python, root)
     return root
 
 
 def builtin_made() -> bool:
-    """Whether this version of the built-in world has been made."""
+    """Return True if this version of the built-in world exists."""
     return _root().is_dir()
 
 
@@ -66,7 +66,7 @@ def _root() -> Path:
 
 
 def _version() -> str:
-    """A hash of the scripts that make it, or of the first ones that made the same."""
+    """Return the hash of the scripts, or the hash of the first scripts that made the same world."""
     whole = hashlib.sha256()
     for script in sorted(_SCRIPTS.glob("[!_]*.py")):
         whole.update(script.read_bytes())
@@ -88,18 +88,19 @@ def _make(python: Path, root: Path) -> None:
         try:
             errors = _wait_for(process, new)
         finally:
-            process.kill()  # does nothing to one that has ended
+            process.kill()  # has no effect if it has ended
             process.wait()
         if process.returncode:
             last = "\n".join(errors.strip().splitlines()[-5:])
             raise EnvBackendError(
-                f"AppWorld's built-in world could not be made (exit code {process.returncode}):\n"
+                f"AppWorld's built-in world could not be created (exit code "
+                f"{process.returncode}):\n"
                 f"{last}\nRun `coevo install appworld` again."
             )
 
 
 def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
-    """Wait until the world is made, and tell how many tasks it has; what went wrong, if it did.
+    """Wait until the world is created, and report progress; return the error output.
 
     Raises:
         EnvBackendError: if it takes too long.
@@ -112,6 +113,6 @@ def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
             if made := len(list((folder / "data" / "tasks").glob("*"))):
                 how_far("making AppWorld's built-in world (tasks)", made, N_TASKS)
     raise EnvBackendError(
-        f"AppWorld's built-in world was not made within {_PATIENCE_S} s. Try again on a "
+        f"AppWorld's built-in world was not created within {_PATIENCE_S} s. Try again on a "
         "machine that is less busy."
     )

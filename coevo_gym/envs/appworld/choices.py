@@ -1,4 +1,4 @@
-"""What a scorer may choose from: moves, in the order in which a person would try them."""
+"""Candidate actions for a scorer: moves, in the order in which a person would try them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MAX_ACTS = 40
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Moves that make sense now: sign in, list, act on what was listed, finish, answer.
+    """Return the moves that make sense now: sign in, list, act on a listed row, finish, answer.
 
     Answers are counts: of a list, and of its rows with a value that the instruction names.
     """

@@ -1,4 +1,4 @@
-"""Why an episode failed, from what its code called, the errors it met, and the tests it failed."""
+"""Diagnosis of failed episodes, from their calls, errors and failed tests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MODES = (
     *(CODE_ERROR, UNKNOWN_API, WRONG_ARGUMENTS, LOGIN, NOT_FOUND, STOPPED, UNREPAIRED),
     *(NOT_COMPLETED, WRONG_CHANGE, WRONG_ANSWER, REPEATED, FORMAT),
 )
-"""Failure modes, in the order in which they are tried: first the class of an error that was never
-repaired, then what the tests say. The list is ours.
+"""Failure modes in the order in which they are checked: first the class of an error that was never
+repaired, then the failed tests. The list is ours.
 """
 
 _COMPLETE = "supervisor.complete_task"
@@ -37,36 +37,36 @@ _RAISED = re.compile(
     r"|\w+: Response status code is (?P<status>\d+))",
     re.MULTILINE,
 )
-"""How a traceback ends."""
+"""The last lines of a traceback."""
 _TAIL = 2_000
-"""Characters at the end of what a step printed in which that is looked for."""
+"""Characters at the end of a step's output in which a traceback is searched."""
 _STOPPED = ("timeout", "crash")
 _REFUSED = ("400", "405", "422")
-"""Status codes of arguments that an API does not take."""
+"""Status codes for arguments that an API rejects."""
 _ABSENT = re.compile(r'"message":"[^"]{0,200}\bdoes not exist')
-"""How APIs say that what was named is not there; the status of that is 409 as a rule."""
+"""The APIs' message for missing objects; its status is usually 409."""
 _OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """The label of an episode; the first that applies of those that a failure may have.
+    """Return the label and failure modes of an episode; the first label that applies is used.
 
-    ``empty_turn_model_response``: nothing was done. ``invalid_tool_call``: code that does not run,
-    an unknown name, or an unknown API. ``argument_mismatch``: a ``TypeError``, or arguments that
-    an API has refused. ``missing_tool_call``: no API was called, but for the one that ends the
-    task. ``state_mismatch``: a test about the apps' data fails. ``recovery_failure``: what failed
-    last never worked afterwards. ``missing_tool_call``: the task was not declared complete.
-    ``response_mismatch``: the answer alone is wrong.
+    ``empty_turn_model_response``: the agent did nothing. ``invalid_tool_call``: the code does not
+    run, or contains an unknown name or API. ``argument_mismatch``: a ``TypeError``, or arguments
+    that an API rejected. ``missing_tool_call``: no API was called, except the one that ends the
+    task. ``state_mismatch``: a test about the apps' data fails. ``recovery_failure``: the last
+    failure was never repaired. ``missing_tool_call``: the task was not declared complete.
+    ``response_mismatch``: only the answer is wrong.
 
     The modes begin with the class of an error that was never repaired: ``code_error``,
     ``unknown_api``, ``wrong_arguments``, ``missing_login`` (status 401), ``not_found`` (404, or a
     message that something does not exist), ``stopped_code`` (out of time or memory), and
-    ``unrepaired_error`` for each of them and all others. Then ``not_completed``; or, of a task that
-    was declared complete, ``wrong_change`` and ``wrong_answer`` by the tests that fail.
+    ``unrepaired_error`` in addition to any of them. Then follows ``not_completed``; or, if the task
+    was declared complete, ``wrong_change`` and ``wrong_answer`` according to the failed tests.
     """
     if episode.success:
         return diagnosis_of([TurnLabel.PASS], success=True)
-    if "tests" not in episode.report:  # nobody has judged it
+    if "tests" not in episode.report:  # the episode was not judged
         return Diagnosis()
     steps = [_Ran.of(*pair) for pair in zip(episode.steps, texts_after(episode), strict=True)]
     called = {name for step in steps for name in step.calls}
@@ -103,15 +103,15 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 class _Ran(NamedTuple):
-    """What came of a step.
+    """The result of a step.
 
     Attributes:
         calls: the APIs that were called.
-        failing: the API whose answer was the error, "" for an error of the code itself; None for
-            none.
-        invalid: whether the code could not be run, or named what there is not.
-        wrong_arguments: whether an API or a function did not take its arguments.
-        mode: the failure mode of its error, "" for none and for one of no class of its own.
+        failing: the API that returned the error, "" for an error of the code itself; None without
+            an error.
+        invalid: whether the code could not run, or used an unknown name.
+        wrong_arguments: whether an API or a function rejected its arguments.
+        mode: the failure mode of its error, "" without an error or for an unclassified one.
     """
 
     calls: tuple[str, ...]
@@ -139,7 +139,7 @@ class _Ran(NamedTuple):
 
 
 def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
-    """The failure mode of a kind of error, and of what was raised."""
+    """Return the failure mode for a kind of error and a raised exception."""
     if status := raised.get("status"):
         refused = dict.fromkeys(_REFUSED, WRONG_ARGUMENTS)
         return (refused | {"401": LOGIN, "404": NOT_FOUND}).get(status, "")
@@ -151,13 +151,13 @@ def _mode(kind: str, raised: Mapping[str, str | None]) -> str:
 
 
 def _unrepaired(steps: list[_Ran]) -> _Ran | None:
-    """The step that failed last, if that never worked afterwards."""
+    """Return the step that failed last, if its API or code never worked afterwards."""
     worked: set[str] = set()
     for step in reversed(steps):
         if step.failing is not None:
             return None if step.failing in worked else step
         worked.update(step.calls)
-        if step.calls != (_COMPLETE,):  # to end the task repairs nothing
+        if step.calls != (_COMPLETE,):  # ending the task repairs nothing
             worked.add("")
     return None
 

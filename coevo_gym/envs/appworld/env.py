@@ -24,23 +24,24 @@ _BLOCK = re.compile(r"```(?:python|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 class AppWorldEnv(TaskEnv):
-    """Get everyday chores done by writing code against the APIs of a handful of apps.
+    """Do everyday chores by writing code against the APIs of a handful of apps.
 
-    The engine is the real one (``appworld`` 0.1.3.post1, in a venv of its own): databases, APIs,
+    The engine is the real one (``appworld`` 0.1.3.post1, in a separate venv): databases, APIs,
     clock and tests are the original's. The code that an agent writes runs in another process,
-    inside a sandbox, which reaches nothing but the public APIs of the task's apps.
+    inside a sandbox, which can reach only the public APIs of the task's apps.
 
     Observation:
-        First who is served, the task, and how to find out about the APIs. Then what the code
-        printed, up to 20,000 characters; ``Execution successful.`` if it printed nothing; or
-        ``Execution failed. Traceback:`` and the error.
+        First, the person to act for, the task, and how to find out about the APIs. After each
+        step, the output of the code, up to 20,000 characters; ``Execution successful.`` if it
+        printed nothing; or ``Execution failed. Traceback:`` and the error.
 
     Action:
         Python code: the last block that begins with three backticks and ``python``, or the whole
-        text if there is none. Variables live on from step to step. ``apis.<app>.<api>(…)`` calls
-        an API, ``apis.api_docs`` describes them, ``apis.supervisor`` knows the person that is
-        served, and ``apis.supervisor.complete_task(answer=…)`` ends the episode. As in the
-        original, modules and functions beyond a list are refused before anything runs.
+        text if there is no such block. Variables persist from step to step.
+        ``apis.<app>.<api>(…)`` calls an API, ``apis.api_docs`` describes the APIs,
+        ``apis.supervisor`` has the data of the person to act for, and
+        ``apis.supervisor.complete_task(answer=…)`` ends the episode. As in the original, code with
+        modules or functions outside an allow list is refused before it runs.
 
     Reward:
         1.0 at the end if all of the task's tests pass, else 0.0. ``reward_mode="shaped"`` gives
@@ -48,63 +49,63 @@ class AppWorldEnv(TaskEnv):
         tests that pass, so that doing nothing scores 0.
 
     Starting state:
-        The databases of a task of the split, or of the one named by ``options``, at the task's
-        date and time, which stands still.
+        The databases of a task from the split, or of the task specified by ``options``, at the
+        task's date and time. The clock stands still.
 
     Episode end:
         Terminated when the code has called ``complete_task``; truncated after ``max_steps`` steps
-        (default 30). Every step counts, also one whose code does not run.
+        (default 30). Every step counts, even if its code does not run.
 
     Faults of the code:
         ``info["error_kind"]`` is ``syntax``, ``unsafe`` (refused before it ran), ``exception``,
-        ``timeout`` (killed after ``step_limit_s``) or ``crash`` (the interpreter died or went
-        beyond its memory). After the last two, variables are lost; what the apps hold is not. A
-        fault of the engine is no fault of the code: it raises ``EnvBackendError``.
+        ``timeout`` (killed after ``step_limit_s``) or ``crash`` (the interpreter died or exceeded
+        its memory limit). After a timeout or a crash, variables are lost; the apps' data is not.
+        A fault of the engine, unlike one of the code, raises ``EnvBackendError``.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: calls of
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`); ``appworld.api_calls``: calls of
         the step's code that were not refused at once; ``appworld.tests_passed`` and
         ``appworld.tests_total``, -1 until the episode is over.
 
     Splits and versions:
         With the official data, ``train``, ``dev`` (val), ``test_normal`` and ``test_challenge``
-        (test); a scenario is what a task id begins with. Without it, or with
-        ``subset="builtin"``, a small world of our own content, made with the real engine.
+        (test); a scenario is the first part of a task id. Without it, or with
+        ``subset="builtin"``, a small world with our own content, created with the real engine.
         v0: first version.
 
     Installation:
-        ``coevo install appworld`` (250 MB) also makes the built-in world. ``--data`` has the engine
-        download the official data, ``--from DIR`` takes it from a folder.
+        ``coevo install appworld`` (250 MB) also creates the built-in world. With ``--data``, the
+        engine downloads the official data; ``--from DIR`` copies it from a folder.
 
-    Several at once:
-        Their engines run in worker processes unless ``make_vec`` is told ``mode="in_process"``.
-        Each worker has an engine of its own to fork worlds from, which takes seconds to start.
+    Vector envs:
+        The engines run in worker processes unless ``make_vec`` gets ``mode="in_process"``. Each
+        worker has a separate engine to fork worlds from, which takes seconds to start.
 
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
-        importing ``appworld`` fails. The clock stands still in the code, too, but not in the
-        process that calls this env. Output is cut at a limit, and the addresses of objects in it
-        are shown as ``0x0``: equal runs read the same, access tokens included. Only codes that
-        verify an account or reset a password differ from run to run, for nobody must be able to
-        work out another person's; so no task can be built that needs one. A token is accepted
-        only if it was given out in this episode, and nobody logs in as one of the companies that
-        send codes and receipts: all have one password, which the original's source tells. APIs
-        answer while a step runs: what a thread calls after its step waits for the next. The folders
-        of ``COEVO_HOME``, the data and this package, and the one that this process works in, cannot
-        be read by the code.
-        A call fails if an argument that is a piece of an API's address is empty, ``.`` or ``..``,
-        or holds a slash, a backslash, a control character, a brace or one of ``?#%``; if an
-        argument holds a lone surrogate, or a number that is not finite or beyond 64 bits; if it is
-        more than the 1,000th of a step; once it has taken the engine 10 s of processor time (what
-        it has done by then stays done); and once the arguments of the episode's calls take more
-        than 16 MB, or its engine has grown by more than 512 MB.
+        importing ``appworld`` fails. The clock also stands still in the code, but not in the
+        process that calls this env. Output is cut at a limit, and addresses of objects in it are
+        shown as ``0x0``, so equal runs have equal output, including access tokens. Only codes that
+        verify an account or reset a password differ from run to run, so that code cannot guess
+        another person's; therefore no task that needs such a code can be built. A token is
+        accepted only if it was issued in this episode. Code cannot log in as one of the companies
+        that send codes and receipts: they share a password that is public in the original's source.
+        APIs answer only while a step runs: a call by a thread after its step waits for the next
+        step. The code cannot read the folders of ``COEVO_HOME``, the data and this package, or the
+        working directory of this process. A call fails in these cases: an argument that is part of
+        an API's address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control
+        character, a brace or one of ``?#%``; an argument contains a lone surrogate, or a number
+        that is not finite or exceeds 64 bits; the step has made 1,000 calls already; the call has
+        taken 10 s of the engine's processor time (its effects until then remain); the arguments of
+        the episode's calls exceed 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:
-        See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, seconds that a step's code
-        may run. Where no sandbox can be had, ``reset`` refuses and says how to accept the risk.
+        See :class:`coevo_gym.envs.base.TaskEnv`; also ``step_limit_s``, the time limit for a step's
+        code in seconds. If no sandbox is available, ``reset`` fails and explains how to accept the
+        risk.
 
     Citation:
         Trivedi et al., AppWorld: A Controllable World of Apps and People for Benchmarking
@@ -114,7 +115,7 @@ class AppWorldEnv(TaskEnv):
     benchmark = "appworld"
     default_max_steps = 30
     max_live = 8
-    begins_alone = False  # what engines share was read before they were forked
+    begins_alone = False  # engines share data that was read before they were forked
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "shaped")
     vector_mode: ClassVar = "process"
     extra_info: ClassVar = FrozenDict(
@@ -168,7 +169,7 @@ class AppWorldEnv(TaskEnv):
 
 
 def code_of(action: str) -> str:
-    r"""The code that an agent's text contains.
+    r"""Extract the code from an agent's text.
 
     Example:
         >>> code_of("First I look around.\n```python\nprint(1)\n```\nThen I stop.")
@@ -181,7 +182,7 @@ def code_of(action: str) -> str:
 
 
 def introduction(brief: Brief) -> str:
-    """What an agent is told first."""
+    """Return the agent's first observation."""
     who = brief.supervisor
     return (
         f"You act for {who['first_name']} {who['last_name']} "

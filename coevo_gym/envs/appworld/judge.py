@@ -1,4 +1,4 @@
-"""How an episode is judged: by the tests that came with the task, or by what has changed."""
+"""The verdict on an episode: by the task's own tests, or by the changes it made."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Verdict(NamedTuple):
 
     @property
     def passed(self) -> int:
-        """How many hold."""
+        """Number of tests that pass."""
         return sum(test.passed for test in self.tests)
 
     @property
     def success(self) -> bool:
-        """Whether there are tests, and all hold."""
+        """Return True if there are tests and all of them pass."""
         return bool(self.tests) and self.passed == len(self.tests)
 
     @property
     def score(self) -> float:
-        """The share of the tests that must be earned; 0 if one is lost that nothing costs."""
+        """Share of passed tests among those that doing nothing fails; 0 if any other test fails."""
         if any(test.label == KEPT and not test.passed for test in self.tests):
             return 0.0
         earned = [test.passed for test in self.tests if test.label == EARNED]
@@ -41,7 +41,7 @@ class Verdict(NamedTuple):
 
 
 def grade(world: World, verifier: AppWorldVerifier) -> Verdict:
-    """Judge a world as it is now."""
+    """Judge the current state of a world."""
     if verifier.changes is None:
         return Verdict(world.grade())
     found = world.diff()
@@ -51,12 +51,12 @@ def grade(world: World, verifier: AppWorldVerifier) -> Verdict:
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> Verdict:
-    """Judge what has changed against what should have.
+    """Compare the changes with the expected ones.
 
     Args:
-        verifier: what should have.
-        changes: what the databases differ by, by model.
-        answer: the answer that was given, as a JSON value; None for none.
+        verifier: the expected changes and answer.
+        changes: the changes in the databases, by model.
+        answer: the submitted answer, as a JSON value; None for none.
         completed: whether the task was completed.
     """
     wanted = thaw(verifier.changes or {})
@@ -74,7 +74,7 @@ def compared(
 
 
 def plain(answer: Any) -> Any:
-    """An answer without what does not matter: letter case, outer spaces, how a number is written.
+    """Normalise an answer: ignore letter case, outer spaces and the notation of numbers.
 
     Example:
         >>> plain(" Low Tide"), plain("12.50"), plain(12.5), plain([3, "A"])

@@ -1,7 +1,8 @@
-"""Moves: short pieces of code that sign in to an app, list somebody's things, and act on one.
+"""Short pieces of code that sign in to an app, list the user's items, and act on one of them.
 
-For those who cannot write code: a policy that chooses among candidates, and an explorer without a
-model. A move is known by its text, so that a walk can be read back from what was done in it.
+Moves are for agents that cannot write code: a policy that chooses among candidates, and an explorer
+without a model. A move is identified by its text, so that a walk can be reconstructed from its
+actions.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, NamedTuple
 
 
 class Act(NamedTuple):
-    """What can be done with a row of a list.
+    """An action on a row of a list.
 
     Attributes:
-        api: the API that does it.
+        api: the API to call.
         arguments: the call's arguments, with the row's fields in braces.
-        words: the wish, with the row's fields in braces.
+        words: the request, with the row's fields in braces.
     """
 
     api: str
@@ -26,16 +27,17 @@ class Act(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A list that an app has of the things of whoever is signed in.
+    """A list of the signed-in user's items in an app.
 
     Attributes:
         app: the app.
-        api: the API that shows it.
+        api: the API that returns the list.
         arguments: the call's arguments.
-        words: what is in it.
-        name: what tells rows apart, with fields in braces.
-        acts: what can be done with a row.
-        counted: what rows may be counted by, with fields in braces, and the question; "" for none.
+        words: description of its items.
+        name: template for the name of a row, with fields in braces.
+        acts: actions on a row.
+        counted: template for the value to count rows by, with fields in braces, and the question;
+            "" for none.
     """
 
     app: str
@@ -226,14 +228,14 @@ LOOKS = (
     ),
 )
 FINISH = "# the task is done\napis.supervisor.complete_task()"
-_BY_NUMBER = "phone"  # which is signed in to by number, all others by mail address
+_BY_NUMBER = "phone"  # signed in to by phone number, all other apps by email address
 FAILED = "Execution failed"
-"""How the outcome of an action begins that did not work."""
+"""Beginning of the outcome of a failed action."""
 _FULL = 20
 
 
 class Done(NamedTuple):
-    """An act that was carried out."""
+    """An act that was performed."""
 
     look: Look
     act: Act
@@ -241,22 +243,22 @@ class Done(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A list as it was shown."""
+    """A list as it was printed."""
 
     look: Look
     rows: Sequence[Mapping[str, Any]]
 
     @property
     def whole(self) -> bool:
-        """Whether no row was left out."""
+        """Return True if the list is complete."""
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """What each row may be counted by."""
+        """Return the value of each row that rows are counted by."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
-        """The rows that no other row shares its name with."""
+        """Yield the rows whose name is unique in the list."""
         names = [_filled(self.look.name, row) for row in self.rows]
         for row, name in zip(self.rows, names, strict=True):
             if name and names.count(name) == 1:
@@ -264,7 +266,7 @@ class Listed(NamedTuple):
 
 
 def sign_in(app: str) -> str:
-    """Code that signs in to an app; its token gets the app's name.
+    """Return code that signs in to an app; the variable of the token has the app's name.
 
     Example:
         >>> sign_in("venmo").splitlines()[0]
@@ -282,36 +284,36 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Code that shows a list, once signed in."""
+    """Return code that prints a list, after signing in."""
     return _call(f"list {look.words}", look.app, look.api, look.arguments)
 
 
 def act_code(look: Look, act: Act, row: Mapping[str, Any]) -> str:
-    """Code that acts on a row, once signed in."""
+    """Return code that acts on a row, after signing in."""
     words, arguments = act.words.format(**row), act.arguments.format(**row)
     return _call(words, look.app, act.api, arguments)
 
 
 def answer_code(answer: int) -> str:
-    """Code that gives an answer and ends the task."""
+    """Return code that submits an answer and ends the task."""
     return f"# the answer is {answer}\napis.supervisor.complete_task(answer={answer})"
 
 
 def _call(words: str, app: str, api: str, arguments: str) -> str:
-    told = " ".join(words.split())  # a title may hold a line break
+    told = " ".join(words.split())  # a title may contain a line break
     return f"# {told}\nprint(apis.{app}.{api}({arguments}, access_token={app}))"
 
 
 class Walk:
-    """What a list of moves has come to.
+    """The state reached by a list of moves.
 
     Args:
-        turns: (action, what it led to) of each step so far.
+        turns: (action, outcome) of each step so far.
 
     Attributes:
-        signed_in: apps.
-        listed: lists that were shown, the latest of each kind.
-        done: acts that were carried out.
+        signed_in: apps signed in to.
+        listed: lists that were printed, the latest of each kind.
+        done: acts that were performed.
     """
 
     def __init__(self, turns: Sequence[tuple[str, str]]) -> None:
@@ -331,7 +333,7 @@ class Walk:
         self.done += [done for code, done in self.acts() if code == action]
 
     def acts(self) -> Iterator[tuple[str, Done]]:
-        """What can be done with the rows that were shown."""
+        """Yield the possible actions on the rows that were printed."""
         for listed in self.listed.values():
             for row in listed.named():
                 for act in listed.look.acts:
@@ -339,7 +341,7 @@ class Walk:
 
 
 def _filled(template: str, row: Mapping[str, Any]) -> str:
-    """A template with a row's fields in it; "" if the row lacks one."""
+    """Fill a row's fields into a template; return "" if the row lacks one."""
     try:
         return template.format(**row)
     except (KeyError, IndexError, TypeError):
@@ -347,10 +349,10 @@ def _filled(template: str, row: Mapping[str, Any]) -> str:
 
 
 def _rows(outcome: str) -> Sequence[Mapping[str, Any]] | None:
-    """The rows of a list, as it was printed; None if it is something else."""
+    """Parse the rows of a printed list; return None if the text is something else."""
     try:
         rows = json.loads(outcome)
-    except (ValueError, RecursionError):  # code may print what it likes
+    except (ValueError, RecursionError):  # code may print anything
         return None
     whole = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
     return rows if whole else None

@@ -1,4 +1,4 @@
-"""Exploring the apps without a chore, and drafts from what a model proposes."""
+"""Open tasks for exploring the apps, and drafts from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """The same apps and the same person, who has no chore."""
+    """Return a task with the same apps and the same person, who asks for nothing."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Ask in the proposal's words for what its code does; the task is completed at the end.
+    """Create a draft from the proposal's words and code; the task is completed at the end.
 
     Raises:
-        BuildError: if it says nothing, or an action is no Python code.
+        BuildError: if it has no request, or an action is not Python code.
     """
     request, actions = request_of(proposal), actions_of(proposal)
     codes = [_code(action, number) for number, action in enumerate(actions, start=1)]
@@ -35,7 +35,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _code(action: str, number: int) -> str:
-    """The code of an action, if Python can read it."""
+    """Return the code of an action after checking that it is valid Python."""
     code = code_of(action)
     try:
         read = ast.parse(code)

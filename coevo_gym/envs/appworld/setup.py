@@ -1,7 +1,7 @@
-"""Installing the AppWorld engine and its official data, and saying what is there.
+"""Installation of the AppWorld engine and its official data, and its status.
 
-Part of the engine comes encrypted in its package and is unpacked where it is installed, by its own
-command.
+The engine's package is partly encrypted; after the installation, the engine's own command unpacks
+it.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from coevo_gym.provision import (
 )
 from coevo_gym.sandbox import probe
 
-_ENGINE = f"AppWorld {VERSION}, in processes of its own"
-_NOT_MADE = "built-in world, not made yet (`coevo install appworld`, or the first episode)"
+_ENGINE = f"AppWorld {VERSION}, in separate processes"
+_NOT_MADE = "built-in world, not created yet (`coevo install appworld`, or the first episode)"
 _PARTS = ("api_docs", "base_dbs", "datasets", "tasks")
 _FOR_CODE = ("dateutil", "freezegun", "pendulum", "tzdata", "yaml", "_yaml")
 _DATES = ("copy.py", "datetime.py")
 _PATIENCE_S = 1800
-_ADVICE = "It needs a network and 250 MB: run `coevo install appworld` where there is one."
+_ADVICE = "It needs a network and 250 MB. With a network, run `coevo install appworld` again."
 _BY_HAND = (
-    "Fetch it where there is a network with `appworld download data`, then run "
-    "`coevo install appworld --from DIR` with the folder that it made."
+    "Download it on a machine with a network with `appworld download data`, then run "
+    "`coevo install appworld --from DIR` with the folder that the download created."
 )
 
 logger = logging.getLogger(__name__)
@@ -53,15 +53,16 @@ def install(source: Path | None) -> Path:
     """Install the engine, if it is missing, and the official data or the built-in world.
 
     Args:
-        source: folder with the official data, or with a ``data`` folder in it; None to keep what is
-            there, and to make the built-in world if this version has not been made yet.
+        source: folder with the official data, or with a ``data`` folder in it; None to keep the
+            existing data, and to create the built-in world if this version does not exist yet.
 
     Returns:
-        The folder that holds all of it.
+        The folder that contains the installation.
 
     Raises:
-        DataError: if the data is incomplete; what was there before is there still.
-        EnvBackendError: if pip, the unpacking or the making of the world fails; likewise.
+        DataError: if the data is incomplete; the existing data stays unchanged.
+        EnvBackendError: if pip, the unpacking or the creation of the world fails; the existing
+            installation stays unchanged.
     """
     with _engine_installed() as home:
         if source is not None:
@@ -73,14 +74,14 @@ def install(source: Path | None) -> Path:
 
 
 def download() -> Path:
-    """Install the engine, if it is missing, and have it download the official data.
+    """Install the engine, if it is missing, and let it download the official data.
 
     Returns:
-        The folder that holds all of it.
+        The folder that contains the installation.
 
     Raises:
-        EnvBackendError: if pip, the unpacking or the download fails; what was there before is
-            there still.
+        EnvBackendError: if pip, the unpacking or the download fails; the existing installation
+            stays unchanged.
     """
     with _engine_installed() as home, staged(home / "data") as folder:
         _download_data(folder)
@@ -89,7 +90,7 @@ def download() -> Path:
 
 @contextmanager
 def _engine_installed() -> Iterator[Path]:
-    """A scope in which the engine is there, and no other process installs anything."""
+    """Install the engine if it is missing; lock the installation within this block."""
     home = benchmark_home("appworld")
     with locked("appworld"):
         if missing():
@@ -99,13 +100,13 @@ def _engine_installed() -> Iterator[Path]:
 
 
 def installation() -> Installation:
-    """What is in use now."""
+    """Return the status of the installation."""
     lacking = missing()
     engine = f"{lacking} Run `coevo install appworld`." if lacking else _ENGINE
     findings = probe()
     kept = next((finding for finding in findings if finding.holds), None)
     isolation = (
-        f"code runs in a process of its own, kept apart by {kept.level}: {kept.detail}"
+        f"code runs in a separate process, isolated by {kept.level}: {kept.detail}"
         if kept
         else "; ".join(f"{finding.level}: {finding.detail}" for finding in findings)
     )
@@ -129,7 +130,7 @@ def _install_engine(folder: Path) -> None:
     _run_engine(python, folder, _ADVICE, "install")
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
     if not (packages / "appworld" / "apps" / "spotify").is_dir():
-        raise EnvBackendError(f"AppWorld {VERSION} has not unpacked its apps. {_ADVICE}")
+        raise EnvBackendError(f"AppWorld {VERSION} did not unpack its apps. {_ADVICE}")
     for name in _FOR_CODE:
         shutil.copytree(packages / name, folder / "packages" / name)
     common = folder / "packages" / "appworld" / "common"
@@ -140,7 +141,7 @@ def _install_engine(folder: Path) -> None:
 
 
 def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
-    """Run a command of the engine's own; what it writes besides is removed."""
+    """Run one of the engine's own commands; remove the other files that it writes."""
     scratch = root / "scratch"
     scratch.mkdir()
     command = [str(python), "-s", "-m", "appworld.cli", *arguments]
@@ -156,7 +157,7 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise EnvBackendError(f"`appworld {arguments[0]}` took too long. {advice}") from error
+        raise EnvBackendError(f"`appworld {arguments[0]}` timed out. {advice}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     if done.returncode:
@@ -169,7 +170,7 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
 def _download_data(folder: Path) -> None:
     _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
     if not (folder / "data").is_dir():
-        raise EnvBackendError(f"`appworld download` has left no data. {_BY_HAND}")
+        raise EnvBackendError(f"`appworld download` created no data. {_BY_HAND}")
     for part in (folder / "data").iterdir():
         part.rename(folder / part.name)
     (folder / "data").rmdir()
@@ -182,7 +183,7 @@ def _copy_data(source: Path, folder: Path) -> None:
 
 
 def data_in(folder: Path) -> Path:
-    """The folder of the data itself, which may be in one named ``data``.
+    """Return the data folder, which may be the folder itself or one named ``data`` in it.
 
     Raises:
         DataError: if a part is missing.
@@ -191,13 +192,13 @@ def data_in(folder: Path) -> Path:
     lacking = [part for part in _PARTS if not (inner / part).is_dir()]
     if lacking:
         raise DataError(
-            f"{folder} is no AppWorld data: it has no {', '.join(lacking)}. Name the folder that "
-            "`appworld download data` has made."
+            f"{folder} does not contain AppWorld's data: it has no {', '.join(lacking)}. Use the "
+            "folder created by `appworld download data`."
         )
     return inner
 
 
 def _count(data: Path) -> int:
-    """How many tasks are listed."""
+    """Return the number of listed tasks."""
     lists = (data / "datasets").glob("*.txt")
     return len({task for file in lists for task in file.read_text(encoding="utf-8").split()})

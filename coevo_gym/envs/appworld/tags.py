@@ -1,4 +1,4 @@
-"""What a task is about: the apps that its words speak of, and what kind of wish it is."""
+"""Tags of a task: the apps mentioned in its words, and the kind of request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.envs.tags import asks_nothing, tags_from
 
 
 def _words(*phrases: str) -> re.Pattern[str]:
-    """Any of some phrases, as whole words."""
+    """Return a pattern that matches any of the phrases as whole words."""
     return re.compile(rf"(?<!\w)(?:{'|'.join(phrases)})(?!\w)", re.IGNORECASE)
 
 
@@ -30,7 +30,7 @@ APPS = MappingProxyType(
         "venmo": _words("venmo"),
     }
 )
-"""How the words of a task speak of each app."""
+"""Patterns for mentions of each app in a task's words."""
 _QUESTION = _words(r"how (?:many|much|long)", "(?:tell|give) me", "answer with")
 _ASKS = re.compile(
     r"(?:what|which|who|whose|when|where|quote)\b|(?!could|can|would|will).*\?$", re.I
@@ -38,9 +38,9 @@ _ASKS = re.compile(
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """``app:`` for each app that the instruction speaks of, and ``goal:question`` or ``change``.
+    """Return ``app:`` for each mentioned app, and ``goal:question`` or ``goal:change``.
 
-    Both are read from words alone: no list of apps comes with a wish.
+    Both are read from the words alone, because a request comes without a list of apps.
     """
     if asks_nothing(task):
         return ()

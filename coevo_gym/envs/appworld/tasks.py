@@ -1,4 +1,4 @@
-"""Native tasks: the official ones, or those of the built-in world where they are not installed."""
+"""Native tasks: the official ones, or the built-in world's if they are not installed."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ SUBSETS = (*_SPLITS, BUILTIN)
 
 
 def scenario_of(data: str, base: str) -> str:
-    """The scenario of a native task: ``82e2fac``, or ``builtin/`` and the same."""
+    """Return the scenario of a native task: ``82e2fac``, or ``builtin/82e2fac`` if built-in."""
     name = base.partition("_")[0]
     return name if data == OFFICIAL else f"{BUILTIN}/{name}"
 
 
 def split_of(scenario: str) -> Split:
-    """The split of a scenario.
+    """Return the split of a scenario.
 
     Raises:
-        TaskError: if there is no such scenario.
+        TaskError: if the scenario does not exist.
     """
     data = builtin_root().name if scenario.startswith(f"{BUILTIN}/") else OFFICIAL
     return _side(scenario, root_of(data), data)
@@ -53,9 +53,9 @@ def side_of(task: Task) -> Split:
     """Return the split of a task by its scenario and its world, whatever split it claims.
 
     Raises:
-        BenchmarkNotInstalled: if its data is not at hand.
-        DataError: if what is at hand is another version.
-        TaskError: if there is no such scenario or world, or the world is in another scenario.
+        BenchmarkNotInstalled: if its data is not installed.
+        DataError: if another version of its data is installed.
+        TaskError: if the scenario or world does not exist, or they do not belong together.
     """
     world = task.world
     assert isinstance(world, AppWorldWorld)
@@ -63,21 +63,21 @@ def side_of(task: Task) -> Split:
     actual = scenario_of(world.data, world.base)
     side = strictest(*(_side(scenario, root, world.data) for scenario in (task.scenario, actual)))
     if side is Split.TRAIN and task.scenario != actual:
-        raise TaskError(f"its scenario is {task.scenario!r}, but its world is in {actual!r}")
+        raise TaskError(f"its scenario is {task.scenario!r}, but its world belongs to {actual!r}")
     return side
 
 
 def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
-    """Native tasks of a split, always in the same order.
+    """Return the native tasks of a split, always in the same order.
 
     Args:
-        split: which side of the border: ``train`` is the official train, ``val`` dev, and ``test``
-            test_normal, followed by test_challenge.
-        subset: the official name of a part, or ``builtin``; None for what is at hand.
+        split: the split: ``train`` is the official train, ``val`` dev, and ``test`` test_normal,
+            followed by test_challenge.
+        subset: the official name of a part, or ``builtin``; None for whatever is installed.
 
     Raises:
         TaskError: if subset is unknown, or has no task in this split.
-        BenchmarkNotInstalled: if the engine, or the official data that is asked for, is missing.
+        BenchmarkNotInstalled: if the engine, or the requested official data, is missing.
     """
     if subset is not None and subset not in SUBSETS:
         raise TaskError(
@@ -91,8 +91,8 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         raise TaskError(f"{subset} is the {_SPLITS[str(subset)]} split, not {split}.")
     if subset in _SPLITS and not official:
         raise BenchmarkNotInstalled(
-            f"The official AppWorld tasks are not at hand, so there is no subset {subset!r}. Run "
-            "`coevo install appworld --data`, or `--from` a folder that has them."
+            f"Subset {subset!r} needs the official AppWorld tasks, which are not installed. Run "
+            "`coevo install appworld --data`, or `--from DIR` with a folder that contains them."
         )
     data = OFFICIAL if official else builtin_root().name
     root = root_of(data)
@@ -100,14 +100,14 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
 
 
 def root_of_world(world: AppWorldWorld) -> Path:
-    """The folder that the engine takes for a world.
+    """Return the engine's root folder for a world.
 
-    The engine makes a path of the native task's id, so it has to be one that the data lists: a path
-    could lead from a training scenario into a test one.
+    The engine builds a path from the native task's id, so the id must be listed in the data.
+    Otherwise a path could lead from a training scenario into a test one.
 
     Raises:
-        BenchmarkNotInstalled: if its data is not at hand.
-        DataError: if it is incomplete, or what is at hand is another version.
+        BenchmarkNotInstalled: if its data is not installed.
+        DataError: if the data is incomplete, or another version is installed.
         TaskError: if the data lists no such task.
     """
     root = root_of(world.data)
@@ -117,30 +117,30 @@ def root_of_world(world: AppWorldWorld) -> Path:
 
 
 def root_of(data: str) -> Path:
-    """The folder that the engine takes for this data; it has a ``data`` folder in it.
+    """Return the engine's root folder for this data; it contains a ``data`` folder.
 
     Raises:
-        BenchmarkNotInstalled: if it is not at hand.
-        DataError: if it is incomplete, or what is at hand is another version.
+        BenchmarkNotInstalled: if the data is not installed.
+        DataError: if the data is incomplete, or another version is installed.
     """
     if data != OFFICIAL:
         root = builtin_root()
         if data != root.name:
             raise DataError(
-                f"The task was made in another version of AppWorld's built-in world ({data}, here "
-                f"is {root.name}). Choose tasks of this one."
+                f"The task was made in version {data} of AppWorld's built-in world, but this is "
+                f"{root.name}. Choose tasks of this version."
             )
         return root
     folder = data_folder("appworld")
     if folder is None:
         raise BenchmarkNotInstalled(
-            "The official AppWorld data is not at hand. Run `coevo install appworld --data`, or "
-            "`--from` a folder that has it."
+            "The official AppWorld data is not installed. Run `coevo install appworld --data`, or "
+            "`--from DIR` with a folder that contains it."
         )
     inner = data_in(folder)
     if inner.name != "data":
         raise DataError(
-            f"{inner} holds AppWorld's data, but the engine looks for a folder named data. Rename "
+            f"{inner} contains AppWorld's data, but the engine needs a folder named data. Rename "
             f"it, or run `coevo install appworld --from {inner}`."
         )
     return inner.parent
@@ -148,7 +148,7 @@ def root_of(data: str) -> Path:
 
 @lru_cache(maxsize=8)
 def _part(root: Path, data: str, part: str) -> tuple[Task, ...]:
-    """The tasks that are listed under an official name."""
+    """Return the tasks listed under an official name."""
     return tuple(_task(root, data, part, base) for base in _listed(root, part))
 
 
@@ -168,7 +168,7 @@ def _task(root: Path, data: str, part: str, base: str) -> Task:
 
 
 def _solution(folder: Path) -> tuple[str, ...]:
-    """The reference solution, if it is there, as the one action that carries it out."""
+    """Return the reference solution, if it exists, as the single action that runs it."""
     file = folder / "compiled_solution.py"
     if not file.is_file():
         return ()
@@ -179,7 +179,7 @@ def _solution(folder: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4)
 def _splits(root: Path, data: str) -> Mapping[str, Split]:
-    """The split of each scenario."""
+    """Return the split of each scenario."""
     return {
         scenario_of(data, base): side
         for part, side in _SPLITS.items()
@@ -189,12 +189,12 @@ def _splits(root: Path, data: str) -> Mapping[str, Split]:
 
 @lru_cache(maxsize=4)
 def _bases(root: Path) -> frozenset[str]:
-    """The ids of all tasks."""
+    """Return the ids of all tasks."""
     return frozenset(base for part in _SPLITS for base in _listed(root, part))
 
 
 def _listed(root: Path, part: str) -> Sequence[str]:
-    """The ids of the tasks under an official name; none if there is no such list."""
+    """Return the ids of the tasks listed under an official name; () without such a list."""
     file = root / "data" / "datasets" / f"{part}.txt"
     return file.read_text(encoding="utf-8").split() if file.is_file() else ()
 

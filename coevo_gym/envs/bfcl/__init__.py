@@ -24,35 +24,35 @@ from coevo_gym.envs.modes import EXHAUSTED, FORMAT, REPEATED, listed_modes, stre
 
 
 class BFCLBenchmark(ProposableFolder):
-    """BFCL behind the seam that curricula and trainers know."""
+    """BFCL as a benchmark for curricula and trainers."""
 
     name = "bfcl"
     env_id = "CoEvolve-BFCL-v0"
     subsets = CATEGORIES
     modes = (*FAILING, REPEATED, FORMAT, EXHAUSTED)
-    """Failures of turns, the first one first; then those that all benchmarks share."""
+    """Failure modes of turns, the first failed turn first, then those of all benchmarks."""
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """The solution with one call a message, in the notation of the choices."""
+        """Return the solution with one call per message, in the notation of the choices."""
         return tuple(step for said in task.solution for step in single_calls(said))
 
     def symbol(self, step: Step) -> str:
-        """The backend classes called, in order; "" for words, "!" for a step without effect."""
+        """Return the called backend classes in order; "" for plain text, "!" without effect."""
         owners = functions_of()
         classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """The backends that are offered, and whether the user speaks once, a few times or often."""
+        """Return tags for the offered backends and the number of user turns (one, few, many)."""
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """The functions of the backends."""
+        """Return the functions of the backends."""
         assert isinstance(task.world, BFCLWorld)
         return tuple(functions_of(task.world.classes))
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """A label for each turn of the conversation, from what the judge has written of it."""
+        """Label each turn of the conversation, using the judge's report."""
         labels = [turn_label(facts) for facts in facts_of(episode.report)]
         modes = listed_modes(
             failures_in(labels),

@@ -1,9 +1,9 @@
-"""Values at hand for a parameter, and how well each suits it.
+"""Candidate values for a parameter, and a score of how well each fits.
 
-Values come from what the agent has seen: the user's words, the results of earlier calls, the
-arguments it gave itself, and what a parameter's description lists. A value suits a parameter if the
-words around it (or its key in a result) are those of the parameter's name, and if it is of the kind
-that the parameter asks for: a file name, a date, a quoted sentence.
+Values come from what the agent has seen: the user's words, results of earlier calls, the agent's
+own earlier arguments, and values listed in a parameter's description. A value fits a parameter if
+the words near it (or its key in a result) match the parameter's name, and if its kind matches what
+the parameter expects: a file name, a date, a quoted sentence.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from coevo_gym.envs.bfcl.values import (
 )
 
 MAX_PER_PARAMETER = 16
-"""Values tried for one parameter."""
+"""Maximum number of values tried for one parameter."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
 }
 _AT_HAND = -2.0
-"""A value rated at most so is probably meant, so an optional parameter is probably given."""
+"""Cost at or below which a value probably fits, so that an optional parameter is probably set."""
 
 
 class Pool(NamedTuple):
-    """What is at hand.
+    """The candidate values.
 
     Attributes:
-        request: what the user said last, in lower case.
-        values: of each type, the values with how far away they were seen, nearest first.
+        request: the user's last message, in lower case.
+        values: by type, the values with their distance (how recently they were seen), nearest
+            first.
     """
 
     request: str
@@ -52,7 +53,7 @@ class Pool(NamedTuple):
 def pool_of(
     offered: Sequence[Function], request: str, seen: Sequence[str], sent: Sequence[str]
 ) -> Pool:
-    """The values at hand, each once."""
+    """Collect the candidate values, each once."""
     results = [text for text in reversed(seen) if text.startswith(OPENING)]
     said = [text for text in reversed(seen) if not text.startswith(OPENING) and text != request]
     sources = [
@@ -77,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """What the agent gave as arguments; the words near one are those of its parameter."""
+    """Yield the agent's own arguments; the words near a value are those of its parameter."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -92,9 +93,9 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
 
 
 def column(parameter: Parameter, pool: Pool) -> list[tuple[float, Any]]:
-    """Values for a parameter with what choosing each costs, cheapest first.
+    """Return values for a parameter with the cost of choosing each, cheapest first.
 
-    None stands for leaving it out.
+    None means to leave the parameter out.
     """
     first: dict[str, tuple[float, Any]] = {}
     for cost, value in sorted(_rated(parameter, pool), key=lambda item: item[0]):
@@ -113,7 +114,7 @@ def column(parameter: Parameter, pool: Pool) -> list[tuple[float, Any]]:
 
 
 def _rated(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
-    """The values at hand that are of a parameter's type; the better they suit, the lower."""
+    """Yield the values of a parameter's type with their cost: the better the fit, the lower."""
     if parameter.type == "boolean":
         yield from ((0.0, flag) for flag in (True, False))
     elif parameter.type == "array":
@@ -128,7 +129,7 @@ def _rated(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
 
 
 def _rated_listed(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
-    """The only values that a parameter takes, in the order of the request."""
+    """Yield the only accepted values; those early in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -137,7 +138,7 @@ def _rated_listed(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any
 def _ratedplain(
     parameter: Parameter, types: Sequence[type], pool: Pool
 ) -> Iterator[tuple[float, Any]]:
-    """Texts or numbers."""
+    """Yield texts or numbers with their cost."""
     for away, value in chain.from_iterable(pool.values[kind] for kind in types):
         score = _suits(parameter, value)
         if score > 0 or value.kind != "word":
@@ -148,7 +149,7 @@ def _ratedplain(
 
 
 def _rated_arrays(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
-    """Lists of all values alike in the request, those of results, and lists of one value."""
+    """Yield lists: values of one kind in the request, lists in results, single-item lists."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
@@ -166,7 +167,7 @@ def _rated_arrays(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any
 
 
 def _suits(parameter: Parameter, value: Value) -> float:
-    """How well a value suits a parameter, by what it looks like and the words near it."""
+    """Score how well a value fits a parameter, by its kind and the words near it."""
     if value.kind in parameter.kinds:
         score = 2.0 - 0.5 * parameter.kinds.index(value.kind)
     else:
@@ -182,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """One value of each column, the cheapest sums first; no text twice in a row."""
+    """Yield one value from each column, lowest total cost first; no text occurs twice in a row."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

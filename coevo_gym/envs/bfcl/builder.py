@@ -1,4 +1,4 @@
-"""From a draft to a proven task, and from a trace to drafts."""
+"""Construction of proven tasks from drafts, and of drafts from traces."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from coevo_gym.envs.proposals import draft_of
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500
-"""Of a draft from a trace: turns, calls in a turn, characters of a call."""
+"""Limits of a draft from a trace: turns, calls per turn, characters per call."""
 UNREPEATABLE = frozenset(
     {
         "get_current_speed",
@@ -44,23 +44,23 @@ UNREPEATABLE = frozenset(
         "verify_traveler_information",
     }
 )
-"""Functions whose result depends on the day, on a draw, or on a service that is not there."""
+"""Functions whose result depends on the day, on chance, or on an unavailable service."""
 _SAYS_NOTHING = ("None", "{}", "[]")
 _SHOWN = 120
 
 Turns = tuple[tuple[Call, ...], ...]
-"""The calls of each turn, with a name for every argument."""
+"""The calls of each turn, with all arguments named."""
 
 
 def build(draft: Draft) -> Task:
-    """Make the calls of the draft, and ask for what they did.
+    """Run the draft's calls, and create a task that asks for their effects.
 
-    The draft's messages may be in any notation; one without calls closes a turn. The verifier is
-    the list of their calls, and the reference makes all calls of a turn in one message.
+    The draft's messages may use any notation; a message without calls ends a turn. The verifier is
+    the list of calls, and the reference makes all calls of a turn in one message.
 
     Raises:
-        BuildError: if the world is not one of the scenario; if a call fails, could go otherwise
-            another day, or has an argument that nobody told the agent; if a turn has no effect.
+        BuildError: if the world does not belong to the scenario; if a call fails, is not
+            repeatable, or has an argument that the agent cannot know; if a turn has no effect.
     """
     world = _world(draft)
     turns = _turns(draft.solution, world)
@@ -83,7 +83,7 @@ def build(draft: Draft) -> Task:
 
 
 def _world(draft: Draft) -> BFCLWorld:
-    """The draft's world, if it starts as an official entry of its scenario does."""
+    """Return the draft's world if an official entry of its scenario starts the same way."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
@@ -100,7 +100,7 @@ def _world(draft: Draft) -> BFCLWorld:
 
 
 def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
-    """The calls of each turn of a list of messages."""
+    """Return the calls of each turn in a list of messages."""
     turns: list[tuple[Call, ...]] = []
     current: list[Call] = []
     steps = 0
@@ -126,7 +126,7 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
 
 
 def named_call(call: Call, where: str, world: BFCLWorld) -> Call:
-    """A call of an offered function with a name for every argument, in the types of JSON."""
+    """Return a call of an offered function with all arguments named, as JSON types."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
@@ -137,7 +137,7 @@ def named_call(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that the calls, setup included, are few, offered, and the same on every day."""
+    """Check that the calls, including setup, are few, offered, and repeatable on any day."""
     try:
         setup = world.setup_calls
     except ValueError as error:
@@ -151,7 +151,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
 
 
 def _run(world: BFCLWorld, turns: Turns) -> list[list[str]]:
-    """Make the calls; returns the results of each turn."""
+    """Run the calls; return the results of each turn."""
     toolbox = Toolbox(BFCLWorld.model_validate({**world.model_dump(), "setup": ()}))
     for call in world.setup_calls:
         _call(toolbox, call, "the setup")
@@ -174,7 +174,7 @@ def _call(toolbox: Toolbox, call: Call, where: str) -> str:
 
 
 def _state(toolbox: Toolbox) -> Any:
-    """The public state of some backends; None if a directory has got into itself."""
+    """Return the backends' public state; None if a directory contains itself."""
     try:
         return toolbox.state()
     except RecursionError:
@@ -182,10 +182,10 @@ def _state(toolbox: Toolbox) -> Any:
 
 
 def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
-    """Check that every argument can be read somewhere before the call.
+    """Check that every argument appears in some text before the call.
 
-    It can in what the user has said, in the results of earlier calls, and in the document of the
-    function; what the document says is used otherwise need not be.
+    The texts are the user's messages, the results of earlier calls, and the function's document. A
+    default value from the document needs no source.
     """
     known = Known()
     for number, (said, turn, results) in enumerate(
@@ -211,7 +211,7 @@ def _document(function: str) -> Known:
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
     """Send messages in a fresh conversation; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`.
 
-    Only a conversation that is over has a score.
+    Only a finished conversation has a score.
     """
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
@@ -252,7 +252,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _hash(toolbox: Toolbox) -> str:
-    """All that later calls may depend on: also the directory one is in, and private numbers."""
+    """Hash all that later calls depend on, including current directory and private numbers."""
     hidden = [
         (name, key, value)
         for name, instance in toolbox.instances.items()
@@ -263,7 +263,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Whether a result is new, and holds a value that is no argument of the message's calls."""
+    """Return True if a result is new and contains a value that is not a call's argument."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(
@@ -273,15 +273,15 @@ def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> b
 
 
 def _values(result: str) -> list[str]:
-    """The values in a result, without their names; the text itself where it is no object."""
+    """Return the values in a result, without their keys; the text itself if it is not an object."""
     found = as_object(result)
     return [str(value) for value in found.values()] or [result]
 
 
 def evidence(task: Task) -> Evidence:
-    """What the calls of each turn are about, and what they are given.
+    """Return clues about the calls of each turn and their arguments.
 
-    What gives a conversation away is a call that is written out in it.
+    An answer is a call written out in full, because that would give the solution away.
     """
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)
@@ -299,7 +299,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _names(call: Call) -> Iterator[str]:
-    """What tells of a call: the words of its purpose, of its name and class, and its values."""
+    """Yield words that express a call: those of its purpose, its name and class, and its values."""
     owner = functions_of()[call.name].removesuffix("API")
     for text in (purpose(call.name), spaced(call.name), spaced(owner)):
         yield from text.split()
@@ -309,7 +309,7 @@ def _names(call: Call) -> Iterator[str]:
 
 
 def _parts(value: Any) -> Iterator[str | int | float]:
-    """The texts and numbers in a JSON value; truth values tell of nothing."""
+    """Yield the texts and numbers in a JSON value; booleans carry no information."""
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     if isinstance(value, (list, tuple)):
@@ -320,20 +320,20 @@ def _parts(value: Any) -> Iterator[str | int | float]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Ask for a stretch of what an explorer did; what it did before that is setup.
+    """Create drafts from parts of an explorer's walk; the calls before each part become its setup.
 
-    Calls that failed, or that changed nothing and showed nothing new, are left out.
+    Calls that failed, or that neither changed anything nor showed anything new, are left out.
     """
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     calls = _worthwhile(trace, world)
-    places = max(len(calls) - 1, 0)  # the shortest draft takes two calls
+    places = max(len(calls) - 1, 0)  # a draft needs at least two calls
     begins = rng.choice(places, size=min(places, DRAFTS_PER_TRACE), replace=False)
     return [_draft(calls, int(begin), context, rng) for begin in begins]
 
 
 def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
-    """The calls of a walk that can be asked for, made again to see what comes of them."""
+    """Return the useful calls of a walk, by running them again."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     kept = []
@@ -349,7 +349,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """The calls that ran in a walk and can be asked for: the same every time, and not too long."""
+    """Yield the calls of a walk that ran, are repeatable and not too long."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:
@@ -359,7 +359,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Cut a stretch out of some calls, and put it into words."""
+    """Create a draft from a part of the calls, phrased as requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)
@@ -379,14 +379,14 @@ def conversation(
     *,
     setup: Sequence[Call] = (),
 ) -> Draft:
-    """The draft of a conversation: one message a call, and one that closes each turn.
+    """Create the draft of a conversation: one message per call, and one that ends each turn.
 
     Args:
-        world: where it begins; what its user says, and what is held out there, is left out.
-        said: what the user says in each turn.
+        world: the initial world; its user messages and held-out functions are ignored.
+        said: the user's message in each turn.
         turns: the calls of each turn.
-        context: where it was explored from.
-        setup: calls that have been made before the first turn.
+        context: context of the exploration.
+        setup: calls made before the first turn.
     """
     return draft_of(
         context,

@@ -1,4 +1,4 @@
-"""What a scorer may choose from in a dialogue: calls that fit the tools, with values at hand."""
+"""Candidate actions in a dialogue: calls that fit the tools, with values seen so far."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from coevo_gym.envs.bfcl.values import hashable, plain, words_of
 from coevo_gym.envs.bfcl.words import purpose
 
 MAX_CHOICES = 128
-"""Choices in all, the closing message included."""
+"""Maximum number of choices, including the closing message."""
 MAX_PER_FUNCTION = 32
 _EVEN = 12.0
-"""The higher, the more evenly functions share the choices."""
+"""Balance between functions: the higher, the more evenly they share the choices."""
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """The closing message, and single calls that fit the tools, the likeliest first.
+    """Return the closing message and single calls that fit the tools, the likeliest first.
 
-    A choice says what its function is for, in the words of its document, and then calls it: a
-    scorer that compares words can tell functions apart. The call is written as Python, required
-    arguments by position, the others by name.
+    A choice states the purpose of its function, in the words of its document, and then calls it, so
+    that a scorer that compares words can distinguish functions. The call is written as Python, with
+    required arguments by position and the others by name.
     """
     seen = (*(turn.observation for turn in view.history), view.observation)
     sent = tuple(turn.action for turn in view.history)
@@ -39,9 +39,9 @@ def choices(view: View) -> tuple[str, ...]:
 
 
 def single_calls(message: str) -> tuple[str, ...]:
-    """A message's calls as one message each, in the notation of :func:`choices`.
+    """Split a message into one message per call, in the notation of :func:`choices`.
 
-    One with a call that does not fit any function, as people make them, stays as it is.
+    A message with a call that fits no function, for example one typed by a person, is unchanged.
 
     Example:
         >>> single_calls('<tool_call>{"name": "ls", "arguments": {"a": true}}</tool_call>')
@@ -73,14 +73,14 @@ def _choices(
 def _calls(
     function: Function, rank: int, pool: Pool
 ) -> Iterator[tuple[float, Function, list[Any]]]:
-    """Calls of a function, the likeliest first, with their places among those of all functions."""
+    """Yield calls of a function, likeliest first, with their rank among all calls."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row
 
 
 def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, float]) -> float:
-    """How much of a request a function's name and description repeat."""
+    """Score how many words of a request occur in a function's name and description."""
     named = sum(rarity[word] for word in sorted(function.words & asked))
     told = sum(rarity[word] for word in sorted(function.about & asked))
     return 2.0 * named + told
@@ -88,7 +88,7 @@ def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, f
 
 @lru_cache(maxsize=256)
 def _rarity(tools: str) -> Mapping[str, float]:
-    """Of each word of the tools, one over the number of functions that it occurs in."""
+    """Return, for each word of the tools, 1 over the number of functions that contain it."""
     counts = Counter(word for function in functions(tools) for word in function.words)
     counts += Counter(word for function in functions(tools) for word in function.about)
     return {word: 1.0 / count for word, count in counts.items()}
@@ -100,7 +100,7 @@ def _message(call: Call) -> str:
 
 
 def _written(function: Function, row: Sequence[Any]) -> str:
-    """A call as a message; None and a parameter's default are left out."""
+    """Return a call as a message, without None and default values."""
     positional, named = [], {}
     for parameter, value in zip(function.parameters, row, strict=True):
         value = plain(value)

@@ -27,90 +27,91 @@ class BFCLEnv(TaskEnv):
     """Serve a user over several turns by calling functions.
 
     The backends, the 800 tasks and the two comparisons behind the verdict are the official ones
-    (``bfcl-eval`` 2026.3.23, fetched by ``coevo install bfcl``). The dispatcher is our own: it
-    evaluates no code, and episodes share nothing.
+    (``bfcl-eval`` 2026.3.23, installed by ``coevo install bfcl``). The dispatcher is our own: it
+    evaluates no code, and episodes share no state.
 
     Observation:
-        At the start of a turn, what the user says. After a message with calls, the result of each
-        between ``<tool_response>`` tags, raw up to 32,000 characters. The functions that may be
-        called are in ``info["bfcl.tools"]``, because they change: in ``miss_func`` some are
-        handed out in a later turn.
+        At the start of a turn, the user's message. After a message with calls, the result of each
+        call between ``<tool_response>`` tags, up to 32,000 characters each. The functions that may
+        be called are listed in ``info["bfcl.tools"]``, because they change: in ``miss_func``, some
+        become available in a later turn.
 
     Action:
-        What a language model says. Calls are read from ``<tool_call>{"name": …, "arguments":
-        {…}}</tool_call>``, as many as you like, or from a Python list of calls such as
-        ``[cd(folder='a'), ls()]``; what precedes ``</think>`` does not count. OpenAI's assistant
-        messages go through ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. The calls of a message
-        are run, up to 100 of them, and the turn goes on. A message without calls ends the turn.
+        The output of a language model. Calls are parsed from ``<tool_call>{"name": …, "arguments":
+        {…}}</tool_call>``, any number of them, or from a Python list of calls such as
+        ``[cd(folder='a'), ls()]``; text before ``</think>`` is ignored. For OpenAI's assistant
+        messages, use ``coevo_gym.envs.bfcl.openai.OpenAIToolCalls``. Up to 100 calls per message
+        are run, and the turn continues. A message without calls ends the turn.
 
     Reward:
         1.0 at the end if the official verdict is a pass, else 0.0.
 
     Starting state:
-        The first turn of a task of the split, or of the one named by ``options``.
+        The first turn of a task from the split, or of the task specified by ``options``.
 
     Episode end:
         Terminated when the last turn ends. Truncated after ``max_steps`` messages (default 30, as
-        in CoEvolve), which fails; and after the 21st message with calls in one turn, which fails
-        too unless it was the last turn, as in the official runner.
+        in CoEvolve), which counts as a failure; and after the 21st message with calls in one turn,
+        which also counts as a failure unless it was the last turn, as in the official runner.
 
     Verdict:
-        When a turn ends, the reference's calls run on twin backends. The turn fails if it has a
-        reference and no call was made; if a public attribute of a backend differs; or if one of
-        the reference's outputs of this turn is not among the outputs of all calls so far. A turn
-        without a reference is not checked: calls in it are allowed, and count for the state.
-        The first turn that fails decides. Failed calls do not matter if the right ones follow.
-        The grader's report tells more of each turn, for ``Benchmark.diagnose`` to label it.
+        When a turn ends, the reference's calls run on a second set of backends. The turn fails if
+        it has a reference and no call was made; if a public attribute of a backend differs; or if
+        one of the reference's outputs in this turn is not among the outputs of all calls so far.
+        A turn without a reference is not checked: calls are allowed, and their effect on the state
+        remains. The first failed turn decides. Failed calls do not matter if the right ones follow.
+        The grader's report contains details of each turn, which ``Benchmark.diagnose`` labels.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
 
     Info keys:
-        Those of every env (:class:`coevo_gym.envs.frame.Info`), and ``bfcl.tools`` (OpenAI tool
-        schemas, JSON text), ``bfcl.turn`` (from 0), ``bfcl.reason`` (why something could not be
-        read or run); at the end ``bfcl.verdicts`` (one a turn, JSON text: ``passed``,
+        The keys of every env (:class:`coevo_gym.envs.frame.Info`), ``bfcl.tools`` (OpenAI tool
+        schemas, JSON text), ``bfcl.turn`` (from 0), ``bfcl.reason`` (why a message could not be
+        parsed or run); at the end ``bfcl.verdicts`` (one per turn, JSON text: ``passed``,
         ``unchecked``, an official kind of error, or ``not_reached``) and ``bfcl.label`` (``pass``,
-        ``force_terminated``, or the first that applies of SEAL's ``invalid_tool_call``,
+        ``force_terminated``, or the first of SEAL's labels that applies: ``invalid_tool_call``,
         ``argument_mismatch``, ``state_mismatch``, ``recovery_failure``, ``missing_tool_call``,
         ``response_mismatch``). ``error_kind`` is ``parse``, ``unknown_function``,
         ``too_many_calls`` or ``call`` (a call returned an error).
 
     Splits and versions:
-        By the number that ends a task's name, because the four categories vary one and the same
-        conversation: 120 train, 40 val, 40 test numbers, drawn by a seed in equal parts from each
-        block of 50 (files, vehicle, trading, travel), those with equal initial states together;
-        times four subsets, ``base``, ``miss_func``, ``miss_param`` and ``long_context``.
-        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on the others, in the env
-        alone: pools, sessions and samplers accept only the committed training numbers.
-        ``scheme="all200"`` makes everything test, to compare with the leaderboard and CoEvolve.
-        v0: first version.
+        The split depends on the number at the end of a task's name, because the four categories
+        are variants of the same conversation: 120 train, 40 val, 40 test numbers. They were drawn
+        with a fixed seed, in equal parts from each block of 50 (files, vehicle, trading, travel);
+        numbers with equal initial states share a split. Each number has a task in four subsets:
+        ``base``, ``miss_func``, ``miss_param`` and ``long_context``.
+        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on the others. It applies
+        only to the env: pools, sessions and samplers accept only the committed training numbers.
+        ``scheme="all200"`` makes every task a test task, for comparison with the leaderboard and
+        CoEvolve. v0: first version.
 
     Installation:
         ``coevo install bfcl`` (2 MB).
 
     Differences from the original:
-        Held-out functions are refused until they are handed out, where the original merely does
-        not mention them. Text in an argument stays as it is, where the original puts a prefix
-        before every known name followed by a bracket. Numbers that keep the original busy for
-        seconds are refused (a precision over 1,000, rounding to over 100,000 places before the
-        point, a text of over 300 characters as a number with an exponent), so are whole numbers of
-        over 1,000 digits, file trees of over 20,000 entries, and values that JSON cannot hold. Two
-        messages that list a set list it sorted. In ``mode="train"``, which evaluation refuses, a
-        message that cannot be read is answered with an error instead of ending the turn.
+        Held-out functions are refused until they become available; the original merely does not
+        mention them. Text in an argument is unchanged; the original inserts a prefix before every
+        known name followed by a bracket. The env refuses numbers that would keep the original busy
+        for seconds (a precision over 1,000, rounding to over 100,000 places before the point, a
+        text of over 300 characters as a number with an exponent). It also refuses whole numbers of
+        over 1,000 digits, file trees of over 20,000 entries, and values that JSON cannot represent.
+        Two messages that print a set print it sorted. In ``mode="train"``, which evaluation
+        refuses, an unreadable message is answered with an error instead of ending the turn.
 
     Known errors in the official data:
         Some references cannot be inferred from the conversation, such as sorted text that sorting
         does not yield (base_4), free texts that must match word by word (base_186), or a held-out
-        function that the reference calls too early (miss_func_49; it may be called here). 27 of
-        the 200 base tasks were failed by all of 18 models (ShishirPatil/gorilla, issue 1367), so a
+        function that the reference calls too early (miss_func_49; the env allows this call). All
+        of 18 models failed 27 of the 200 base tasks (ShishirPatil/gorilla, issue 1367), so a
         perfect score is out of reach. ``python bench/bfcl_suspects.py`` lists the 74 base tasks
-        whose reference uses a word or a number that nothing has shown before; many of these can
-        be computed, some cannot be known.
+        whose reference uses a word or a number that did not occur before; many of these can be
+        computed, some cannot be known.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),
         ``scheme`` (``"index"``, ``"agentevolver"`` or ``"all200"``), and
-        ``stop_at_first_failed_turn``, which ends an episode that has failed already.
+        ``stop_at_first_failed_turn``, which ends an episode after its first failed turn.
 
     Citation:
         Patil et al., The Berkeley Function Calling Leaderboard (BFCL): From Tool Use to Agentic
@@ -144,24 +145,24 @@ class BFCLEnv(TaskEnv):
         if scheme not in SCHEMES:
             raise ConfigError(f"Unknown scheme {scheme!r}. Choose one of: {', '.join(SCHEMES)}.")
         if kwargs.get("hold_out") and scheme != "index":
-            raise ConfigError(f"hold_out is for scheme='index', actual: scheme={scheme!r}.")
+            raise ConfigError(f"hold_out requires scheme='index', actual: scheme={scheme!r}.")
         check_flag("stop_at_first_failed_turn", stop_at_first_failed_turn)
         self.mode = mode
         self.scheme = scheme
         self.stop_at_first_failed_turn = stop_at_first_failed_turn
-        self.results: tuple[str, ...] = ()  # of the latest message's calls, as shown
+        self.results: tuple[str, ...] = ()  # shown results of the latest message's calls
         self._judge: Judge | None = None
         super().__init__(**kwargs)
         self._require_official(self.split, f"split={str(self.split)!r}")
 
     @property
     def instruction(self) -> str:
-        """What the user said last."""
-        _ = self.task  # before the first reset and after a failed one there is none
+        """The user's last message."""
+        _ = self.task  # raises before the first reset and after a failed one
         return self._request
 
     def require_evaluable(self) -> None:
-        """Refuse it as :meth:`TaskEnv.require_evaluable` does; only the official protocol counts.
+        """Check the env as :meth:`TaskEnv.require_evaluable` does, and its mode.
 
         Raises:
             ConfigError: if the env has another mode.
@@ -172,8 +173,8 @@ class BFCLEnv(TaskEnv):
     def _require_official(self, split: Split | None, what: str) -> None:
         if self.mode != "official" and split is not Split.TRAIN:
             raise ConfigError(
-                f"mode={self.mode!r} is not the official protocol, so it is not for {what}. "
-                "Evaluate in an env made with mode='official'."
+                f"mode={self.mode!r} is not the official protocol and cannot be used for {what}. "
+                "Create the env with mode='official'."
             )
 
     def _native(self, subset: str | None) -> Sequence[Task]:
@@ -204,7 +205,7 @@ class BFCLEnv(TaskEnv):
         return self._frame_of(self._reply)
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """A turn that has ended is judged before the user goes on."""
+        """Judge a turn that has ended before the user continues."""
         if isinstance(verifier, NothingAsked):
             return frame
         if self._judge is None:
@@ -235,7 +236,7 @@ class BFCLEnv(TaskEnv):
         )
 
     def _tell(self) -> None:
-        """Keep what is asked and offered now where those find it who have no dialogue."""
+        """Store the current request and tools for readers without access to the dialogue."""
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
     def _frame_of(self, reply: Reply) -> Frame:

@@ -1,10 +1,10 @@
 """The official verdict, turn by turn.
 
-The rules of ``multi_turn_checker``: when a turn ends, the reference's calls of that turn run on
-twin backends; a turn with a reference and without any call of the agent fails; then every public
-attribute of every backend must be equal; then the reference's outputs of this turn must all be
-among the agent's outputs of all turns so far, in any order, each as often. A turn without a
-reference is not checked. The first turn that fails decides. Both comparisons are the official
+The rules are those of ``multi_turn_checker``. When a turn ends, the reference's calls of that turn
+run on a second set of backends. A turn with a reference fails if the agent made no call. Then every
+public attribute of every backend must be equal. Then the reference's outputs in this turn must all
+be among the agent's outputs in all turns so far, in any order, with multiplicity. A turn without a
+reference is not checked. The first failed turn decides. Both comparisons are the official
 functions, called with our own instances.
 """
 
@@ -31,8 +31,9 @@ Outcome = Literal[
     "execution_response_mismatch",
     "not_reached",
 ]
-"""``unchecked``: no reference in this turn; the middle three: the official kinds of error;
-``not_reached``: an earlier turn has decided, or the episode ended before."""
+"""Outcome of a turn. ``unchecked``: no reference in this turn; the middle three: the official kinds
+of error; ``not_reached``: an earlier turn decided, or the episode ended before.
+"""
 
 Label = Literal[
     "pass",
@@ -44,8 +45,9 @@ Label = Literal[
     "response_mismatch",
     "force_terminated",
 ]
-"""Why an episode failed: SEAL's six kinds in its order of priority (its Table 5), for the turn that
-decided; ``force_terminated`` if the episode was cut before its last turn ended."""
+"""Reason why an episode failed: SEAL's six kinds in its order of priority (its Table 5), for the
+turn that decided; ``force_terminated`` if the episode was cut before its last turn ended.
+"""
 
 
 _FAILED: Mapping[Outcome, TurnOutcome] = {
@@ -56,20 +58,20 @@ _FAILED: Mapping[Outcome, TurnOutcome] = {
 
 
 class Judge:
-    """Judges the turns of one episode.
+    """A judge of the turns of one episode.
 
     Args:
         world: the backends.
         verifier: the reference.
 
     Attributes:
-        outcomes: one for each turn that has ended so far.
+        outcomes: one per finished turn.
         label: see :data:`Label`; ``"pass"`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
     Raises:
-        TaskError: if a backend cannot start so, or the setup or the reference holds something
-            other than calls.
+        TaskError: if a backend cannot start in its configured state, or if the setup or the
+            reference contains anything but calls.
     """
 
     def __init__(self, world: BFCLWorld, verifier: BFCLVerifier) -> None:
@@ -83,18 +85,18 @@ class Judge:
 
     @property
     def solved(self) -> bool:
-        """Whether every turn has ended and none has failed."""
+        """Return True if every turn has ended and none has failed."""
         ended = len(self.outcomes)
         return ended == self._n_turns == len(self._truth) and not self.failed
 
     @property
     def failed(self) -> bool:
-        """Whether a turn has failed."""
+        """Return True if a turn has failed."""
         return self.label != "pass"
 
     @property
     def turns(self) -> tuple[TurnFacts, ...]:
-        """What is known of each turn of the conversation, those included that were not judged."""
+        """Facts about each turn of the conversation, including turns that were not judged."""
         facts = [
             facts_of_turn(outcome, self._wanted(turn), attempt)
             for turn, (outcome, attempt) in enumerate(
@@ -105,15 +107,15 @@ class Judge:
         return (*facts, *(TurnFacts.unreached(bool(self._wanted(turn))) for turn in left))
 
     def review(self, dialogue: Dialogue, reply: Reply, *, stop_at_failure: bool = False) -> Reply:
-        """Judge the turn that the latest message has ended, if any, and let the user go on.
+        """Judge the turn that the latest message ended, if any, and let the user continue.
 
         Args:
             dialogue: the conversation.
-            reply: what the latest message led to.
-            stop_at_failure: end the conversation as soon as a turn has failed.
+            reply: the reply to the latest message.
+            stop_at_failure: whether to end the conversation after the first failed turn.
 
         Returns:
-            The reply, with what the user says next.
+            The reply, with the user's next message.
         """
         if dialogue.ended is not None:
             self.end_turn(dialogue.toolbox, dialogue.ended, dialogue.outputs)
@@ -127,7 +129,7 @@ class Judge:
 
         Args:
             model: the agent's backends.
-            attempt: what it did in this turn.
+            attempt: the agent's calls in this turn.
             outputs: raw results of all its calls in the episode.
         """
         truth = self._wanted(len(self.outcomes))
@@ -139,7 +141,7 @@ class Judge:
         return outcome
 
     def _wanted(self, turn: int) -> Sequence[Call]:
-        """The reference's calls of a turn."""
+        """Return the reference's calls of a turn."""
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(
@@ -152,7 +154,7 @@ class Judge:
             return "empty_turn_model_response"
         try:
             state = _checker().state_checker(model.instances, self._twin.instances)
-        except RecursionError:  # directories that hold each other equal nothing
+        except RecursionError:  # directories that contain each other cannot be compared
             state = {"valid": False, "details": {"differences": {}}}
         if not state["valid"]:
             self.mismatches = tuple(state["details"]["differences"])
@@ -162,7 +164,7 @@ class Judge:
 
 
 def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> TurnFacts:
-    """What is known of a turn that has ended.
+    """Collect the facts about a turn that has ended.
 
     Example:
         >>> attempt = Attempt([Call("cd", {"folder": "b"})], ["{}"])
@@ -191,14 +193,14 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> 
 
 
 def diagnose(facts: TurnFacts) -> Label:
-    """The most telling thing that went wrong in the turn that decided.
+    """Return the most informative failure of the turn that decided.
 
     Example:
         >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
         'missing_tool_call'
     """
     label = turn_label(facts)
-    if label is TurnLabel.EMPTY_TURN:  # a word that Table 5 does not have
+    if label is TurnLabel.EMPTY_TURN:  # not in Table 5
         label = TurnLabel.MISSING_TOOL_CALL
     return cast(Label, str(label))
 

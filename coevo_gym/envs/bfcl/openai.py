@@ -1,4 +1,4 @@
-"""BFCL as a chat with function calling, in the objects of OpenAI's API."""
+"""BFCL as a chat with function calling, using the objects of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _FUNCTION = Dict({"name": ACTION_SPACE, "arguments": ACTION_SPACE})
 
 
 class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
-    """Act with assistant messages, and keep the chat that a model answers next.
+    """A wrapper that takes assistant messages as actions and records the chat.
 
-    An action is an assistant message as a mapping, or the client's own object of it; its
-    ``tool_calls`` are run, and without any it ends the turn. Its ``content`` is a text or a list
-    of parts, of which the texts count. Arguments that are no JSON are answered as the env answers
-    them; calls that do not fit into an action's 20,000 characters are answered as not read.
+    An action is an assistant message, as a mapping or as the client's own object. Its
+    ``tool_calls`` are run; a message without any ends the turn. Its ``content`` is a text or a
+    list of parts, of which only the texts are used. The env answers invalid JSON arguments with
+    an error. Calls beyond an action's 20,000 characters are answered as not read.
 
     Args:
         env: a BFCL env, wrapped or not.
 
     Attributes:
-        messages: the chat so far: the ``messages`` of a request.
+        messages: the chat so far, for use as the ``messages`` of a request.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -56,7 +56,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The functions offered now: the ``tools`` of a request."""
+        """The functions offered now, for use as the ``tools`` of a request."""
         found: list[dict[str, Any]] = json.loads(self._bfcl.view.info["bfcl.tools"])
         return found
 
@@ -69,7 +69,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
         return observation, info
 
     def step(self, action: Any) -> tuple[str, Any, bool, bool, dict[str, Any]]:
-        """Take an assistant message, run its calls, and write down what came of it."""
+        """Process an assistant message: run its calls, and record the results in the chat."""
         message = _as_mapping(action)
         calls = [_as_mapping(call) for call in message.get("tool_calls") or ()]
         content = _said(message.get("content") or "")
@@ -92,28 +92,28 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
 
 
 def _as_mapping(value: Any) -> dict[str, Any]:
-    """A message or a call as a plain object."""
+    """Return a message or a call as a plain dict."""
     if hasattr(value, "model_dump"):
         value = value.model_dump(exclude_none=True)
     if not isinstance(value, Mapping):
         raise TypeError(
-            "An action is an assistant message as a mapping or as the client's object, "
+            "The action must be an assistant message, as a mapping or as the client's object, "
             f"actual: {type(value).__name__}"
         )
     return dict(value)
 
 
 def _said(content: Any) -> str:
-    """The words of a message's content."""
+    """Return the text of a message's content."""
     if isinstance(content, str):
         return content
     return "".join(str(_as_mapping(part).get("text") or "") for part in content)
 
 
 def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """The message in the env's own notation; one with calls is its calls.
+    """Convert the message to the env's own notation; if it has calls, only they are used.
 
-    Every call is a block that can be read by itself, so what the env leaves unread is at the end.
+    Every call is a separate block, so whatever the env cuts off is at the end.
     """
     blocks = []
     for call in calls:
@@ -122,7 +122,7 @@ def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
         block = {"name": function.get("name"), "arguments": arguments}
-        # Spelled out, the end of a thought would hide the calls before it.
+        # A literal end-of-thought tag would hide the calls before it.
         code = json.dumps(block, ensure_ascii=False).replace("</think>", "\\u003c/think>")
         blocks.append(f"<tool_call>\n{code}\n</tool_call>")
     return "\n".join(blocks) if blocks else content

@@ -1,4 +1,4 @@
-"""Exploring the functions without a request, and drafts from what a model proposes."""
+"""Open tasks for exploring the functions, and drafts from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_ASKED = "Please try out the functions that you have, and see what they d
 
 
 def open_task(task: Task) -> Task:
-    """The same backends, all of their functions offered, and a user who needs nothing."""
+    """Return a task with the same backends, all functions offered, and a user who needs nothing."""
     world = task.world
     assert isinstance(world, BFCLWorld)
     free = BFCLWorld(
@@ -31,11 +31,11 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """The conversation in which the user says the proposal's turns, and its calls answer them.
+    """Create a conversation in which the user says the proposal's turns and its calls answer them.
 
     Raises:
-        BuildError: if a turn says nothing, a call cannot be read or made in this world, or it
-            cannot be told which calls belong to which turn.
+        BuildError: if a turn is empty, a call cannot be parsed or does not fit this world, or the
+            calls cannot be assigned to turns.
     """
     world = context.task.world
     assert isinstance(world, BFCLWorld)
@@ -48,10 +48,10 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[Sequence[Call]]:
-    """The calls of each turn.
+    """Assign the calls to turns.
 
-    A message without calls ends a turn. Where the user speaks once, all calls are for that; where
-    no message ends a turn, each is for a turn of its own.
+    A message without calls ends a turn. If there is one user turn, all calls belong to it. If no
+    message ends a turn, each message is a separate turn.
     """
     sent = [_calls(message, number, world) for number, message in enumerate(messages, start=1)]
     made = [calls for calls in sent if calls]
@@ -77,7 +77,7 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
 
 
 def _calls(message: str, number: int, world: BFCLWorld) -> list[Call]:
-    """The calls of a message, with a name for every argument."""
+    """Return the calls of a message, with all arguments named."""
     where = f"action {number}"
     calls = []
     for item in parse_message(message):

@@ -1,4 +1,4 @@
-"""Installing the official ``bfcl-eval`` package, and saying what is there."""
+"""Installation of the official ``bfcl-eval`` package, and its status."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ logger = logging.getLogger(__name__)
 
 
 def install(source: Path | None) -> Path:
-    """Put the official packages into BFCL's own folder, unless they are at hand already.
+    """Install the official packages into BFCL's own folder, unless they are available already.
 
     Args:
         source: folder with the wheels of both packages; None to download them (2 MB).
 
     Returns:
-        The folder of the ``bfcl_eval`` that is in use now.
+        The folder of the ``bfcl_eval`` that is now in use.
 
     Raises:
-        DataError: if a package at hand, or a new one, is not the release it should be.
-        EnvBackendError: if pip fails; what was there before is there still.
+        DataError: if an existing or new package differs from the release.
+        EnvBackendError: if pip fails; the previous installation stays unchanged.
     """
     wheel.root.cache_clear()
     if wheel.needs_prefix() and not _is_complete(wheel.prefix()):
         with locked("bfcl"):
-            if not _is_complete(wheel.prefix()):  # nor has another process done it meanwhile
+            if not _is_complete(wheel.prefix()):  # another process may have finished meanwhile
                 with staged(wheel.prefix()) as folder:
                     _pip_install(folder, source)
                     wheel.verify_packages(folder)
@@ -43,7 +43,7 @@ def install(source: Path | None) -> Path:
 
 
 def installation() -> Installation:
-    """What is in use now."""
+    """Return the status of the installation."""
     try:
         data = f"800 tasks ({wheel.root()})"
     except EnvBackendError as error:
@@ -57,13 +57,13 @@ def _is_complete(folder: Path) -> bool:
     except BenchmarkNotInstalled:
         return False
     except DataError as error:
-        logger.warning("to be replaced folder=%s reason=%s", folder, error)
+        logger.warning("replacing packages folder=%s reason=%s", folder, error)
         return False
     return True
 
 
 def _pip_install(folder: Path, source: Path | None) -> None:
-    # Wheels at hand may have been packed anew; their files are verified once they are installed.
+    # Local wheels may have been repacked; their files are verified after the installation.
     packages = LOCK if source is None else PACKAGES
     offline = () if source is None else ("--no-index", "--find-links", str(source))
     options = ("--no-deps", "--only-binary", ":all:", "--target", str(folder), *offline)
@@ -72,8 +72,8 @@ def _pip_install(folder: Path, source: Path | None) -> None:
 
 def _advice(source: Path | None) -> str:
     if source is not None:
-        return f"{source} must hold the wheels of {' and '.join(PACKAGES)}."
+        return f"{source} must contain the wheels of {' and '.join(PACKAGES)}."
     return (
-        "Without a network, fetch both wheels elsewhere and run `coevo install bfcl --from DIR` "
-        "with the folder that holds them."
+        "Without a network, download both wheels on another machine and run "
+        "`coevo install bfcl --from DIR` with the folder that contains them."
     )

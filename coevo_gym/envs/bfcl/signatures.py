@@ -1,4 +1,4 @@
-"""The functions that are offered, taken apart: what each parameter asks for."""
+"""The offered functions, analysed: what each parameter expects."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Parameter(NamedTuple):
         items: the type of an array's items, or "".
         words: the words of its name.
         about: the words of its description.
-        cues: all of these, and the mark of a value that the agent gave it before.
-        kinds: what its values look like, likeliest first; see :attr:`Value.kind`.
-        listed: the only values it takes, or ().
-        hints: further values that its description mentions.
-        mark: the character that its values start with, or "".
-        required: whether a call must give it.
-        default: the value it has otherwise.
+        cues: all of these words, and the mark of a value that the agent passed to it before.
+        kinds: the kinds of its values, likeliest first; see :attr:`Value.kind`.
+        listed: the only values it accepts, or ().
+        hints: further values mentioned in its description.
+        mark: the first character of its values, or "".
+        required: whether a call must contain it.
+        default: its default value.
         fields: an object's own parameters.
     """
 
@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """A function that is offered.
+    """An offered function.
 
     Attributes:
         name: its name.
@@ -63,7 +63,7 @@ class Function(NamedTuple):
 
 @lru_cache(maxsize=256)
 def functions(tools: str) -> tuple[Function, ...]:
-    """The functions of a chat request's ``tools`` argument."""
+    """Parse the functions in a chat request's ``tools`` argument."""
     return tuple(_function(tool["function"]) for tool in json.loads(tools))
 
 
@@ -116,9 +116,9 @@ _KINDS = tuple(
         ("mentions mentioned", "user"),
     )
 )
-"""What values look like, by a word of the parameter's name or else of its description."""
+"""Kinds of values, by a word of the parameter's name or else of its description."""
 _NOTES = re.compile(r"\s*(?:\[required\]|Allowed values: )")
-"""Begins what an interface may have added to a description, which the schema says anyway."""
+"""Start of notes that an interface may have added to a description; they repeat the schema."""
 _ENUM = re.compile(r"(?:\[Enum\]|[Oo]ptions(?: are)?): *(.+)")
 _EITHER = re.compile(r"\((\w+)/(\w+)\)")
 _MARK = re.compile(r"start with ([#@])")
@@ -127,12 +127,12 @@ _AMOUNT = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
 
 
 def _kinds(words: frozenset[str]) -> Iterator[str]:
-    """The kinds of value that some words ask for."""
+    """Return the kinds of value that some words suggest."""
     return (kind for asked, kinds in _KINDS if words & asked for kind in kinds)
 
 
 def _mentioned(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The values that a description lists as the only ones, and others that it mentions."""
+    """Return the values that a description lists as the only ones, and others that it mentions."""
     enum, either = _ENUM.search(description), _EITHER.search(description)
     if enum:
         return tuple(item.strip(' "[].') for item in enum[1].split(",")), ()

@@ -1,4 +1,4 @@
-"""What a conversation is about: the backends that are offered, and how often the user speaks."""
+"""Tags of a conversation: the offered backends, and the number of user turns."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.tags import asks_nothing, tags_from
 
 FEW = 3
-"""Most turns that are few; one is a kind of its own."""
+"""Maximum number of turns that count as few; one turn has its own tag."""
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """``api:`` for each backend, and ``turns:``, one of ``one``, ``few`` and ``many``.
+    """Return ``api:`` for each backend, and ``turns:`` with ``one``, ``few`` or ``many``.
 
-    The backends are those that the agent is offered, not those that the reference calls: what it
-    calls is for the agent to find out.
+    The backends are those offered to the agent, not those called by the reference: the agent has to
+    find out which ones to call.
     """
     world = task.world
     assert isinstance(world, BFCLWorld)

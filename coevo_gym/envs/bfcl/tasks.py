@@ -1,4 +1,4 @@
-"""Native tasks: the 800 official multi-turn entries, split by the number that ends their names."""
+"""Native tasks: the 800 official multi-turn entries, split by the number in their names."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ CLOSING = "Done."
 SCHEMES = ("index", "agentevolver", "all200")
 N_INDICES = 200
 _REMEMBERED = 1024
-"""Most worlds and configs whose keys are cached."""
+"""Maximum number of worlds and configs whose keys are cached."""
 
 
 def scenario_of(index: int) -> str:
-    """The scenario of the four official entries that end in a number."""
+    """Return the scenario of the four official entries with this number."""
     return f"multi_turn_{index}"
 
 
 def split_of(scenario: str) -> Split:
-    """The split of a scenario, from the committed lists.
+    """Return the split of a scenario, from the committed lists.
 
     Raises:
-        TaskError: if there is no such scenario.
+        TaskError: if the scenario does not exist.
     """
     head, _, number = scenario.rpartition("_")
     if head != "multi_turn" or not number.isdecimal() or scenario_of(int(number)) != scenario:
-        raise TaskError(f"BFCL has no scenario {scenario!r}; they are multi_turn_0 to _199.")
+        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
     if int(number) not in _split_by_index():
-        raise TaskError(f"BFCL has no scenario {scenario!r}; they are multi_turn_0 to _199.")
+        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
     return _split_by_index()[int(number)]
 
 
@@ -60,11 +60,11 @@ def side_of(task: Task, scheme: str = "index") -> Split:
 
     Raises:
         BenchmarkNotInstalled: without the official package.
-        TaskError: if there is no such scenario, or no entry of it has this initial state.
+        TaskError: if the scenario does not exist, or none of its entries has this initial state.
     """
     world = task.world
     assert isinstance(world, BFCLWorld)
-    split_of(task.scenario)  # raises where there is no such scenario
+    split_of(task.scenario)  # raises if the scenario does not exist
     own, copied = _index_of(task.scenario), set[int]()
     for key in _keys(world, task.verifier):
         copied |= _numbers().get(key, frozenset())
@@ -75,7 +75,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
 
 
 def starts_in(scenario: str, world: BFCLWorld) -> bool:
-    """Return whether an official entry of the scenario starts with the world's backends."""
+    """Return True if an official entry of the scenario starts with the world's backends."""
     return _start(world) in _starts().get(scenario, ())
 
 
@@ -99,10 +99,11 @@ def _config(text: str) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
-    """Return what identifies the official entry that a world and verifier were copied from.
+    """Return keys that identify the official entry that a world and verifier were copied from.
 
-    A config as a whole, all messages, or all calls: single messages and calls occur in training and
-    in held-out entries. Turns without any are left out, so that the four entries of a number agree.
+    The keys are the whole config, all messages, and all calls, because single messages and calls
+    occur both in training and in held-out entries. Empty turns are left out, so that the four
+    entries of a number agree.
     """
     turns = verifier.turns if isinstance(verifier, BFCLVerifier) else ()
     calls = tuple(tuple(map(_call, turn)) for turn in turns if turn)
@@ -116,7 +117,7 @@ def _keys(world: BFCLWorld, verifier: Verifier) -> tuple[Key, ...]:
 
 
 def _call(code: str) -> object:
-    """Return a reference call in a form in which notation, case and whitespace do not matter."""
+    """Return a reference call in a form that ignores notation, case and whitespace."""
     try:
         call = bind(parse_truth(code))
         return folded(call.name), freeze(folded(call.arguments))
@@ -152,10 +153,10 @@ def _split_by_index() -> Mapping[int, Split]:
 
 
 def scheme_split(index: int, scheme: str) -> Split:
-    """The side of the border that a number lies on under a scheme.
+    """Return the split of a number under a scheme.
 
     Raises:
-        ConfigError: if there is no such scheme.
+        ConfigError: if the scheme is unknown.
     """
     if scheme == "index":
         return _split_by_index()[index]
@@ -167,19 +168,19 @@ def scheme_split(index: int, scheme: str) -> Split:
 
 
 def native_tasks(split: Split, subset: str | None = None, scheme: str = "index") -> Sequence[Task]:
-    """The official entries of a split, category by category.
+    """Return the official entries of a split, category by category.
 
     Args:
-        split: which side of the border.
+        split: the split.
         subset: a category: ``base``, ``miss_func``, ``miss_param`` or ``long_context``; None for
             all four.
         scheme: ``"index"``: the committed split; ``"agentevolver"``: numbers 0 to 99 train, the
-            others validate, as AgentEvolver's data preparation cuts them; ``"all200"``: everything
-            is test, as the leaderboard and CoEvolve report it.
+            others validate, as in AgentEvolver's data preparation; ``"all200"``: every number is
+            test, as the leaderboard and CoEvolve report it.
 
     Raises:
         BenchmarkNotInstalled: without the official package.
-        ConfigError: if there is no such scheme.
+        ConfigError: if the scheme is unknown.
         TaskError: if subset is unknown, or has no task in this split.
         SplitLeakError: for training tasks under a scheme that has none.
     """
@@ -190,8 +191,8 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
     found = _native(split, subset, scheme)
     if not found and split is Split.TRAIN:
         raise SplitLeakError(
-            f"Under scheme {scheme!r} every BFCL task is test: none may be trained on or explored "
-            "from. Make the env with split='test', or choose another scheme."
+            f"Under scheme {scheme!r} every BFCL task is a test task and must not be trained on or "
+            "explored from. Create the env with split='test', or choose another scheme."
         )
     if not found:
         raise TaskError(f"BFCL has no {split} tasks under scheme {scheme!r}.")
@@ -206,14 +207,14 @@ def _native(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
 
 
 def relabelled(task: Task, scheme: str) -> Task:
-    """The same task with the split it has under a scheme."""
+    """Return the same task with its split under a scheme."""
     side = scheme_split(_index_of(task.scenario), scheme)
     return task if task.split is side else task.model_copy(update={"split": side})
 
 
 @lru_cache(maxsize=len(CATEGORIES))
 def _entries(category: str) -> tuple[Task, ...]:
-    """A category's 200 entries under the committed split."""
+    """Return a category's 200 entries under the committed split."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
     entries = _json_lines(data / file)
@@ -231,7 +232,7 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[str]]) -> Task:
-    # The official code never reads ``excluded_function`` or ``path``; nor does this.
+    # Like the official code, this ignores ``excluded_function`` and ``path``.
     turns = ["\n".join(message["content"] for message in turn) for turn in entry["question"]]
     missed: Mapping[str, list[str]] = entry.get("missed_function", {})
     held_out = [(int(turn), names) for turn, names in missed.items()]
@@ -256,7 +257,7 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
 
 
 def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]) -> list[str]:
-    """Held-out functions that the reference calls before their turn, as that of miss_func_49 does.
+    """Return held-out functions that the reference calls before their turn, as in miss_func_49.
 
     The original would run them at any time, so this reference has to work here too.
     """
@@ -269,7 +270,7 @@ def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]
 
 
 def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """The reference as messages: in each turn one with all calls, then the closing one."""
+    """Return the reference as messages: one with all calls per turn, then the closing one."""
     messages: list[str] = []
     for turn in truth:
         if turn:

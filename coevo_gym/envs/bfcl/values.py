@@ -1,4 +1,4 @@
-"""Values that could be arguments: found in what the user says and in the results of calls."""
+"""Values that could be arguments: found in the user's messages and in the results of calls."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any, NamedTuple
 from coevo_gym.envs.bfcl.engine.calls import literal
 
 OPENING = "<tool_response>"
-"""What the result of a call begins with."""
+"""The beginning of a call's result."""
 MAX_VALUES = 80
-"""Values taken from one text."""
+"""Maximum number of values taken from one text."""
 MAX_TEXT, MAX_LIST, MAX_KEY = 16_000, 50, 40
-"""Longest text (in characters), list and key of a result that is a value."""
+"""Maximum length of a text (in characters), list and key in a result to count as a value."""
 _HUGE = 1e15
 
 
 class Value(NamedTuple):
-    """Something that could be an argument.
+    """A value that could be an argument.
 
     Attributes:
-        value: JSON.
-        kind: what it looks like: ``quoted``, ``file``, ``date``, ``code``, ``name``, ``word``,
+        value: the value, as JSON.
+        kind: its appearance: ``quoted``, ``file``, ``date``, ``code``, ``name``, ``word``,
             ``symbol``, ``number``, ``tag``, ``user``, ``list`` or ``text``.
-        near: the words around it, or those of its key; ``name=`` if the agent gave it to a
+        near: the words near it, or those of its key; also ``name=`` if the agent passed it to a
             parameter of that name before.
     """
 
@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def number_of(text: str) -> int | float:
-    """The number that a text spells; a whole one as int."""
+    """Parse a number; a whole one becomes an int."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
 
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> frozenset[str]:
-    """The words of a text or an identifier, lower case and without plural s.
+    """Split a text or an identifier into words, in lower case and without plural s.
 
     Example:
         >>> sorted(words_of("get_zipcode fanSpeed files"))
@@ -84,12 +84,12 @@ then there they this to use using via was were what when where which while who w
 your about
 """
 STOP = frozenset(_COMMON.split())
-"""Words that say nothing about what stands beside them."""
+"""Words that carry no information about their neighbours."""
 
 
 @lru_cache(maxsize=4096)
 def in_words(text: str) -> tuple[Value, ...]:
-    """Values in a sentence.
+    """Find values in a sentence.
 
     Example:
         >>> [v.value for v in in_words("Put 'a b' into x.txt on May 3rd, 2024, for $1,200.")][1:5]
@@ -109,7 +109,7 @@ def in_words(text: str) -> tuple[Value, ...]:
 
 
 def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Value]:
-    """The values that a token may stand for."""
+    """Yield the values that a token may represent."""
     text = match.group()
     if kind == "quoted":
         yield Value(match["quoted"], "quoted", near)
@@ -142,7 +142,7 @@ def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Val
 
 @lru_cache(maxsize=4096)
 def in_result(observation: str) -> tuple[Value, ...]:
-    """Values in the results of calls."""
+    """Find values in the results of calls."""
     found: list[Value] = []
     for part in observation.split(OPENING)[1:]:
         text = part.partition("</tool_response>")[0].strip()
@@ -151,7 +151,7 @@ def in_result(observation: str) -> tuple[Value, ...]:
 
 
 def _in_one(text: str) -> list[Value]:
-    """Values in one result: JSON, a Python literal, or else words."""
+    """Find values in one result: JSON, a Python literal, or else plain text."""
     for decode in (json.loads, literal):
         try:
             return list(_in_json(decode(text), frozenset()))
@@ -161,7 +161,7 @@ def _in_one(text: str) -> list[Value]:
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
-    """A result's values; the words near one are those of its keys."""
+    """Yield a result's values; the words near a value are those of its keys."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:
@@ -177,7 +177,7 @@ def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a value is a text or a number that can be written as an argument."""
+    """Return True if a value is a text or a number that can be an argument."""
     if isinstance(value, str):
         return 0 < len(value) <= MAX_TEXT
     return type(value) in (int, float) and abs(value) < _HUGE
@@ -202,18 +202,18 @@ def _in_text(text: str, near: frozenset[str]) -> Iterator[Value]:
 
 
 def kind_of(text: str) -> str:
-    """What a text as a whole looks like."""
+    """Return the kind of a text as a whole."""
     match = _TOKEN.fullmatch(text)
     return str(match.lastgroup) if match else "text"
 
 
 def plain(value: Any) -> Any:
-    """A whole number is written without a point."""
+    """Convert whole floats to ints, so that they are written without a point."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def hashable(value: Any) -> Any:
-    """A list as a tuple, anything else as it is."""
+    """Return a list as a tuple, and any other value unchanged."""
     return tuple(value) if isinstance(value, list) else value

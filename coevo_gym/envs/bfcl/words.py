@@ -1,7 +1,7 @@
-"""What a user says to have calls made, and what can be read from words.
+"""Requests that phrase calls as user messages, and extraction of known values from texts.
 
-Requests are put together from the functions' own documents. They are plain, and every argument
-stands in them as it is, so that they determine the calls.
+Requests are composed from the functions' own documents. They are plain, and every argument appears
+in them verbatim, so that they determine the calls.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SIBILANTS = ("sses", "shes", "ches", "xes")
 
 
 def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
-    """What a user says to have calls made in one turn.
+    """Phrase the calls of one turn as a user message.
 
     Args:
-        calls: with a name for every argument.
-        rng: chooses among ways to say it.
-        opening: whether the conversation begins with it.
+        calls: the calls, with all arguments named.
+        rng: chooses among phrasings.
+        opening: whether the message begins the conversation.
     """
     frames = [_pick(_OPENINGS if opening else _LATER_OPENINGS, rng)]
     frames += [_pick(_GOING_ON, rng) for _ in calls[1:]]
@@ -49,7 +49,7 @@ def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> s
 
 
 def wish(call: Call) -> str:
-    """One call in words: what it is for, and the arguments that it would not have anyway.
+    """Phrase one call: its purpose, and the arguments that differ from their defaults.
 
     Example:
         >>> wish(Call("tail", {"file_name": "log.txt", "lines": 3})).removeprefix(purpose("tail"))
@@ -65,9 +65,9 @@ def wish(call: Call) -> str:
 
 @lru_cache(maxsize=256)
 def purpose(function: str) -> str:
-    """What a function is for: the first sentence of its document, as an order.
+    """Return a function's purpose: the first sentence of its document, as an imperative.
 
-    Where two functions are for the same, the backend is named.
+    If two functions have the same purpose, the backend is added.
     """
     order, owners = _order(function), functions_of()
     alike = Counter(_order(name) for name in owners)
@@ -86,14 +86,14 @@ def _order(function: str) -> str:
 
 
 def default(function: str, parameter: str) -> Any:
-    """The value that a document says a parameter has when it is left out; None if it has none."""
+    """Return a parameter's default value according to the document; None if it has none."""
     properties: Mapping[str, Any] = schema(function)["parameters"]["properties"]
     value = properties.get(parameter, {}).get("default")
     return None if value == "None" else value
 
 
 def spoken(value: Any) -> str:
-    """A JSON value as people say it.
+    """Phrase a JSON value in plain English.
 
     Example:
         >>> spoken(["a.txt", 2, True])
@@ -121,7 +121,7 @@ def _pick(choices: Sequence[str], rng: Generator) -> str:
 
 
 def tells(result: str) -> bool:
-    """Whether a result tells of a success, or of something found; an object tells so first.
+    """Return True if a result reports a success or a find; for an object, its first value decides.
 
     Example:
         >>> tells('{"matches": []}'), tells('{"success": false}'), tells("42")
@@ -132,7 +132,7 @@ def tells(result: str) -> bool:
 
 
 class Known:
-    """What someone knows who has read some texts.
+    """The knowledge gained from reading some texts.
 
     Example:
         >>> known = Known("Sell 1,000 shares of 'XYZ'.")
@@ -147,17 +147,17 @@ class Known:
             self.read(text)
 
     def read(self, text: str) -> None:
-        """Take another text in."""
+        """Read another text."""
         text = text.lower()
         self._texts.append(text)
         for number in _NUMBER.findall(_THOUSANDS.sub("", text)):
             self._numbers |= {float(number), float(number.removeprefix("-"))}
 
     def missing(self, value: Any) -> list[str | int | float]:
-        """The parts of a JSON value that none of the texts has.
+        """Return the parts of a JSON value that occur in none of the texts.
 
-        Truth values, empty ones and "." and ".." need no source. Numbers are compared by value,
-        and the signs before a tag or a user's name do not count.
+        Booleans, empty values and "." and ".." need no source. Numbers are compared by value, and
+        the sign before a tag or a user's name is ignored.
         """
         if isinstance(value, bool) or value in _NEEDS_NO_SOURCE:
             return []

@@ -1,4 +1,4 @@
-"""The models of a task: the backends with what the user says, and the ground truth."""
+"""The models of a task: the backends with the user's messages, and the ground truth."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from coevo_gym.envs.bfcl.engine.wheel import DOCS
 
 
 class BFCLWorld(World):
-    """The backends, and what the user says.
+    """The backends and the user's messages.
 
     Attributes:
-        config: the state that each backend class starts with, by class, as the text of a JSON
-            object: its order is that in which a directory lists its files, and JSON objects that
-            are stored or hashed have none. A mapping is written down as it stands.
+        config: the initial state of each backend class, by class, as the text of a JSON object.
+            Its order is the order in which a directory lists its files, which stored or hashed JSON
+            objects would lose. A mapping is converted in its own order.
         classes: backend classes in use, in the order of their tools.
-        turns: what the user says in each turn; "" where functions are handed out instead.
+        turns: the user's message in each turn; "" if new functions are offered instead.
         held_out: (turn, functions) that are offered from that turn on.
         unlisted: held-out functions that can be called before they are offered.
         long_context: whether the backends pad their files, lists and results.
-        setup: calls that have been made before the first turn, in Python notation.
+        setup: calls made before the first turn, in Python notation.
     """
 
     config: Text
@@ -71,7 +71,7 @@ class BFCLVerifier(Verifier):
     """The ground truth.
 
     Attributes:
-        turns: reference calls of each turn, in Python notation; () where none can be made.
+        turns: reference calls of each turn, in Python notation; () if there is no valid call.
     """
 
     turns: tuple[tuple[Text, ...], ...]

@@ -1,1 +1,1 @@
-"""The stock engine in processes of its own, and the sandbox where code runs."""
+"""The stock engine in separate processes, and the sandbox in which code runs."""

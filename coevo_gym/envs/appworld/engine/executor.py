@@ -1,4 +1,4 @@
-"""The process that runs model-written code, seen from outside its sandbox."""
+"""The client of the sandboxed process that runs model-written code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from coevo_gym.sandbox import Level, launch, python_files, readable
 _MAIN = Path(__file__).parents[1] / "inside" / "executor_main.py"
 _START_S = 180.0
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
-"""Of an object in memory, as it is told in angle brackets; it differs from run to run."""
+"""Memory address of an object, printed in angle brackets; it differs from run to run."""
 
 
 class Said(NamedTuple):
-    """What a piece of code led to.
+    """The result of running a piece of code.
 
     Attributes:
-        output: what it printed, or its error.
+        output: printed output, or the error.
         failed: whether it ended in an error.
     """
 
@@ -31,18 +31,18 @@ class Said(NamedTuple):
 
 
 class Executor:
-    """A process in the sandbox, whose variables persist from one piece of code to the next.
+    """A sandboxed process whose variables persist from one piece of code to the next.
 
-    Nothing that it says is believed beyond the text of an observation.
+    Its messages are untrusted: they are used only as the text of an observation.
 
     Args:
-        python: interpreter, by its real path, two floors above which its own files are.
-        packages: folder of what code may import beside the standard library.
-        hidden: folders that code must not read, wherever they lie.
-        level: how to keep it apart; None for the strongest way that holds here.
+        python: real path of the interpreter; its installation is two folders above.
+        packages: folder of packages that code may import besides the standard library.
+        hidden: folders that code must not read, wherever they are.
+        level: isolation level; None for the strongest one available.
 
     Attributes:
-        apps: the other end of its way to the apps, for the engine.
+        apps: the engine's end of the connection to the apps.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class Executor:
 
     @property
     def pid(self) -> int:
-        """The outermost process."""
+        """Pid of the outermost process."""
         return self._process.pid
 
     def start(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
-        """Set the clock and the names of the APIs; code can be run then.
+        """Set the clock and the names of the APIs; after that, code can run.
 
         Raises:
-            EnvBackendError: if it does not start.
+            EnvBackendError: if the process does not start.
         """
         channel = Channel(self._socket, max_bytes=1 << 16)
         try:
@@ -91,28 +91,28 @@ class Executor:
             self.kill()
             raise EnvBackendError(
                 f"The sandboxed process that runs code does not start: {said}\n"
-                "`coevo doctor` may tell why."
+                "To find the cause, run `coevo doctor`."
             ) from error
 
     def run(self, code: str, time_limit_s: float, max_chars: int) -> Said:
-        """Run code and wait for its end.
+        """Run code and wait until it ends.
 
         Raises:
-            ChannelError: if the process has died, or says what it should not.
+            ChannelError: if the process has died or sends an invalid message.
             TimeoutError: if it takes longer.
         """
         if readable(self._socket):
-            raise ChannelError("it has ended, or has spoken unasked")
+            raise ChannelError("the process has ended, or sent an unexpected message")
         channel = Channel(self._socket, max_bytes=12 * max_chars + (1 << 10))
         self._count += 1
         channel.send({"op": "run", "id": self._count, "code": code, "max_chars": max_chars})
         answer = channel.receive(time_limit_s)
         if answer.get("id") != self._count:
-            raise ChannelError("it answers what was not asked")
+            raise ChannelError("the answer belongs to another request")
         return _said(answer, max_chars)
 
     def kill(self) -> None:
-        """End the process and all that it has started; nothing happens the second time."""
+        """Kill the process and all its children; a second call has no effect."""
         self._process.close()
         self._socket.close()
         self.apps.close()
@@ -121,7 +121,7 @@ class Executor:
 def _said(answer: Mapping[str, Any], max_chars: int) -> Said:
     output = answer.get("output")
     if not isinstance(output, str):
-        raise ChannelError("its answer holds no text")
+        raise ChannelError("the answer contains no text")
     output = _ADDRESS.sub("0x0", output)
     note = f"\n[cut: only {max_chars:,} characters are shown]"
     cut = answer.get("cut") is True or len(output) > max_chars

@@ -1,7 +1,7 @@
-"""Processes of the stock engine, kept warm between episodes.
+"""A pool of stock engine processes, kept warm between episodes.
 
-One process imports the engine, which takes seconds, and forks a copy for each world, which takes
-milliseconds and shares its memory. It has no threads: those of a world start after the fork.
+One process imports the engine, which takes seconds. It forks a copy for each world, which takes
+milliseconds and shares its memory. It has no threads: a world's threads start after the fork.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_pyt
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 
 EPISODES = 50
-"""After how many episodes an engine is replaced: it leaks about a megabyte in each."""
+"""Number of episodes after which an engine is replaced: it leaks about a megabyte per episode."""
 
 IDLE = 8
-"""How many engines are kept that nobody uses."""
+"""Maximum number of idle engines to keep."""
 
 _PACKAGE = Path(__file__).parents[1]
 _MAIN = (
@@ -41,15 +41,15 @@ logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """A process that holds one world after the other.
+    """A process that runs one world after the other.
 
     Args:
-        control: where it takes orders.
-        pid: its process.
+        control: channel for orders.
+        pid: pid of the process.
 
     Attributes:
-        episodes: how many worlds it has opened.
-        broken: whether an order has failed, or was not waited for: nothing more may be asked of it.
+        episodes: number of worlds opened so far.
+        broken: whether an order failed, or its answer was not read; then no order may follow.
     """
 
     def __init__(self, control: Channel, pid: int) -> None:
@@ -60,9 +60,9 @@ class Engine:
 
     @property
     def usable(self) -> bool:
-        """Whether it can open another world: it is alive, and neither broken nor worn out.
+        """Return True if it can open another world: it is alive, not broken and not worn out.
 
-        One that has no order says nothing; what can be read from it is its end.
+        An engine without an order sends nothing, so readable input means that it has ended.
         """
         if self.broken or self.episodes >= EPISODES:
             return False
@@ -71,24 +71,24 @@ class Engine:
         return not poll.poll(0)
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
-        """Give an order and wait for the answer.
+        """Send an order and wait for the answer.
 
         Raises:
-            EnvBackendError: if it fails, or the process has died.
+            EnvBackendError: if the order fails, or the process has died.
         """
         self.order(op, descriptors, **arguments)
         return self.answer()
 
     def order(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
-        """Give an order; :meth:`answer` tells what came of it."""
-        self.broken = True  # until the answer is here
+        """Send an order; :meth:`answer` returns its result."""
+        self.broken = True  # until the answer arrives
         try:
             self._control.send({"op": op, **arguments}, descriptors)
         except ChannelError as error:
             raise self._lost(str(error)) from error
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the answer to an order; errors are those of :meth:`ask`."""
+        """Wait for the answer to an order; raises the same errors as :meth:`ask`."""
         try:
             answer = self._control.receive(_ANSWER_S)
         except (ChannelError, TimeoutError) as error:
@@ -113,7 +113,7 @@ class _Zygote:
     """The process that has imported the engine.
 
     Args:
-        root: what it takes as ``APPWORLD_ROOT``, in which it only reads ``data``.
+        root: folder used as ``APPWORLD_ROOT``; the engine only reads ``data`` in it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -145,15 +145,15 @@ class _Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs; its engines end with it."""
+        """Return True if the process runs; its engines end with it."""
         return self._process.poll() is None
 
     def spawn(self) -> Engine:
         """Fork an engine.
 
         Raises:
-            ChannelError: if the process is gone.
-            TimeoutError: if it is stuck.
+            ChannelError: if the process has ended.
+            TimeoutError: if it does not answer.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -166,7 +166,7 @@ class _Zygote:
         return Engine(Channel(ours, max_bytes=_LINE_BYTES), pid)
 
     def bury(self, engine: Engine) -> None:
-        """Kill an engine and remove its folder; errors are those of :meth:`spawn`."""
+        """Kill an engine and remove its folder; raises the same errors as :meth:`spawn`."""
         self._control.send({"op": "bury", "pid": engine.pid})
         self._control.receive(_ANSWER_S)
 
@@ -188,10 +188,10 @@ class _Zygote:
 
 
 class Pool:
-    """The engines over one folder of data.
+    """The engines for one data folder.
 
     Args:
-        root: what they take as ``APPWORLD_ROOT``; they only read ``data`` in it.
+        root: folder used as ``APPWORLD_ROOT``; the engines only read ``data`` in it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -201,11 +201,11 @@ class Pool:
         self._lock = threading.Lock()
 
     def take(self) -> Engine:
-        """An engine for the caller alone: a warm one, or a new one.
+        """Return an engine for exclusive use: a warm one, or a new one.
 
         Raises:
             BenchmarkNotInstalled: if the engine is not installed.
-            EnvBackendError: if none can be started.
+            EnvBackendError: if no engine can be started.
         """
         with self._lock:
             if self._zygote is not None and not self._zygote.alive:
@@ -223,10 +223,12 @@ class Pool:
                 except (ChannelError, TimeoutError) as error:
                     logger.warning("engines lost attempt=%d reason=%s", attempt, error)
                     self._close()
-            raise EnvBackendError("No AppWorld engine can be started: they die at once.")
+            raise EnvBackendError(
+                "No AppWorld engine can be started: each one dies at once. Run `coevo doctor`."
+            )
 
     def give_back(self, engine: Engine) -> None:
-        """Return an engine: it is kept for the next, or buried if it is worn out or broken."""
+        """Return an engine to the pool: it is kept, or ended if it is worn out or broken."""
         keep = False
         if engine.usable:
             try:
@@ -246,7 +248,7 @@ class Pool:
                 self._close()
 
     def close(self) -> None:
-        """End all engines, also those in use."""
+        """End all engines, including those in use."""
         with self._lock:
             self._close()
 
@@ -262,7 +264,7 @@ _pools: dict[tuple[int, Path], Pool] = {}
 
 
 def pool(root: Path) -> Pool:
-    """This process's engines over a folder of data, for all its threads; a fork has its own."""
+    """Return this process's engines for a data folder, shared by its threads, not by forks."""
     key = os.getpid(), root.absolute()
     return _pools.get(key) or _pools.setdefault(key, Pool(root.absolute()))
 
@@ -270,5 +272,5 @@ def pool(root: Path) -> Pool:
 @atexit.register
 def _close() -> None:
     for (owner, _), made in list(_pools.items()):
-        if owner == os.getpid():  # a fork exits, too, and the engines are not its own
+        if owner == os.getpid():  # a fork also runs this at exit, but does not own the engines
             made.close()

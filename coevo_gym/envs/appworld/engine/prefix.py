@@ -1,7 +1,7 @@
-"""Where the AppWorld engine lives: an environment of its own, with every version pinned.
+"""The location of the AppWorld engine: a separate environment with every version pinned.
 
-It needs an older pydantic than we do. What model-written code may import is kept beside it, in a
-folder of its own.
+It needs an older pydantic than coevo_gym. The packages that model-written code may import are kept
+in a separate folder next to it.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ PINS = Path(__file__).with_name("engine.txt")
 
 
 def engine_python() -> Path:
-    """The interpreter of the engine's environment.
+    """Return the interpreter of the engine's environment.
 
     Raises:
-        BenchmarkNotInstalled: if the engine is not there.
+        BenchmarkNotInstalled: if the engine is not installed.
     """
     if lacking := missing():
         raise BenchmarkNotInstalled(
             f"{lacking} Run `coevo install appworld` (about 250 MB, a minute or two), or set "
-            "COEVO_HOME to where it is."
+            "COEVO_HOME to its location."
         )
     return python_in(benchmark_home("appworld") / "engine")
 
 
 def code_packages() -> Path:
-    """The folder of what model-written code may import beside the standard library."""
+    """Return the folder of packages that model-written code may import."""
     return benchmark_home("appworld") / "engine" / "packages"
 
 
 def engine_environment(root: Path) -> dict[str, str]:
-    """The environment variables of a process of the engine; none of ours reaches it.
+    """Return the environment variables of an engine process; ours are not passed on.
 
     Args:
-        root: its ``APPWORLD_ROOT``, which takes all that it writes.
+        root: its ``APPWORLD_ROOT``, which receives everything that it writes.
     """
     return {
         "APPWORLD_CACHE": str(root / "cache"),
@@ -53,18 +53,18 @@ def engine_environment(root: Path) -> dict[str, str]:
 
 
 def python_in(folder: Path) -> Path:
-    """The interpreter of an engine installed in ``folder``."""
+    """Return the interpreter of an engine installed in ``folder``."""
     return folder / "venv" / "bin" / "python"
 
 
 def missing() -> str:
-    """What of the engine is not there; "" if all is."""
+    """Return a description of the missing part of the engine; "" if it is complete."""
     folder = benchmark_home("appworld") / "engine"
     pins = folder / "pins.txt"
     if not pins.is_file():
         return f"AppWorld {VERSION} is not installed under {folder.parent}."
-    if pinned(pins) != pinned(PINS):  # hashes aside: an engine from before there were any is kept
+    if pinned(pins) != pinned(PINS):  # ignores hashes, which older installations lack
         return f"AppWorld's packages under {folder.parent} are not those of this version."
     if not python_in(folder).exists():
-        return f"The Python that AppWorld was installed for is gone ({python_in(folder)})."
+        return f"The Python that AppWorld was installed for is missing ({python_in(folder)})."
     return ""

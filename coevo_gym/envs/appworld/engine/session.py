@@ -1,7 +1,7 @@
 """A world of AppWorld: the stock engine in one process, model-written code in another.
 
-The engine is trusted; it holds databases, clock and ground truth. The executor is not; it reaches
-the public APIs of the task's apps, over a socket that leads to the engine, and nothing else.
+The engine is trusted; it has the databases, the clock and the ground truth. The executor is not; it
+can reach only the public APIs of the task's apps, over a socket to the engine.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from coevo_gym.sandbox import Level
 SEED = 100
 MAX_CALLS = 1000
 STEP_LIMIT_S = 60.0
-"""How long the code of a step may run."""
+"""Time limit for the code of a step, in seconds."""
 MAX_CHARS = 20_000
-"""How much of what the code of a step prints is shown."""
+"""Maximum number of characters shown of a step's output."""
 
 _FAILED = "Execution failed. Traceback:\n"
 _REPLACED = "All variables are lost; the apps are as they were left."
 
 
 class ErrorKind(StrEnum):
-    """Why a step did not do what was asked."""
+    """Reason why a step failed."""
 
     NONE = ""
     SYNTAX = "syntax"
@@ -45,12 +45,12 @@ class ErrorKind(StrEnum):
 
 
 class Brief(NamedTuple):
-    """What an agent is told at the start.
+    """The information for an agent at the start.
 
     Attributes:
-        instruction: what is to be done.
-        supervisor: who asks for it: first_name, last_name, email, phone_number.
-        datetime: the time in the world, which stands still, in ISO format.
+        instruction: the task, in words.
+        supervisor: the person who asks: first_name, last_name, email, phone_number.
+        datetime: the constant time in the world, in ISO format.
         apps: the APIs of each app, by name.
     """
 
@@ -61,11 +61,11 @@ class Brief(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """What a step led to.
+    """The result of a step.
 
     Attributes:
-        output: what the code printed, or its error.
-        kind: of error.
+        output: printed output, or the error.
+        kind: kind of error.
         calls: the APIs that were called, as ``app.api``.
         completed: whether the task was declared complete, now or earlier.
     """
@@ -80,9 +80,9 @@ class Test(NamedTuple):
     """One of a task's own tests.
 
     Attributes:
-        requirement: what is checked, in words.
-        label: ``no_op_fail`` if doing nothing fails it, ``no_op_pass`` if doing nothing passes.
-        passed: whether it holds.
+        requirement: the checked requirement, in words.
+        label: ``no_op_fail`` if doing nothing fails the test, ``no_op_pass`` if it passes.
+        passed: whether the test passes.
     """
 
     requirement: str
@@ -91,12 +91,12 @@ class Test(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """What differs from the start of the episode.
+    """The changes since the start of the episode.
 
     Attributes:
         changes: by model, rows ``added``, ``updated`` and ``removed``; equal for two runs that do
             the same in another order.
-        answer: the answer that was given, a JSON value; None for none.
+        answer: the submitted answer, a JSON value; None for none.
         status: how the task was declared complete, "" if it was not.
     """
 
@@ -106,13 +106,14 @@ class Diff(NamedTuple):
 
 
 class World:
-    """One world at a time, from one episode to the next.
+    """A world, reopened for each episode.
 
-    Model-written code never raises here: whatever it does to its process is told in a :class:`Ran`.
+    Model-written code never causes an exception here: anything it does to its process is reported
+    in a :class:`Ran`.
 
     Args:
-        root: folder that holds the engine's ``data``.
-        level: how model-written code is kept apart; None for the strongest way that holds here.
+        root: folder that contains the engine's ``data``.
+        level: isolation level for model-written code; None for the strongest one available.
     """
 
     def __init__(self, root: Path, level: Level | None = None) -> None:
@@ -126,15 +127,15 @@ class World:
         self._completed = False
 
     def begin(self, task_id: str, instruction: str | None = None) -> Brief:
-        """Open the world of a native task; the one before is gone.
+        """Open the world of a native task; the previous world is closed.
 
         Args:
-            task_id: such as ``82e2fac_1``.
-            instruction: what to ask for instead of the task's own.
+            task_id: id of the task, such as ``82e2fac_1``.
+            instruction: instruction that replaces the task's own.
 
         Raises:
-            BenchmarkNotInstalled: if the engine is not there.
-            EnvBackendError: if it, or the sandbox, does not start; try again.
+            BenchmarkNotInstalled: if the engine is not installed.
+            EnvBackendError: if the engine or the sandbox does not start; try again.
         """
         self._drop_executor()
         engine = self._usable_engine()
@@ -156,9 +157,10 @@ class World:
         """Run code.
 
         Args:
-            code: Python; its variables persist over steps.
-            time_limit_s: wall-clock limit; then the process is killed and replaced.
-            max_chars: longest output; the rest is cut, and the output says so.
+            code: Python code; its variables persist across steps.
+            time_limit_s: wall-clock limit in seconds, after which the process is killed and
+                replaced.
+            max_chars: maximum output; a longer one is cut and ends with a note.
 
         Raises:
             ResetNeeded: if no world is open.
@@ -191,9 +193,9 @@ class World:
         return Ran(_clean(output), kind, tuple(ended["calls"]), self._completed)
 
     def grade(self) -> tuple[Test, ...]:
-        """Run the task's own tests on the world as it is.
+        """Run the task's own tests on the current state.
 
-        All of them hold if, and only if, the engine's own verdict is success.
+        All tests pass if and only if the engine's own verdict is success.
 
         Raises:
             ResetNeeded: if no world is open.
@@ -209,26 +211,26 @@ class World:
             passed = sum(test.passed for test in tests)
             raise EnvBackendError(
                 f"The AppWorld engine contradicts itself: success is {told['success']}, but "
-                f"{passed} of {len(tests)} tests hold. Look at the task's tests."
+                f"{passed} of {len(tests)} tests pass. Check the task's tests."
             )
         return tests
 
     def diff(self) -> Diff:
-        """What differs from the start of the episode; errors are those of :meth:`grade`."""
+        """Return the changes since the start of the episode; raises the errors of :meth:`grade`."""
         told = self._open()[0].ask("diff")
         return Diff(told["diff"], told["answer"], told["status"] or "")
 
     def close(self) -> None:
-        """Give up the processes; nothing happens the second time, and the world may begin anew."""
+        """Release the processes; a second call has no effect, and the world can be opened again."""
         if os.getpid() != self._owner:
-            return  # a fork: they are not its own
+            return  # a fork does not own the processes
         self._drop_executor()
         self._give_up_engine()
 
     def _open(self) -> tuple[Engine, Executor]:
         if self._engine is None or self._executor is None:
             raise ResetNeeded("No AppWorld world is open. Call begin() first.")
-        if self._engine.broken:  # a late answer would be taken for that to the next order
+        if self._engine.broken:  # a late answer would be read as the answer to the next order
             raise ResetNeeded("The AppWorld world was lost with its engine. Call begin() first.")
         return self._engine, self._executor
 
@@ -268,5 +270,5 @@ class World:
 
 
 def _clean(text: str) -> str:
-    """Text without lone surrogates."""
+    """Replace lone surrogates in a text."""
     return clean_text(text, max(64, len(text)))

@@ -1,1 +1,1 @@
-"""What model-written code may try, to have a task counted as solved, or to see more."""
+"""Attempts of model-written code to have a task counted as solved, or to read hidden data."""

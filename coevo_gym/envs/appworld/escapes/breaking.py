@@ -1,4 +1,4 @@
-"""Attempts to break a world, which work if it does not go on."""
+"""Attempts to break a world; they succeed if the world stops working."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to change what only the engine may change: money, and the clock."""
+"""Attempts to change data reserved to the engine: money, and the clock."""
 
 from __future__ import annotations
 

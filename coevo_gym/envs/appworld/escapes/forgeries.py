@@ -1,4 +1,4 @@
-"""Attempts to act as another person, with forged proofs; they work if there is a new note."""
+"""Attempts to act as another person, with forged credentials; they succeed if a note is added."""
 
 from __future__ import annotations
 

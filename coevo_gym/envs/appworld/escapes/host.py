@@ -1,4 +1,4 @@
-"""Worlds that attempts run in: the stock engine as it comes, and a world here."""
+"""Worlds in which attempts run: the unmodified stock engine, and our own world."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _PATIENCE_S = 180.0
 _LINE_BYTES = 1 << 24
 _MOST_CHARS = 1 << 20
 LOST = (ChannelError, EnvBackendError, TimeoutError)
-"""What is raised where a world has been lost."""
+"""Exceptions raised when a world is lost."""
 
 
 class Looked(NamedTuple):
-    """What a host finds after a run: grade, changes and calls."""
+    """The state that a host finds after a run: grade, changes and calls."""
 
     passed: bool
     changes: dict[str, Any]
@@ -41,28 +41,28 @@ class Host(Protocol):
     """A world, and a process that runs code for it.
 
     Attributes:
-        engine: number of the process that holds the databases.
-        saved: where that process saves them.
+        engine: pid of the process that has the databases.
+        saved: folder in which that process saves them.
     """
 
     engine: int
     saved: Path
 
     def run(self, code: str) -> str:
-        """Run code; what it printed, or its error."""
+        """Run code; return its output or its error."""
         ...
 
     def look(self) -> Looked:
-        """What has come of it."""
+        """Return the state of the world."""
         ...
 
     def close(self) -> None:
-        """End it."""
+        """End the world."""
         ...
 
 
 class Ours:
-    """A world in which model-written code is kept in the sandbox."""
+    """A world in which model-written code runs in the sandbox."""
 
     def __init__(self, root: Path, task_id: str, level: Level) -> None:
         self._world = World(root, level)
@@ -74,19 +74,19 @@ class Ours:
         self._calls: list[str] = []
 
     def run(self, code: str) -> str:
-        """See :class:`Host`."""
+        """Run code in the sandbox; see :class:`Host`."""
         ran = self._world.step(code, max_chars=_MOST_CHARS)
         self._calls += ran.calls
         return ran.output
 
     def look(self) -> Looked:
-        """See :class:`Host`."""
+        """Return the state of the world; see :class:`Host`."""
         changes = self._world.diff().changes
         passed = all(test.passed for test in self._world.grade())
         return Looked(passed, changes, tuple(self._calls))
 
     def close(self) -> None:
-        """See :class:`Host`."""
+        """Close the world; see :class:`Host`."""
         self._world.close()
 
 
@@ -102,20 +102,20 @@ class Stock:
         self.saved = Path(self._channel.receive(_PATIENCE_S)["saved"])
 
     def run(self, code: str) -> str:
-        """See :class:`Host`."""
+        """Run code in the engine's process; see :class:`Host`."""
         self._channel.send({"code": code})
         return str(self._channel.receive(_PATIENCE_S).get("output"))
 
     def look(self) -> Looked:
-        """See :class:`Host`."""
+        """Return the state of the world; see :class:`Host`."""
         self._channel.send({})
         seen = self._channel.receive(_PATIENCE_S)
         if "passed" not in seen:
-            raise ChannelError("this is no answer")
+            raise ChannelError("the answer contains no grade")
         return Looked(seen["passed"], seen["changes"], tuple(seen["calls"]))
 
     def close(self) -> None:
-        """See :class:`Host`."""
+        """Kill the process; see :class:`Host`."""
         self._channel.close()
         with suppress(ProcessLookupError):
             os.killpg(self.engine, signal.SIGKILL)
@@ -123,7 +123,7 @@ class Stock:
 
 @contextmanager
 def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
-    """A process that has imported the stock engine; the function has it fork a world."""
+    """Start a process that has imported the stock engine; yield a function that forks a world."""
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(  # noqa: S603 (our own script)
@@ -152,12 +152,12 @@ def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
 
 
 def runs(host: Host) -> bool:
-    """Whether it runs code."""
+    """Return True if the host runs code."""
     return host.run("print(6 * 7)").strip() == "42"
 
 
 def works(host: Host) -> bool:
-    """Whether it runs code, and has not been lost."""
+    """Return True if the host runs code and is not lost."""
     try:
         return runs(host)
     except LOST:

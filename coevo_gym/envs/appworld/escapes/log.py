@@ -1,4 +1,4 @@
-"""Attempts to call an API without a trace in the log, and to have one logged that is not called."""
+"""Attempts to call an API without a log entry, or to forge a log entry without a call."""
 
 from __future__ import annotations
 

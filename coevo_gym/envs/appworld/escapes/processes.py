@@ -1,4 +1,4 @@
-"""Attempts to reach the processes around: the engine, its host, and another world."""
+"""Attempts to reach other processes: the engine, its host, and another world."""
 
 from __future__ import annotations
 

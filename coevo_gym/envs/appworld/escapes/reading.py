@@ -1,4 +1,4 @@
-"""Attempts to read what nobody was told: ground truth, databases, routes that are not public."""
+"""Attempts to read hidden data: ground truth, databases, and routes that are not public."""
 
 from __future__ import annotations
 

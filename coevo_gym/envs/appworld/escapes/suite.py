@@ -1,4 +1,4 @@
-"""All attempts to cheat in AppWorld, as ``coevo doctor --escape-suite`` runs them."""
+"""All attempts to cheat in AppWorld, for ``coevo doctor --escape-suite``."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ PAYLOADS: tuple[Payload[Seen], ...] = (
 
 
 def escape_suite() -> Suite:
-    """Attempts to cheat in AppWorld's built-in world."""
+    """Return attempts to cheat in AppWorld's built-in world."""
     return Suite("appworld", PAYLOADS, lambda level: cheat_setup(builtin_root(), level))

@@ -1,1 +1,1 @@
-"""What runs in other interpreters than ours; it imports nothing of the rest of coevo_gym."""
+"""Code that runs in other interpreters; it imports nothing else from coevo_gym."""

@@ -1,7 +1,7 @@
 """A host without a sandbox: the stock engine, with model-written code in its own process.
 
-Runs in the engine's own virtual environment, see :mod:`coevo_gym.envs.appworld.escapes`. Whatever
-such code can get hold of here is what the sandbox has to keep from it.
+It runs in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.escapes`. Everything
+that code can reach here is something that the sandbox has to protect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOREVER_S = float(1 << 20)
 
 
 def main() -> None:
-    """Import the engine, then fork a world for each descriptor that comes."""
+    """Import the engine, then fork a world for each descriptor received."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     control = Channel(connection, max_bytes=_LINE_BYTES, takes_descriptors=True)
     from .world import preload
@@ -28,7 +28,7 @@ def main() -> None:
     try:
         while control.receive(_FOREVER_S):
             descriptor = control.take_descriptor()
-            if pid := os.fork():  # nobody waits for it, so that its number is not given away
+            if pid := os.fork():  # it is never waited for, so its pid is not reused
                 os.close(descriptor)
                 control.send({"pid": pid})
             else:
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def _serve(control: Channel) -> None:
-    """Play one task: run codes, and tell what has come of them."""
+    """Serve one task: run code, and report the results."""
     from appworld import AppWorld
 
     task_id = control.receive(_FOREVER_S)["task_id"]
@@ -57,7 +57,7 @@ def _serve(control: Channel) -> None:
 
 
 def _look(world: Any) -> dict[str, Any]:
-    """Grade what is saved, as the engine's own command does, and tell what was done."""
+    """Grade the saved state, as the engine's own command does, and report changes and calls."""
     from appworld import evaluate_task
     from appworld.apps.model_lib import CachedDBHandler
     from appworld.collections.models import ModelCollection, ModelCollectionPair

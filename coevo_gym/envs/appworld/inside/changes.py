@@ -1,4 +1,4 @@
-"""What a run has changed in the databases, told so that the order of work does not show."""
+"""The changes of a run in the databases, independent of the order of work."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Key = tuple[str, str, int]
-"""Which row: its app, its table and its id."""
+"""The identity of a row: its app, its table and its id."""
 
 _ROUNDS = 6  # longer than any chain of references between new rows
 
 
 class Model:
-    """A model of the engine: which table it is, and of which tables its fields hold ids.
+    """A model of the engine: its table, and the tables that its fields refer to.
 
     Args:
-        name: of app and class, such as ``spotify.SongLike``.
+        name: app and class, such as ``spotify.SongLike``.
         table: the engine's class.
     """
 
@@ -33,11 +33,11 @@ class Model:
         }
 
     def key(self, id_: int) -> Key:
-        """A row of this model."""
+        """Return the key of a row of this model."""
         return self._app, self._table, id_
 
     def target(self, field: str, id_: int) -> Key:
-        """The row that a field refers to: by its foreign key, or its name (song_ids, of songs)."""
+        """Return the row that a field refers to, by its foreign key or name (song_ids: songs)."""
         word = field.removesuffix("s").removesuffix("_id").rpartition("_")[2]
         return self._app, self._foreign.get(field, f"{word}s"), id_
 
@@ -50,19 +50,19 @@ class Row(NamedTuple):
 
     @property
     def key(self) -> Key:
-        """Which one."""
+        """The key of the row."""
         return self.model.key(self.values["id"])
 
 
 def changes(pair: Any) -> dict[str, Any]:
-    """Rows added, updated and removed, by model.
+    """Return the rows added, updated and removed, by model.
 
-    New rows are numbered by what they hold and who refers to them, and references to them use
-    these numbers; so it makes no difference which of them was made first. Updates that change no
-    field are left out: the engine sees some where it has read 0 for 0.0.
+    New rows are numbered by their values and by the rows that refer to them, and references to
+    them use these numbers, so the order of creation makes no difference. Updates that change no
+    field are left out: the engine reports some where it has read 0 for 0.0.
 
     Args:
-        pair: the engine's start and end.
+        pair: the engine's pair of start and end states.
 
     Returns:
         By model: ``added`` rows, ``updated`` ones as ``{"id", "fields"}`` with the new values of
@@ -89,9 +89,9 @@ def changes(pair: Any) -> dict[str, Any]:
 
 
 def new_names(rows: Sequence[Row]) -> dict[Key, str]:
-    """A name for each new row that depends on its values and references, not on its id.
+    """Name each new row by its values and references, independent of its id.
 
-    Each round tells apart the rows that refer to, or are referred to by, rows already told apart.
+    Each round distinguishes the rows that refer to, or are referred to by, distinguished rows.
     """
     labels = {row.key: "" for row in rows}
     for _ in range(_ROUNDS):
@@ -120,26 +120,26 @@ def _table(pair: Any, name: str) -> Any:
 
 
 def _values(record: Any) -> dict[str, Any]:
-    """The stored fields of a record, as JSON has them."""
+    """Return the stored fields of a record, as JSON."""
     values: dict[str, Any] = json.loads(json.dumps(record.to_dict(), default=str))
     values.pop("record_hash", None)
     return values
 
 
 def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
-    """Values in which new rows are referred to by their names."""
+    """Return the values with references to new rows replaced by their names."""
     return _replaced(values, lambda field, id_: names.get(model.target(field, id_), id_))
 
 
 def _references(values: Any) -> list[tuple[str, int]]:
-    """Fields that hold ids, with each id, at any depth."""
+    """Return all fields with ids, and each id, at any depth."""
     found: list[tuple[str, int]] = []
     _replaced(values, lambda field, id_: found.append((field, id_)))
     return found
 
 
 def _replaced(values: Any, replace: Callable[[str, int], Any]) -> Any:
-    """Values in which each id is replaced."""
+    """Return the values with each id replaced."""
     if isinstance(values, list):
         return [_replaced(item, replace) for item in values]
     if not isinstance(values, dict):

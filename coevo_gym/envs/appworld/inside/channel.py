@@ -1,7 +1,8 @@
-"""JSON objects over a socket, one a line.
+"""JSON objects over a socket, one per line.
 
-Reading never waits for who is at the other end: what a poll announces is read without blocking, and
-if there is nothing to read then, such as with a byte out of band, the other end breaks the rules.
+Reading never blocks on the other end: after a poll, the socket is read without blocking. If there
+is nothing to read then, for example because of an out-of-band byte, the other end has broken the
+protocol.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from typing import Any
 
 
 class ChannelError(Exception):
-    """The other end is gone, or sent what is not a JSON object on a line of allowed length."""
+    """The other end is closed, or sent a line that is too long or not a JSON object."""
 
 
 class Channel:
-    """One end of a stream socket that carries JSON objects, and now and then a file descriptor.
+    """One end of a stream socket that carries JSON objects and, occasionally, a file descriptor.
 
     Args:
         connection: the socket; it is closed with the channel.
-        max_bytes: longest line that is accepted.
-        patience_s: how long the other end may take to make room for what is sent.
-        takes_descriptors: whether descriptors that come are kept for :meth:`take_descriptor`; else
-            the kernel closes them, so that who sends some takes nothing from this process.
+        max_bytes: maximum length of a received line.
+        patience_s: maximum wait until the other end has room for a sent message, in seconds.
+        takes_descriptors: whether received descriptors are kept for :meth:`take_descriptor`.
+            Otherwise the kernel closes them, so that a sender cannot exhaust this process's
+            descriptors.
     """
 
     def __init__(
@@ -44,18 +46,18 @@ class Channel:
         self._patience_s = patience_s
         self._takes_descriptors = takes_descriptors
         self._lines: deque[bytes] = deque()
-        self._rest = bytearray()  # of a line whose end has not come
+        self._rest = bytearray()  # an incomplete line
         self._descriptors: list[int] = []
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait on."""
+        """Return the socket's descriptor, to wait on."""
         return self._socket.fileno()
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Send an object, with copies of open file descriptors.
 
         Raises:
-            ChannelError: if the other end is gone, or does not read for ``patience_s``.
+            ChannelError: if the other end is closed, or does not read for ``patience_s``.
         """
         line = json.dumps(message).encode() + b"\n"
         try:
@@ -64,13 +66,13 @@ class Channel:
                 line = line[socket.send_fds(self._socket, [line], descriptors) :]
             self._socket.sendall(line)
         except OSError as error:
-            raise ChannelError(f"nothing can be sent: {error}") from error
+            raise ChannelError(f"sending failed: {error}") from error
 
     def receive(self, timeout_s: float) -> dict[str, Any]:
         """Wait for the next object.
 
         Raises:
-            ChannelError: if the other end is gone, or sends anything else.
+            ChannelError: if the other end is closed, or sends anything else.
             TimeoutError: if it takes longer.
         """
         deadline = time.monotonic() + timeout_s
@@ -85,15 +87,14 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Whether a line can be taken at once."""
+        """Return True if a line can be taken at once."""
         return bool(self._lines)
 
     def fill(self) -> None:
-        """Read once from the socket, as much as there is, when a poll has announced it.
+        """Read all available data once from the socket, after a poll has reported some.
 
         Raises:
-            ChannelError: if the other end is gone, the line is too long, or what is announced
-                cannot be read.
+            ChannelError: if the other end is closed, the line is too long, or nothing can be read.
         """
         try:
             self._socket.setblocking(False)
@@ -103,7 +104,7 @@ class Channel:
             else:
                 data = self._socket.recv(1 << 18)
         except OSError as error:
-            raise ChannelError(f"nothing can be received: {error}") from error
+            raise ChannelError(f"receiving failed: {error}") from error
         if not data:
             raise ChannelError("the other end is closed")
         *ended, rest = data.split(b"\n")
@@ -112,17 +113,17 @@ class Channel:
             self._rest.clear()
         self._rest += rest
         if len(self._rest) > self._max_bytes and not self._lines:
-            raise ChannelError(f"a line has more than {self._max_bytes:,} bytes")
+            raise ChannelError(f"a line is longer than {self._max_bytes:,} bytes")
 
     def take(self) -> dict[str, Any]:
-        """The next object of those that are pending.
+        """Return the next pending object.
 
         Raises:
             ChannelError: if the line is too long or not a JSON object.
         """
         line = self._lines.popleft()
         if len(line) > self._max_bytes:
-            raise ChannelError(f"a line has more than {self._max_bytes:,} bytes")
+            raise ChannelError(f"a line is longer than {self._max_bytes:,} bytes")
         try:
             message = json.loads(line)
         except (ValueError, RecursionError, MemoryError) as error:
@@ -132,12 +133,12 @@ class Channel:
         return message
 
     def take_descriptor(self) -> int:
-        """The file descriptor that came first of those that came with the lines so far."""
+        """Return the file descriptor that arrived first."""
         return self._descriptors.pop(0)
 
     def hang_up(self) -> None:
         """End the connection for every process that holds a copy of this end, and close it."""
-        with suppress(OSError):  # the other end is gone
+        with suppress(OSError):  # the other end may be closed
             self._socket.shutdown(socket.SHUT_RDWR)
         self.close()
 

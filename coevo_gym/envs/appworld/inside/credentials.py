@@ -1,14 +1,14 @@
-"""What proves to the apps who one is: nobody can work it out, one has to be given it.
+"""Credentials for the apps that model-written code cannot guess or forge.
 
-The stock engine signs access tokens with a key that everybody knows, and draws its codes from
-random numbers of a known seed: code could act for other people. Here a token counts only if it was
-given out in this world, so a forged one is refused whatever its signature, and a token reads as in
-the stock engine, the same in every run. A code, which is told to its owner alone, is as good as its
-randomness: it differs from run to run.
+The stock engine signs access tokens with a public key, and draws its codes from random numbers with
+a known seed, so code could act for other people. Here a token is valid only if it was issued in
+this world; a forged one is refused whatever its signature. Tokens look as in the stock engine and
+are the same in every run. A code, which only its owner learns, must be truly random, so it differs
+from run to run.
 
-The companies that send codes and receipts have accounts of their own, all with one password that
-everybody knows too; whoever reads their mail knows everybody's codes. Only the engine itself logs
-in as one of them, and it gives itself tokens that nobody can work out.
+The companies that send codes and receipts have accounts that share one public password; reading
+their mail would reveal everybody's codes. Only the engine itself can log in as one of them, and it
+issues itself tokens that cannot be guessed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _CODE_DIGITS = 7
 
 
 class _Inside:
-    """Whether the engine itself is logging somebody in."""
+    """A flag that is set while the engine itself logs in."""
 
     open = False
 
     @classmethod
     @contextmanager
     def entered(cls) -> Iterator[None]:
-        """It is, within this block."""
+        """Set the flag within this block."""
         cls.open = True
         try:
             yield
@@ -44,7 +44,7 @@ class Tokens:
     """The access tokens of one app.
 
     Args:
-        manager: the app's own, which makes and reads them; it asks here from now on.
+        manager: the app's own token manager; from now on it asks this object.
     """
 
     def __init__(self, manager: Any) -> None:
@@ -56,7 +56,7 @@ class Tokens:
         manager._get_payload = self._accept
 
     def forget(self) -> None:
-        """Begin anew: no token has been given out, and none has been logged out."""
+        """Reset: no token has been issued, and none has been logged out."""
         self._given.clear()
         self._manager.blacklisted_tokens.clear()
 
@@ -74,7 +74,7 @@ class Tokens:
 
 
 def guard() -> tuple[Tokens, ...]:
-    """Put what is here in the place of what all apps have; returns the tokens of each."""
+    """Replace the credential functions of all apps; return the tokens of each app."""
     modules = [import_apis_module(app) for app in get_all_apps()]
     managers = (getattr(module, "logging_manager", None) for module in modules)
     tokens = tuple(Tokens(manager) for manager in managers if manager is not None)
@@ -84,7 +84,7 @@ def guard() -> tuple[Tokens, ...]:
     log_in = api_lib.access_token_from
 
     def access_token_from(*arguments: Any, **named: Any) -> Any:
-        """What the engine uses to act for a company."""
+        """Log in for the engine, which acts for a company."""
         with _Inside.entered():
             return log_in(*arguments, **named)
 
@@ -92,8 +92,8 @@ def guard() -> tuple[Tokens, ...]:
     draw = api_lib.get_unique_id
 
     def code(num_characters: int = _CODE_DIGITS) -> str:
-        """A code to verify an account or to reset a password; other numbers are longer."""
-        drawn: str = draw(num_characters)  # what is drawn after it is the same as ever
+        """Draw a code that verifies an account or resets a password; other ids are longer."""
+        drawn: str = draw(num_characters)  # keeps later draws unchanged
         return token_hex()[:_CODE_DIGITS] if num_characters == _CODE_DIGITS else drawn
 
     api_lib.get_unique_id = code
@@ -101,7 +101,7 @@ def guard() -> tuple[Tokens, ...]:
 
 
 def _closed_to_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
-    """A login that the companies' password does not open from outside."""
+    """Return a login that rejects the companies' password from outside the engine."""
     known = api_lib.CompanyNotifier("").password
 
     def login(*, data: Any, **named: Any) -> Any:

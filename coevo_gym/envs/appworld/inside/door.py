@@ -1,4 +1,4 @@
-"""The door to the apps: which requests go in, and where they come out."""
+"""A guard in front of the apps that checks where each request leads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _UNFIT = re.compile(r"[/\\?#%{}\x00-\x1f\x7f]|\A\.{0,2}\Z")
 
 
 class Door:
-    """Stands before the apps, and lets a request in that leads to the one API that is asked for.
+    """A guard that forwards a request to the apps only if it leads to the requested API.
 
-    The stock engine pastes arguments into the address, which may then lead to another API, also to
-    one that sets the clock, the databases or a card's balance. So the address is looked up as the
-    apps themselves do it, in what has become of it at the very last.
+    The stock engine inserts arguments into the address, which may then lead to another API, for
+    example one that sets the clock, the databases or a card's balance. Therefore the final address
+    is resolved in the same way as the apps resolve it.
 
     Args:
         apps: the application that all apps are mounted on.
@@ -36,7 +36,7 @@ class Door:
 
     @contextmanager
     def open_to(self, api: Callable[..., Any]) -> Iterator[None]:
-        """Let requests of this API in, and no others; before and after, nothing goes in."""
+        """Forward requests to this API, and to no other, within this block."""
         self._asked = api
         try:
             yield
@@ -44,7 +44,7 @@ class Door:
             self._asked = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve a request, as ASGI has it."""
+        """Serve a request according to ASGI."""
         if scope["type"] == "lifespan" or endpoint(self._routes, scope) is self._asked is not None:
             await self._inside(scope, receive, send)
         else:
@@ -53,7 +53,7 @@ class Door:
 
 
 def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
-    """The function that would answer; None for none."""
+    """Return the function that would answer the request, or None."""
     for route in routes:
         match, found = route.matches(scope)
         if match is Match.FULL:
@@ -63,14 +63,14 @@ def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
 
 
 def check_path(path: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that would be more, or less, than a piece of the address.
+    """Refuse arguments that would not be exactly one part of the address.
 
     Args:
-        path: the API's address, with a field in braces for each argument that is a piece of it.
-        arguments: as they were given.
+        path: the API's address, with a field in braces for each argument that is part of it.
+        arguments: the arguments as passed.
 
     Raises:
-        Exception: as the stock engine does where an address leads nowhere.
+        Exception: the same as the stock engine's for an unknown address.
     """
     for field in _FIELD.findall(path):
         if field in arguments and _UNFIT.search(str(arguments[field])):
@@ -78,12 +78,12 @@ def check_path(path: str, arguments: Mapping[str, Any]) -> None:
 
 
 def size(arguments: Mapping[str, Any]) -> int:
-    """How many bytes arguments take.
+    """Return the number of bytes of the arguments.
 
     Raises:
-        Exception: as the stock engine does for a value of a wrong type, if they hold what the apps
-            could keep but not tell: numbers that are not finite or beyond 64 bits, lone
-            surrogates, lists in lists without end.
+        Exception: the same as the stock engine's for a value of a wrong type, if they contain
+            values that the apps could store but not return: numbers that are not finite or exceed
+            64 bits, lone surrogates, endlessly nested lists.
     """
     try:
         json.dumps(arguments, allow_nan=False)

@@ -1,4 +1,4 @@
-"""How much work one call of an API may cause."""
+"""A limit on the work that one API call may cause."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sqlalchemy.engine import Engine
 
 
 class Effort:
-    """Ends a call that keeps this process busy for too long, before its next query.
+    """A limit that ends a call that keeps this process busy for too long, before its next query.
 
-    Some APIs, such as copying a folder into a folder, can be made to work for hours, and no order
-    is obeyed meanwhile. It is processor time that counts: it says the same on a busy machine, and
-    goes on where the clock stands still.
+    Some APIs, such as copying a folder into itself, can be made to work for hours, during which the
+    process ignores orders. The limit counts processor time, because it does not depend on the load
+    of the machine and continues while the clock stands still.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Effort:
 
     @contextmanager
     def limited(self, limit_s: float) -> Iterator[None]:
-        """Let what is done in this block take that many seconds."""
+        """Limit this block to that many seconds of processor time."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
             yield

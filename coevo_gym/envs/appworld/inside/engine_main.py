@@ -1,7 +1,7 @@
-"""The trusted processes: one that has imported the engine, and its forks, a world in each.
+"""The trusted processes: one that has imported the engine, and its forks with one world each.
 
-Runs in the engine's own virtual environment, see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
-stands still in a process that holds a world, so none of them measures time.
+They run in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
+stands still in a process with a world, so none of them measures time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 ORDER_BYTES = 1 << 24
 REQUEST_BYTES = 1 << 20
 MEMORY_BYTES = 8 << 30
-"""Address space of an engine: far more than it needs within the limits that a world keeps."""
+"""Maximum address space of an engine: far more than it needs within the limits of a world."""
 FILE_BYTES = 2 << 30
-"""Longest file that it may write."""
+"""Maximum size of a file that it may write."""
 WORN_BYTES = 256 << 20
-"""By how much it may have grown in an episode to be used for the next."""
+"""Maximum growth in an episode after which an engine may be reused."""
 _LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
 
 
@@ -49,7 +49,7 @@ def main() -> None:
         control.send({"ready": True})
         Zygote(control, parent, scratch).serve()
     except ChannelError:
-        pass  # the parent needs us no more
+        pass  # the parent no longer needs this process
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -60,7 +60,7 @@ def _control(descriptor: int) -> Channel:
 
 
 def _import_engine() -> None:
-    """Load all that a world needs; a fork then shares it."""
+    """Load everything that a world needs, so that forks share it."""
     gc.disable()
     from .world import preload
 
@@ -71,11 +71,11 @@ def _import_engine() -> None:
 
 
 class Zygote:
-    """Makes engines, and buries them.
+    """The process that forks and ends engines.
 
     Args:
-        control: where orders come from.
-        parent: pidfd of the process that gives them: its end is ours.
+        control: channel for orders.
+        parent: pidfd of the process that sends them; this process ends with it.
         scratch: the folder with the outputs of all engines.
     """
 
@@ -86,7 +86,7 @@ class Zygote:
         self._engines: dict[int, int] = {}
 
     def serve(self) -> None:
-        """Obey orders until the parent hangs up or dies; no engine outlives this."""
+        """Execute orders until the parent hangs up or dies; then end all engines."""
         try:
             while True:
                 poll = select.poll()
@@ -132,7 +132,7 @@ class Zygote:
         return pid
 
     def _bury(self, engine: int) -> None:
-        """Kill an engine, if it lives, and remove what it leaves."""
+        """Kill an engine if it lives, and remove its files."""
         pid = self._engines.pop(engine)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -141,13 +141,13 @@ class Zygote:
 
 
 class Engine:
-    """Serves a world: orders from the trusted side, requests from the other.
+    """The server of a world: takes orders from the trusted side, requests from the untrusted.
 
-    Requests are answered while a step is open, and only then: what has been called is told when the
-    step is closed, and nothing is called until the next.
+    Requests are answered only while a step is open. The end of a step reports its calls, and no
+    call runs until the next step.
 
     Args:
-        control: where orders come from.
+        control: channel for orders.
     """
 
     def __init__(self, control: Channel) -> None:
@@ -159,7 +159,7 @@ class Engine:
         self._world: World = World(name=str(os.getpid()))
 
     def serve(self) -> None:
-        """Obey orders, and answer requests in between, until the other end hangs up."""
+        """Execute orders, and answer requests in between, until the other end hangs up."""
         try:
             while True:
                 order = self._next_order()
@@ -189,7 +189,7 @@ class Engine:
         return answer
 
     def _next_order(self) -> dict[str, Any]:
-        """Answer the requests of a step until an order comes: orders go first."""
+        """Answer the requests of a step until an order arrives; orders have priority."""
         while not self._control.pending:
             poll = select.poll()
             poll.register(self._control, select.POLLIN)
@@ -205,7 +205,7 @@ class Engine:
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Serve requests on a new socket from the next step on; None for nowhere."""
+        """Serve requests on a new socket from the next step on; None for no socket."""
         self._in_step = False
         if self._apps is not None:
             self._apps.close()
@@ -215,7 +215,7 @@ class Engine:
             self._apps = Channel(connection, max_bytes=REQUEST_BYTES)
 
     def _serve_apps(self, apps: Channel) -> None:
-        """Answer one request; whoever breaks the rules, or asks for too much, is cut off."""
+        """Answer one request; disconnect a client that breaks the protocol or asks for too much."""
         try:
             if not apps.pending:
                 apps.fill()

@@ -1,7 +1,7 @@
-"""The untrusted process: runs model-written code, which can reach the apps' public APIs only.
+"""The untrusted process: runs model-written code, which can reach only the apps' public APIs.
 
-Runs inside the sandbox on the standard library and a folder with pendulum and freezegun. What
-code prints, and how its errors read, is as in the stock engine.
+It runs inside the sandbox with the standard library and a folder with pendulum and freezegun.
+Output and error messages are the same as in the stock engine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _CELL = re.compile(r'File "<python-input-\d+>"')
 
 
 def main() -> None:
-    """Serve one episode: get ready, then run code until the parent hangs up."""
+    """Serve one episode: prepare, then run code until the parent hangs up."""
     control, apps = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
     for end in (control, apps):
         end.set_inheritable(False)
@@ -89,12 +89,12 @@ def main() -> None:
         order = json.loads(line)
         answer = executor.run(order["code"], order["max_chars"])
         if os.getpid() != own:
-            os._exit(0)  # a fork that code has made: it is not the one that was asked
+            os._exit(0)  # a fork made by the code, which must not answer
         control.sendall(json.dumps({"id": order["id"], **answer}).encode() + b"\n")
 
 
 def _add_engine_names() -> None:
-    """Provide what the engine's dates import when they are told as text, or read from it."""
+    """Provide the names that the engine's dates import when they are formatted or parsed."""
     from datetime import datetime as moment
 
     def read(text: str, *formats: str) -> Any:
@@ -142,10 +142,10 @@ class Apps:
         self._count = 0
 
     def call(self, app: str, api: str, arguments: Mapping[str, Any]) -> Any:
-        """Ask for an API's answer, and wait for it.
+        """Call an API, and wait for its answer.
 
         Raises:
-            Exception: as the stock engine raises it.
+            Exception: the same as the stock engine's.
         """
         with self._turn:
             self._count += 1
@@ -157,7 +157,7 @@ class Apps:
         return told["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request; what answers another one is passed over."""
+        """Send a request and return its answer; answers to other requests are skipped."""
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"
@@ -171,12 +171,12 @@ class Apps:
 
 
 def _stand_in(value: Any) -> dict[str, Sequence[str]]:
-    """What JSON cannot hold; the engine makes an object of it that reads the same."""
+    """Return a placeholder for a value that JSON cannot represent, for the engine to decode."""
     return {"\0object": [type(value).__name__, str(value)]}
 
 
 def _error(name: str, text: str) -> Exception:
-    """An exception of a class of this name, or derived from the built-in one that has it."""
+    """Create an exception of this name, derived from the built-in one of that name, if any."""
     known = getattr(builtins, name, None)
     base = known if isinstance(known, type) and issubclass(known, Exception) else Exception
     if base is Exception and name == "Exception":
@@ -184,15 +184,15 @@ def _error(name: str, text: str) -> Exception:
     module, _, short = name.rpartition(".")
     members = {"__module__": module or "builtins", "__str__": lambda self: text}
     kind: type[Exception] = type(short, (base,), members)
-    return kind.__new__(kind)  # __init__ of some needs more than a text
+    return kind.__new__(kind)  # some classes' __init__ needs more than a text
 
 
 class Names(dict[str, Any]):
-    """A dictionary whose items are attributes, too.
+    """A dictionary whose items are also attributes.
 
     Args:
-        items: what it holds.
-        missing: text of the error for a missing attribute, with a place for its name.
+        items: its items.
+        missing: error text for a missing attribute, with a placeholder for its name.
     """
 
     def __init__(self, items: Mapping[str, Any], missing: str) -> None:
@@ -210,17 +210,17 @@ class Names(dict[str, Any]):
 
 
 class Requester:
-    """APIs by the names of app and API.
+    """Access to APIs by the names of app and API.
 
     Args:
-        apps: where to ask.
+        apps: the connection to the apps.
     """
 
     def __init__(self, apps: Apps) -> None:
         self._apps = apps
 
     def request(self, _app_name: str, _api_name: str, **data: Any) -> Any:
-        """Ask for an API's answer, and wait for it."""
+        """Call an API, and wait for its answer."""
         return self._apps.call(_app_name, _api_name, data)
 
 
@@ -228,15 +228,15 @@ def _api(apps: Apps, app: str, api: str) -> Callable[..., Any]:
     def _api_request(**kwargs: Any) -> Any:
         return apps.call(app, api, kwargs)
 
-    _api_request.__qualname__ = "_wrap_api_request.<locals>._api_request"  # errors name it
+    _api_request.__qualname__ = "_wrap_api_request.<locals>._api_request"  # shown in errors
     return _api_request
 
 
 class Output(io.TextIOBase):
-    """Takes text, and keeps its beginning.
+    """A text stream that keeps only the beginning of its input.
 
     Args:
-        limit: characters kept.
+        limit: number of characters kept.
     """
 
     def __init__(self, limit: int) -> None:
@@ -245,11 +245,11 @@ class Output(io.TextIOBase):
         self.cut = False
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def write(self, text: str) -> int:
-        """Take text."""
+        """Write text."""
         if not isinstance(text, str):
             raise TypeError(f"string argument expected, got {type(text).__name__!r}")
         if self._left:
@@ -259,15 +259,15 @@ class Output(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
-        """What was kept."""
+        """Return the kept text."""
         return "".join(self._parts)
 
 
 class Executor:
-    """Runs pieces of code that share their variables.
+    """A runner of pieces of code that share their variables.
 
     Args:
-        apps: where APIs are asked.
+        apps: the connection to the apps.
         names: the APIs of each app.
     """
 
@@ -292,7 +292,7 @@ class Executor:
         )
 
     def run(self, code: str, max_chars: int) -> dict[str, Any]:
-        """Run code; returns what it printed, or its error."""
+        """Run code; return its output or its error."""
         output = Output(max_chars)
         sys.stdout, sys.stderr = output, Output(0)
         try:
@@ -306,18 +306,18 @@ class Executor:
         return {"output": told, "cut": output.cut, "error": ""}
 
     def _run(self, code: str) -> None:
-        """Run statement after statement, each compiled when it is its turn."""
+        """Run the statements one by one; each is compiled just before it runs."""
         self._count += 1
         name = f"<python-input-{self._count}>"
         lines = [line + "\n" for line in code.split("\n")]
         linecache.cache[name] = (len(code), None, lines, name)
         for statement in ast.parse(code, name).body:
             compiled = self._compile(ast.Module([statement], []), name, "exec")  # type: ignore[arg-type]
-            exec(compiled, self._variables)  # noqa: S102 (it is what this process is for)
+            exec(compiled, self._variables)  # noqa: S102 (the purpose of this process)
 
 
 def _told(error: BaseException) -> str:
-    """The traceback, from the first frame of the code on, and only with frames of the code."""
+    """Return the traceback, limited to frames of the code."""
     lines = []
     own = False
     for line in "".join(traceback.format_exception(error)).splitlines():
@@ -335,4 +335,4 @@ def _told(error: BaseException) -> str:
 
 if __name__ == "__main__":
     main()
-    os._exit(0)  # threads that code has left end here, too
+    os._exit(0)  # also ends threads that code has left running

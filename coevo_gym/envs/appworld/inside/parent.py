@@ -1,4 +1,4 @@
-"""The tie between a process and its parent."""
+"""A link between the lifetimes of a process and its parent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends.
+    """Make the kernel kill this process when its parent ends.
 
     Args:
-        parent: number of the parent; if that is another process by now, it has ended already.
+        parent: pid of the parent; if the current parent differs, it has ended already.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""A world of the stock engine, without its shell: apps, tests and changes."""
+"""A world of the stock engine without its shell: apps, tests and changes."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .door import Door, check_path, size
 from .effort import Effort
 
 ARGUMENT_BYTES = 16 << 20
-"""How much the arguments of all calls of an episode may take, as JSON."""
+"""Maximum total size of the arguments of all calls in an episode, as JSON."""
 GROWTH_BYTES = 512 << 20
-"""By how much this process may grow in an episode until no more calls are answered."""
+"""Growth of this process in an episode beyond which no more calls are answered."""
 DIFF_BYTES = 32 << 20
-"""How long the rows of a diff may be, as JSON; of longer ones there is only a digest."""
+"""Maximum size of the rows of a diff, as JSON; a larger diff is replaced by a digest."""
 
 CALL_LIMIT_S = 10.0
-"""How much processor time a call may take; usual ones take hundredths of a second."""
+"""Maximum processor time of a call, in seconds; usual calls take hundredths of a second."""
 
 _RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
@@ -43,7 +43,7 @@ _tokens: list[Tokens] = []
 
 
 def preload() -> None:
-    """Import all apps, and read their documentation: what the engine else does at first use."""
+    """Import all apps and read their documentation, so that the first use is not slow."""
     for app in get_all_apps():
         import_apis_module(app)
         import_models_module(app)
@@ -52,13 +52,13 @@ def preload() -> None:
 
 
 class World:
-    """The one world of this process.
+    """The only world of this process.
 
     Args:
-        name: of its folder of outputs.
+        name: name of its output folder.
 
     Attributes:
-        spoilt: whether the engine has been left in a state that no other world should begin in.
+        spoilt: whether the engine's state is unfit for another world.
     """
 
     def __init__(self, name: str) -> None:
@@ -82,7 +82,7 @@ class World:
         max_calls: int,
         call_limit_s: float = CALL_LIMIT_S,
     ) -> dict[str, Any]:
-        """Open the world of a task, afresh."""
+        """Open a fresh world for a task."""
         self.end()
         if not _tokens:
             _tokens.extend(guard())
@@ -122,7 +122,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """What the stock engine says of code before it runs it; no kind if it would run it."""
+        """Return the stock engine's error for code before it runs; its kind is "" if it may run."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:
@@ -139,7 +139,7 @@ class World:
         return {"kind": "", "message": ""}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Answer a request of an app's public API, as the stock engine does."""
+        """Answer a request to an app's public API, as the stock engine does."""
         try:
             return {"ok": self._request(request.get("app"), request.get("api"), request)}
         except NumRequestsLimitError as error:
@@ -168,7 +168,7 @@ class World:
             return self._world.apis[app][api](**arguments)
 
     def _room_for(self, arguments: dict[str, Any]) -> int:
-        """How many bytes arguments take, if there is room for them."""
+        """Return the size of the arguments in bytes; raise an exception if it exceeds a limit."""
         wanted = size(arguments)
         if self._taken + wanted > ARGUMENT_BYTES:
             raise Exception(
@@ -181,18 +181,18 @@ class World:
 
     @property
     def grown_bytes(self) -> int:
-        """By how much this process has grown, at most, since the world was opened."""
+        """Maximum growth of this process since the world was opened."""
         return _peak_bytes() - self._start_bytes
 
     def step_end(self) -> dict[str, Any]:
-        """Close a step: the requests since the last one, and whether the task is completed."""
+        """End a step; return the calls since the last one, and whether the task is completed."""
         calls, self._calls = self._calls, []
         self._world.requester.reset_requests()
         self._world.models.reset_db_home_path()
         return {"completed": bool(self._active_task().status), "calls": calls}
 
     def grade(self) -> dict[str, Any]:
-        """Run the task's own tests on the state as it is."""
+        """Run the task's own tests on the current state."""
         self._save()
         try:
             tracker = appworld.evaluate_task(
@@ -201,21 +201,21 @@ class World:
         except Exception as error:
             if not _raised_by_tests(error):
                 raise
-            self.spoilt = True  # time has been stopped once more than it is let go
+            self.spoilt = True  # the clock was stopped once more than it will be released
             wanted = appworld.task.Task.load(self._world.task_id).ground_truth.test_data
             return {"success": False, "tests": [{**test, "passed": False} for test in wanted]}
         finally:
             self._world.models.reset_db_home_path()
         passes = Counter(test["requirement"] for test in tracker.passes)
         tests = []
-        for test in tracker.test_data:  # two may have one wording
+        for test in tracker.test_data:  # two tests may have the same wording
             passed = passes[test["requirement"]] > 0
             passes[test["requirement"]] -= passed
             tests.append({**test, "passed": passed})
         return {"success": tracker.success, "tests": tests}
 
     def diff(self) -> dict[str, Any]:
-        """What has changed since the world was opened."""
+        """Return the changes since the world was opened."""
         self._save()
         world = self._world
         start = world.task.model_collection
@@ -233,7 +233,7 @@ class World:
         diff = _in_short(changes(pair))
         world.models.reset_db_home_path()
         active = self._active_task()
-        # Some texts, such as Nan, are numbers for the engine.
+        # The engine treats some texts, such as Nan, as numbers.
         answer = json.loads(active.answer, parse_constant=str) if active.status else None
         return {"diff": diff, "answer": answer, "status": active.status}
 
@@ -251,12 +251,12 @@ class World:
         return self._world.models.supervisor.Task.all()[0]
 
     def _save(self) -> None:
-        """What the stock engine does at the end of each step; its tests read the result."""
+        """Save the state, as the stock engine does after each step, because its tests read it."""
         self._world._save_state(self._world.output_db_home_path_on_disk)
 
 
 def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
-    """A diff, or a digest for each model if it is too long to be told; equal for equal ones."""
+    """Return a diff, or one digest per model if it is too long; equal diffs give equal results."""
     texts = {model: json.dumps(rows, sort_keys=True).encode() for model, rows in diff.items()}
     if sum(map(len, texts.values())) <= DIFF_BYTES:
         return diff
@@ -264,9 +264,9 @@ def _in_short(diff: dict[str, Any]) -> dict[str, Any]:
 
 
 def _raised_by_tests(error: Exception) -> bool:
-    """Whether a task's tests do not get over the state that an episode has left.
+    """Return True if a task's tests raised an error because of the state left by an episode.
 
-    They fail then. What the machine lacks is no fault of the state.
+    Such tests count as failed. Errors of the machine are not caused by the state.
     """
     frames = traceback.extract_tb(error.__traceback__)
     by_tests = any(os.path.basename(frame.filename) == _TESTS for frame in frames)
@@ -274,19 +274,19 @@ def _raised_by_tests(error: Exception) -> bool:
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
 def _name_of(error: type[Exception]) -> str:
-    """The name of an exception as a traceback has it."""
+    """Return the name of an exception as shown in a traceback."""
     if error.__module__ == "builtins":
         return error.__qualname__
     return f"{error.__module__}.{error.__qualname__}"
 
 
 def _with_stand_ins(value: Any) -> Any:
-    """A value from JSON, in which what was no JSON is again an object of its type's name."""
+    """Return a value from JSON, with each placeholder replaced by an object of its type's name."""
     if isinstance(value, list):
         return [_with_stand_ins(item) for item in value]
     if not isinstance(value, dict):

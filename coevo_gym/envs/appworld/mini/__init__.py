@@ -1,1 +1,1 @@
-"""The built-in world: scripts that make it with the real engine, in the engine's own Python."""
+"""The built-in world: scripts that create it with the real engine, in the engine's own Python."""

@@ -50,7 +50,7 @@ def _old_songs(w: Asker) -> Outcome:
 
 
 def _playlist_seconds(w: Asker) -> dict[str, int]:
-    """How long each playlist of the supervisor takes."""
+    """Return the duration of each playlist of the supervisor."""
     spotify = w.models.spotify
     return {
         playlist.title: sum(

@@ -46,7 +46,7 @@ def _approvals(w: Asker) -> Outcome:
 
 
 def _requested(w: Asker, amounts: dict[str, float]) -> Outcome:
-    """A Venmo request to each of these people, with the note of the task."""
+    """Return a Venmo request to each of these people, with the task's note."""
     ids = {name: w.user_id("venmo", name) for name in amounts}
     asked = [
         {

@@ -59,7 +59,7 @@ def _packing(w: Asker) -> Outcome:
 
 
 def _mailed(w: Asker, names: list[str], subject: str, body: str) -> Outcome:
-    """One new mail from the supervisor to these people."""
+    """Return one new mail from the supervisor to these people."""
     me, ids = w.user_id("gmail"), [w.user_id("gmail", name) for name in names]
     mail: dict[str, Any] = {"sender_id": me, "recipient_ids": ids, "subject": subject, "body": body}
     return Outcome(

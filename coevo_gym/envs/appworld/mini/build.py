@@ -1,4 +1,4 @@
-"""The parts of the mini world that are the same for every task: API docs and base databases."""
+"""The parts of the mini world that all tasks share: API docs and base databases."""
 
 import json
 from pathlib import Path
@@ -18,13 +18,13 @@ ALL_APPS = tuple(get_all_apps())
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write one JSON file, the folders above it included."""
+    """Write a JSON file, and create its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def build_api_docs(data: Path) -> ApiDocCollection:
-    """Write the documentation of all public APIs, in the one format that the engine reads."""
+    """Write the documentation of all public APIs, in the only format that the engine reads."""
     docs = ApiDocCollection.build(
         load_apps=tuple(get_all_apps(skip_admin=True)), include_response_schemas=True
     )

@@ -1,4 +1,4 @@
-"""The stock form of a task's tests, written out of what its outcome is."""
+"""Code generation for a task's tests in the stock form, from the task's outcome."""
 
 from .scenario import Change, Outcome
 
@@ -61,7 +61,7 @@ def evaluate(test, public_data, private_data, main_user, models, ground_truth_an
 
 
 def evaluation_code(outcome: Outcome) -> str:
-    """The text of ``evaluation.py``: a test of the answer, one of each table, one of all others."""
+    """Return the text of ``evaluation.py``: tests for the answer, each table, and all others."""
     blocks = [_HEAD, _others(sorted(outcome.changes))]
     for name, change in sorted(outcome.changes.items()):
         blocks += _table(name, change)

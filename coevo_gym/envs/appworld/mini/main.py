@@ -1,8 +1,8 @@
-"""Make the built-in data of AppWorld with the real engine.
+"""Script that creates AppWorld's built-in data with the real engine.
 
-Run with the engine's own Python: ``python main.py DATA_ROOT PARENT``. The folder becomes
-what the engine takes as ``APPWORLD_ROOT``. When the parent, the process of this number, ends, so
-does this one with all that it has started. Two runs write the same tasks.
+Run it with the engine's own Python: ``python main.py DATA_ROOT PARENT``. The engine then uses the
+folder as ``APPWORLD_ROOT``. PARENT is the pid of the parent; when the parent ends, this process and
+its children end, too. Two runs write the same tasks.
 """
 
 import gc
@@ -17,15 +17,15 @@ _MOST_PROCESSES = 4  # each of them takes about 300 MB
 _SPLITS = ("train", "dev", "test_normal")
 
 if not __package__:
-    # Started by its path: the modules beside it are reached as a package all the same, and by no
-    # other name, and so is the folder of what runs with the engine.
+    # Started by path: this makes the modules next to it importable as a package, and only so; the
+    # same holds for the folder of the code that runs with the engine.
     sys.path[:1] = []
     sys.path.append(str(Path(__file__).resolve().parents[1]))
     __package__ = "mini"
 
 
 def main() -> None:
-    """Write API docs, base databases, tasks and data sets into the folder that is named."""
+    """Write API docs, base databases, tasks and data sets into the specified folder."""
     if len(sys.argv) != 3:
         sys.exit("Usage: python main.py DATA_ROOT PARENT")
     from inside.parent import die_with  # type: ignore[import-not-found]  # found by its path
@@ -34,7 +34,7 @@ def main() -> None:
     root = Path(sys.argv[1]).resolve()
     scratch = root / "experiments"
     scratch.mkdir(parents=True)
-    # The engine reads these when it is imported. Whatever else it writes goes into its scratch.
+    # The engine reads these on import. It writes all other files into the scratch folder.
     os.environ |= {"APPWORLD_ROOT": str(root), "IPYTHONDIR": str(scratch / "ipython")}
     sys.dont_write_bytecode = True
     gc.disable()  # the process does not live long enough to need it

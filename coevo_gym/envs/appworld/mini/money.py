@@ -20,7 +20,7 @@ PRODUCTS = {
 
 
 def add_money(models: Any) -> None:
-    """Fill Venmo, Splitwise and Amazon."""
+    """Create data for Venmo, Splitwise and Amazon."""
     rng = Random("mini world: money")  # noqa: S311 - content, nothing secret
     _add_venmo(models, rng)
     _add_splitwise(models, rng)
@@ -59,7 +59,7 @@ def _add_venmo(models: Any, rng: Random) -> None:
     for number, (one, other) in enumerate(pairs):
         when = NOW.subtract(days=40 - number, hours=3)
         for step in range(2):
-            # Of the two requests one is still open; who is asked first differs by pair.
+            # One of the two requests is still open; the order differs by pair.
             closed = (number + step) % 2 == 0
             venmo.PaymentRequest.create_save(
                 sender_id=users[one].id,

@@ -23,7 +23,7 @@ PLAYLISTS = ("Morning Coffee", "Long Drive", "Gym Hour", "Rainy Sunday")
 
 
 def add_music(models: Any) -> None:
-    """Fill Spotify: 48 songs of 8 artists on 8 albums, then libraries, likes and playlists."""
+    """Create data for Spotify: 48 songs of 8 artists on 8 albums, libraries, likes, playlists."""
     rng = Random("mini world: music")  # noqa: S311 - content, nothing secret
     songs = _add_songs(models, rng)
     albums = models.spotify.Album.all()

@@ -1,4 +1,4 @@
-"""The people of the mini world: who they are, how they are related, and their accounts."""
+"""The people of the mini world: their names, relations and accounts."""
 
 import hashlib
 from itertools import permutations
@@ -23,7 +23,7 @@ APPS = (*EMAIL_APPS, "phone")
 
 
 class Person(NamedTuple):
-    """One inhabitant; each may become the supervisor of a task."""
+    """A person who can be the supervisor of a task."""
 
     first: str
     last: str
@@ -33,7 +33,7 @@ class Person(NamedTuple):
 
     @property
     def email(self) -> str:
-        """The address of all accounts of this person."""
+        """The email address of all accounts of this person."""
         return f"{self.first}.{self.last}@gmail.com".lower()
 
 
@@ -67,17 +67,17 @@ RELATIONS = {
 
 
 def relations(one: str, other: str) -> tuple[str, ...]:
-    """What `other` is to `one`; every relation here reads the same from both sides."""
+    """Return the relations of `other` to `one`; every relation here is symmetric."""
     return RELATIONS[min(one, other), max(one, other)]
 
 
 def related(name: str, relation: str) -> list[str]:
-    """First names of all people who stand in this relation to `name`."""
+    """Return the first names of all people with this relation to `name`."""
     return [p.first for p in PEOPLE if p.first != name and relation in relations(name, p.first)]
 
 
 def account(models: Any, app: str, name: str) -> Any:
-    """The user record of one person in one app."""
+    """Return the user record of a person in an app."""
     person = BY_NAME[name]
     if app == "phone":
         return models.phone.User.find_one(phone_number=person.phone)
@@ -85,12 +85,12 @@ def account(models: Any, app: str, name: str) -> Any:
 
 
 def password(person: Person, app: str) -> str:
-    """The password of a person in an app: one's own tells nothing about another's."""
+    """Return the password of a person in an app, which reveals nothing about other passwords."""
     return f"{_drawn(person, app):016x}"[:10]
 
 
 def _drawn(person: Person, what: str) -> int:
-    """A number of 64 bits, the same on every machine."""
+    """Return a 64-bit number that is the same on every machine."""
     return int(hashlib.sha256(f"{person.email} {what}".encode()).hexdigest()[:16], 16)
 
 

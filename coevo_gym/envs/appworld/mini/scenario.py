@@ -1,4 +1,4 @@
-"""What a scenario of the mini world is: one template, three people who ask, and what is right."""
+"""Scenarios of the mini world: one template, three askers, and the expected outcomes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Change:
-    """How one table must differ in the end.
+    """The expected difference of one table.
 
     Attributes:
-        added: of each new row, the fields that matter.
-        updated: of each row with new values, its id and all those values.
-        removed: ids of the rows that are gone.
+        added: the relevant fields of each new row.
+        updated: the id and the new values of each changed row.
+        removed: ids of the removed rows.
     """
 
     added: Rows = field(default_factory=list)
@@ -40,11 +40,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is right at the end of a task.
+    """The expected outcome of a task.
 
     Attributes:
-        answer: to a question; None where nothing was asked.
-        changes: of each table that must differ, how; no other table may.
+        answer: the answer to a question; None without a question.
+        changes: the expected change of each table that must differ; no other table may.
     """
 
     answer: Any = None
@@ -53,12 +53,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Asker:
-    """The base world as one person's task sees it.
+    """The base world from the point of view of one person's task.
 
     Attributes:
         models: the models of all apps, on the base databases.
         name: first name of the supervisor.
-        values: what stands in the places of the instruction.
+        values: values of the instruction's placeholders.
     """
 
     models: Any
@@ -66,40 +66,41 @@ class Asker:
     values: dict[str, Any]
 
     def user_id(self, app: str, name: str = "") -> int:
-        """Id in an app of somebody; of the supervisor if no name is given."""
+        """Return a person's id in an app; the supervisor's id if no name is specified."""
         return int(account(self.models, app, name or self.name).id)
 
     def note(self, title: str) -> Any:
-        """The supervisor's note of this title."""
+        """Return the supervisor's note with this title."""
         user_id = self.user_id("simple_note")
         return self.models.simple_note.Note.find_one(user_id=user_id, title=title)
 
     def texts_from(self, name: str) -> list[str]:
-        """All text messages that somebody sent to the supervisor, oldest first."""
+        """Return all text messages from a person to the supervisor, oldest first."""
         sent = self.models.phone.GlobalTextMessage.find_all(
             sender_id=self.user_id("phone", name), receiver_id=self.user_id("phone")
         )
         return [text.message for text in sorted(sent, key=lambda text: text.created_at)]
 
     def __getitem__(self, key: str) -> Any:
-        """One of the values."""
+        """Return one of the values."""
         return self.values[key]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A template of tasks that differ in who asks and in the values.
+    """A template of tasks with different askers and values.
 
     Attributes:
-        name: a name that no other scenario has; the ids come from it.
-        split: the data set that all its tasks are in.
-        difficulty: 1 (one look or one kind of change) to 3 (several apps, or several steps that
-            depend on one another).
-        instruction: with the values' names in braces.
-        variants: for each task the supervisor's first name and the values.
-        apps: those to log in to.
-        solution: code that follows the logins, in which the values are variables.
-        outcome: what is right, worked out from the databases and not by the solution.
+        name: unique name; the ids are derived from it.
+        split: the data set that all its tasks belong to.
+        difficulty: 1 (one query or one kind of change) to 3 (several apps, or several dependent
+            steps).
+        instruction: the instruction, with the values' names in braces.
+        variants: for each task, the supervisor's first name and the values.
+        apps: apps to log in to.
+        solution: code that follows the logins, with the values as variables.
+        outcome: function that computes the expected outcome from the databases, without the
+            solution.
     """
 
     name: str
@@ -113,12 +114,12 @@ class Scenario:
 
     @property
     def task_ids(self) -> tuple[str, ...]:
-        """One id a variant: seven hexadecimal digits and the place, as in the official ids."""
+        """One id per variant: seven hexadecimal digits and the number, as in the official ids."""
         name = sha256(f"mini world: {self.name}".encode()).hexdigest()[:7]
         return tuple(f"{name}_{place}" for place in range(1, len(self.variants) + 1))
 
     def code(self, values: dict[str, Any]) -> str:
-        """The reference solution for these values: logins, a blank line, and the work."""
+        """Return the reference solution for these values: logins, a blank line, and the work."""
         setup = [_PASSWORDS, _PROFILE]
         for app in self.apps:
             key = "phone_number" if app == "phone" else "email"

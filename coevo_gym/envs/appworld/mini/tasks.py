@@ -1,4 +1,4 @@
-"""Tasks of the mini world: their files, and one run in the engine that proves and measures them."""
+"""Tasks of the mini world: their files, and the runs in the engine that prove and measure them."""
 
 import json
 import re
@@ -22,11 +22,11 @@ _NOT_COUNTED = {"admin", "api_docs", "supervisor"}
 
 
 class MiniWorldError(Exception):
-    """A task of the mini world is not as it should be."""
+    """A task of the mini world is invalid."""
 
 
 def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
-    """Write all files of one task, then run it to fill in what is measured.
+    """Write all files of a task, then run it to fill in the measured values.
 
     Raises:
         MiniWorldError: if the reference solution fails, or doing nothing passes.
@@ -37,7 +37,7 @@ def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
 
 
 def _write_files(data: Path, scenario: Scenario, task_id: str) -> None:
-    """Everything that can be written without a run; what cannot, as a stand-in."""
+    """Write all files; values that need a run get placeholders."""
     name, values = scenario.variants[scenario.task_ids.index(task_id)]
     folder = data / "tasks" / task_id
     home = f":memory:mini-{task_id}"
@@ -126,7 +126,7 @@ def _write_truth(
 
 
 def _measure(truth: Path, task_id: str, difficulty: int) -> None:
-    """Run nothing, then the reference, and write the labels, counts and apps that this shows."""
+    """Run nothing, then the reference, and write the measured labels, counts and apps."""
     code = (truth / "compiled_solution.py").read_text(encoding="utf-8")
     with AppWorld(task_id, experiment_name=EXPERIMENT) as world:
         world.execute("apis.supervisor.complete_task()")
@@ -164,6 +164,6 @@ def _grade(task_id: str) -> Any:
 
 
 def _calls(world: Any) -> list[str]:
-    """The paths of all API requests so far."""
+    """Return the paths of all API requests so far."""
     log = Path(world.output_logs_directory) / "api_calls.jsonl"
     return [json.loads(line)["url"] for line in log.read_text(encoding="utf-8").splitlines()]

@@ -1,1 +1,1 @@
-"""The official backends: where they are, how they are called, and a conversation with them."""
+"""The official backends: their installation, their dispatcher, and a conversation with them."""

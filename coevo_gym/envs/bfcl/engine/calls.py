@@ -1,9 +1,9 @@
-"""Function calls as text: read from what a model says, and written as a model would.
+"""Parsing and formatting of function calls.
 
-Two notations are read: that of Hermes and Qwen, JSON between ``<tool_call>`` tags, and a Python
-list of calls such as ``[cd(folder='a'), ls()]``. OpenAI's tool calls become the first by a wrapper.
-Nothing is ever evaluated: JSON is decoded, and Python is parsed and must be literals. Reading
-takes time linear in the length of the text.
+Two notations are parsed: that of Hermes and Qwen, JSON between ``<tool_call>`` tags, and a Python
+list of calls such as ``[cd(folder='a'), ls()]``. A wrapper converts OpenAI's tool calls to the
+first. Nothing is ever evaluated: JSON is decoded, and Python is parsed and must consist of
+literals. Parsing takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Call(NamedTuple):
     Attributes:
         name: the function, as the model wrote it.
         arguments: values by parameter.
-        positional: values without a name, which only the Python notation has.
+        positional: values without a name; only in Python notation.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Call(NamedTuple):
 
 
 class Malformed(NamedTuple):
-    """A call that cannot be read.
+    """A call that cannot be parsed.
 
     Attributes:
-        reason: what is wrong with it.
-        spoils: whether the official decoder gives up on the whole message; it passes over a block
-            that is no JSON at all.
+        reason: description of the error.
+        spoils: whether the official decoder rejects the whole message; it skips a block that is not
+            JSON at all.
     """
 
     reason: str
@@ -54,9 +54,9 @@ class Malformed(NamedTuple):
 
 
 def parse_message(text: str) -> tuple[Call | Malformed, ...]:
-    """The calls in a message, in order; () if it is only words.
+    """Parse the calls in a message, in order; () if it has none.
 
-    What comes before ``</think>`` does not count.
+    Text before ``</think>`` is ignored.
 
     Example:
         >>> parse_message('<tool_call>{"name": "cd", "arguments": {"folder": "a"}}</tool_call>')
@@ -76,9 +76,9 @@ def parse_message(text: str) -> tuple[Call | Malformed, ...]:
 
 
 def parse_python(code: str) -> tuple[Call | Malformed, ...]:
-    """The calls in a Python list, or one :class:`Malformed` for all of it."""
+    """Parse the calls in a Python list; return one :class:`Malformed` if any part is invalid."""
     try:
-        # An unknown escape is the two characters it stands for, without Python's warning.
+        # An unknown escape is kept as two characters, without Python's warning.
         tree = ast.parse(_escape(code), mode="eval").body
         if not isinstance(tree, ast.List):
             raise ValueError("not a list of calls")
@@ -88,10 +88,10 @@ def parse_python(code: str) -> tuple[Call | Malformed, ...]:
 
 
 def literal(code: str) -> Any:
-    """The value of a Python literal.
+    """Parse a Python literal.
 
     Raises:
-        ValueError: if it is none, or holds an int of more than 1,000 digits.
+        ValueError: if it is not a literal, or contains an int of more than 1,000 digits.
     """
     try:
         return _literal(ast.parse(code, mode="eval").body)
@@ -101,7 +101,7 @@ def literal(code: str) -> Any:
 
 @lru_cache(maxsize=8192)
 def parse_truth(code: str) -> Call:
-    """One call of the official ground truth, such as ``sort('final_report.pdf')``.
+    """Parse one call of the official ground truth, such as ``sort('final_report.pdf')``.
 
     Raises:
         TaskError: if it is not a call with literal arguments.
@@ -113,7 +113,7 @@ def parse_truth(code: str) -> Call:
 
 
 def python(call: Call) -> str:
-    """A call in the notation of the official ground truth.
+    """Write a call in the notation of the official ground truth.
 
     Example:
         >>> python(Call("sort", {"file_name": "a.txt"}))
@@ -124,7 +124,7 @@ def python(call: Call) -> str:
 
 
 def hermes(calls: Sequence[Call]) -> str:
-    """The message that makes these calls, in Hermes notation; positional arguments have no place.
+    """Write calls as a message in Hermes notation, which has no positional arguments.
 
     Example:
         >>> print(hermes([Call("cd", {"folder": "a"})]))
@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A text in which no JSON error counts lines: each would read all that comes before it."""
+    """A text whose JSON errors do not count lines, which would take quadratic time."""
 
     def count(self, *_: Any) -> int:
         return 0
@@ -151,7 +151,7 @@ class _Unnumbered(str):
 
 
 def _int(digits: str) -> int:
-    """An int of JSON.
+    """Parse an int of JSON.
 
     Raises:
         ValueError: if it has more than 1,000 digits.
@@ -166,9 +166,9 @@ _SPACE = re.compile(r"\s*")
 
 
 def _blocks(text: str) -> Iterator[Call | Malformed]:
-    """What stands between the tags of a message.
+    """Yield the calls between the tags of a message.
 
-    A block ends at the first closing tag after its JSON, so a string may hold the tag too.
+    A block ends at the first closing tag after its JSON, so a string may contain the tag.
     """
     start = text.find(_OPEN)
     while start >= 0:
@@ -197,7 +197,7 @@ def _skip(text: str, start: int) -> int:
 
 
 def _json_call(value: Any) -> Call | Malformed:
-    """The call that a block of JSON stands for."""
+    """Return the call in a block of JSON."""
     if not isinstance(value, dict):
         return Malformed(f"{_brief(repr(value))} is not an object with name and arguments", True)
     name, arguments = value.get("name"), value.get("arguments")
@@ -214,7 +214,7 @@ def _json_call(value: Any) -> Call | Malformed:
 
 
 def _python_call(node: ast.expr) -> Call:
-    """The call that an expression stands for.
+    """Return the call in a Python expression.
 
     Raises:
         ValueError: if it is anything else, or an argument is not a literal.
@@ -231,7 +231,7 @@ def _python_call(node: ast.expr) -> Call:
 
 
 def _literal(node: ast.expr) -> Any:
-    # Python reads hexadecimal ints of any length, and cannot write one of over 4,300 digits.
+    # Python parses hexadecimal ints of any length, but cannot print more than 4,300 digits.
     numbers = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
     if any(type(number) is int and number >= _TOO_LARGE for number in numbers):
         raise ValueError(_TOO_MANY_DIGITS)
@@ -254,5 +254,5 @@ def _escape(code: str) -> str:
 
 
 def _brief(text: str) -> str:
-    """The beginning of a text, for a message."""
+    """Return the beginning of a text, for a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,7 +1,7 @@
-"""One conversation: what the user says, which functions are offered, what came of the calls.
+"""One conversation: the user's messages, the offered functions, and the results of calls.
 
-It knows no reference. When a turn ends it waits, so that the judge (``judge.py``) can look at the
-backends, and at what was done in the turn, before the user goes on.
+It does not know the reference. When a turn ends, the dialogue waits, so that the judge
+(``judge.py``) can inspect the backends and the agent's calls before the user continues.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLWorld
 
 MAX_CALLS = 100
-"""Calls of one message that are run; the rest are answered with an error."""
+"""Maximum calls per message that are run; the rest are answered with an error."""
 RESULT_CAP = 32_000
-"""Characters shown of one result; the judge always reads all of it."""
+"""Characters shown of one result; the judge always reads the whole result."""
 END = "(The conversation is over.)"
 
 
 class Reply(NamedTuple):
-    """What a message led to.
+    """The response to a message.
 
     Attributes:
-        observation: the results, or what the user says next.
+        observation: the results, or the user's next message.
         calls: functions that ran.
-        error_kind: ``parse``, ``unknown_function``, ``too_many_calls`` or ``call`` (a call that
-            returned an error): the first that occurred; "".
-        reason: the same in words.
-        results: what is shown of each call's result.
+        error_kind: first error: ``parse``, ``unknown_function``, ``too_many_calls`` or ``call`` (a
+            call that returned an error); or "".
+        reason: the error in words.
+        results: the shown result of each call.
     """
 
     observation: str
@@ -46,13 +46,13 @@ class Reply(NamedTuple):
 
 @dataclass(slots=True)
 class Attempt:
-    """What the agent did in one turn.
+    """The agent's calls in one turn.
 
     Attributes:
         calls: its calls, in order.
-        results: what came of each; None for a call that was not run.
-        malformed: whether something in its messages could not be read as a call.
-        steps: its messages with calls.
+        results: result of each call; None for a call that was not run.
+        malformed: whether a part of its messages could not be parsed as a call.
+        steps: number of its messages with calls.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -62,28 +62,27 @@ class Attempt:
 
 
 class Dialogue:
-    """Runs the turns of one episode.
+    """The turns of one episode.
 
-    A message with calls is answered with their results; one without calls ends the turn. Then
-    :meth:`go_on` or :meth:`stop` comes next, unless the conversation is over.
+    A message with calls is answered with their results; one without calls ends the turn. After
+    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over.
 
     Args:
         world: backends and user turns.
-        lenient: answer an unreadable message with an error, where the official protocol ends the
-            turn.
+        lenient: answer an unreadable message with an error; the official protocol ends the turn.
 
     Attributes:
         turn: number of the current turn, from 0.
-        request: what the user said last.
+        request: the user's last message.
         offered: names of the functions that may be called now.
-        ended: what was done in the turn that the latest message ended, for the judge; None if it
-            ended none, or one that is not judged.
-        over: no message is taken any more.
-        cut: over, because a turn took more steps than the protocol allows.
+        ended: the agent's calls in the turn that the latest message ended, for the judge; None if
+            it ended no turn, or one that is not judged.
+        over: whether the conversation is over.
+        cut: whether it is over because a turn took more steps than the protocol allows.
 
     Raises:
-        TaskError: if a backend cannot start so, the setup holds something other than calls, or a
-            function is held out that the backends do not have.
+        TaskError: if a backend cannot start in its configured state, the setup contains anything
+            but calls, or a held-out function does not exist in the backends.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Dialogue:
         known = functions_of(world.classes)
         if unknown := held_out - known.keys():
             raise TaskError(
-                f"held_out names {min(unknown)!r}, which is no function of "
+                f"held_out contains {min(unknown)!r}, which is not a function of "
                 f"{', '.join(world.classes)}"
             )
         self.offered = tuple(name for name in known if name not in held_out)
@@ -125,27 +124,27 @@ class Dialogue:
 
     @property
     def n_turns(self) -> int:
-        """Turns of the whole conversation."""
+        """Number of turns in the whole conversation."""
         return len(self._world.turns)
 
     @property
     def waits(self) -> bool:
-        """Whether a turn has ended, and the user has more to say."""
+        """Return True if a turn has ended and the user has another message."""
         return self.ended is not None and not self.over
 
     def go_on(self) -> str:
-        """Begin the next turn; returns what the user says."""
+        """Begin the next turn; return the user's message."""
         self.turn += 1
         self.request = self._begin_turn()
         return self.request
 
     def stop(self) -> str:
-        """End the conversation between two turns; returns what is shown."""
+        """End the conversation between two turns; return the text to show."""
         self.over = True
         return END
 
     def send(self, message: str) -> Reply:
-        """Take the agent's next message."""
+        """Process the agent's next message."""
         self.ended = None
         items = parse_message(message)
         bad = [item for item in items if isinstance(item, Malformed)]
@@ -159,7 +158,7 @@ class Dialogue:
         return Reply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
 
     def _run(self, items: Sequence[Call | Malformed]) -> Reply:
-        """Run the calls of a message and show what came of each."""
+        """Run the calls of a message and show the result of each."""
         shown, ran, kind, reason = [], [], "", ""
         for number, item in enumerate(items):
             problem, text = self._run_one(item, number)
@@ -176,7 +175,7 @@ class Dialogue:
         return Reply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
-        """Run one call; returns what kind of error it was, and its result."""
+        """Run one call; return the kind of error, or "", and the result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
         result: str | None = None
@@ -198,14 +197,14 @@ class Dialogue:
         return kind, text
 
     def _end_turn(self, *, cut: bool = False) -> str:
-        """Leave the turn to the judge; returns what is shown if it was the last one."""
+        """Pass the turn to the judge; return the text to show if it was the last one."""
         last = self.turn + 1 == self.n_turns
-        if last or not cut:  # the official runner fails a conversation that is cut before
+        if last or not cut:  # the official runner fails a conversation that is cut earlier
             self.ended = self._attempt
         return self.stop() if last or cut else ""
 
     def _begin_turn(self) -> str:
-        """Hand out this turn's functions; returns what the user says."""
+        """Offer this turn's new functions; return the user's message."""
         self._attempt = Attempt()
         for turn, names in self._world.held_out:
             if turn == self.turn:
@@ -221,12 +220,12 @@ def _clipped(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def hand_out_sentence() -> str:
-    """What the official user says when functions are handed out."""
+    """Return the official user message that announces new functions."""
     prompts = official("constants.default_prompts")
     return str(prompts.DEFAULT_USER_PROMPT_FOR_ADDITIONAL_FUNCTION_FC)
 
 
 @lru_cache(maxsize=1)
 def max_steps_of_a_turn() -> int:
-    """Messages with calls that the official runner takes in a turn; one more ends the episode."""
+    """Return the official limit of messages with calls per turn; one more ends the episode."""
     return int(official("constants.default_prompts").MAXIMUM_STEP_LIMIT)

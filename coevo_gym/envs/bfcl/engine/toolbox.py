@@ -1,9 +1,9 @@
 """The official backends behind a dispatcher that evaluates no code and shares no state.
 
 The stock executor builds Python source, calls ``eval`` on it and keeps its instances in module
-globals for ever. Here every :class:`Toolbox` owns its instances, a call is looked up among the
-documented functions, and its arguments are copied, because some backends keep what they are
-given. The text of a result is the stock executor's, character by character.
+globals forever. Here every :class:`Toolbox` owns its instances, a call is looked up among the
+documented functions, and its arguments are copied, because some backends keep them. The text of a
+result is identical to that of the stock executor.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ ERROR = "Error during execution: "
 MAX_DIGITS = 1_000
 """Highest precision of `logarithm` and `square_root`; the stock executor hangs on a million."""
 MAX_PATHS = 20_000
-"""Most entries of a file tree, counted by path: `cp` lets directories share what they hold."""
+"""Maximum entries of a file tree, counted by path: `cp` lets directories share their contents."""
 MAX_PLACES = 100_000
-"""Most places before the point that `round_number` rounds a whole number to."""
+"""Maximum places before the point to which `round_number` rounds a whole number."""
 MAX_TEXT = 300
-"""Longest number in a text that `logarithm` reads, if it has an exponent or an imaginary part."""
-_MAX_INT_DIGITS = 4_300  # Python writes no longer int
+"""Maximum length of a number as text in `logarithm`, if it has an exponent or an imaginary part."""
+_MAX_INT_DIGITS = 4_300  # Python prints no longer int
 _NUMERIC = re.compile(r"[\d+\-.e()]*")
 
 
@@ -46,13 +46,14 @@ class Toolbox:
     """The backends of one side of an episode, the agent's or the reference's.
 
     Args:
-        world: which backends, and how they start.
+        world: the backend classes and their initial states.
 
     Attributes:
         instances: backend objects by class name.
 
     Raises:
-        TaskError: if a backend cannot start so, or the setup holds something other than calls.
+        TaskError: if a backend cannot start in its configured state, or the setup contains anything
+            but calls.
     """
 
     def __init__(self, world: BFCLWorld) -> None:
@@ -66,7 +67,7 @@ class Toolbox:
             self.call(call)
 
     def call(self, call: Call) -> str:
-        """Run a call of a documented function; returns the text of its result or of its error."""
+        """Run a call of a documented function; return the text of its result or of its error."""
         owner = self._owners.get(call.name)
         if owner is None:
             return f"{ERROR}there is no function {call.name!r}"
@@ -77,17 +78,17 @@ class Toolbox:
             bound, defaults = _BOUNDS.get(call.name), _shared_defaults(call.name)
             with _GUARDS.get(call.name, nullcontext)():
                 if bound or defaults:
-                    with suppress(TypeError):  # arguments that do not fit the method refuses itself
+                    with suppress(TypeError):  # the method itself rejects wrong arguments
                         given = _signature(call.name).bind(*positional, **arguments).arguments
                         arguments |= {key: [*value] for key, value in defaults if key not in given}
                         if bound:
                             bound(self.instances[owner], given)
                 return _text(method(*positional, **arguments), call.name)
-        except Exception as error:  # whatever a backend raises is an answer, as in the original
+        except Exception as error:  # a backend's exception is an answer, as in the original
             return f"{ERROR}{error}"
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """The public attributes that verdicts compare, as JSON."""
+        """Return the public attributes that verdicts compare, as JSON."""
         return {
             name: {
                 key: _plain(value)
@@ -99,7 +100,7 @@ class Toolbox:
 
 
 def failed(result: str) -> bool:
-    """Whether a result tells of an error, the executor's or the backend's own.
+    """Return True if a result is an error of the executor or of the backend.
 
     Example:
         >>> failed('{"booking_status": false, "error": "Token expired"}')
@@ -109,7 +110,7 @@ def failed(result: str) -> bool:
 
 
 def as_object(result: str) -> Mapping[str, Any]:
-    """A result that is a JSON object; else an empty one."""
+    """Parse a result that is a JSON object; return an empty one otherwise."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -118,11 +119,11 @@ def as_object(result: str) -> Mapping[str, Any]:
 
 
 def bind(call: Call) -> Call:
-    """The same call with a name for every argument.
+    """Return the same call with all arguments named.
 
     Raises:
         TypeError: if its arguments do not fit the function.
-        KeyError: if there is no such function.
+        KeyError: if the function does not exist.
     """
     if not call.positional:
         return call
@@ -135,36 +136,36 @@ def bind(call: Call) -> Call:
 
 @lru_cache(maxsize=256)
 def _signature(name: str) -> Signature:
-    """Parameters of a documented function, without its backend."""
+    """Return the parameters of a documented function, without ``self``."""
     whole = signature(getattr(backend(functions_of()[name]), name))
     return whole.replace(parameters=list(whole.parameters.values())[1:])
 
 
 def _parameters(name: str) -> tuple[str, ...]:
-    """Names of a documented function's parameters, in order."""
+    """Return the names of a documented function's parameters, in order."""
     return tuple(_signature(name).parameters)
 
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
-    """Defaults that are lists: `post_tweet` keeps them, and other functions write to them."""
+    """Return defaults that are lists: `post_tweet` keeps them, other functions modify them."""
     parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 
 
 def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
-    """A backend in its first state."""
+    """Create a backend in its initial state."""
     instance = backend(name)()
     if name not in _stateless():
         try:
             instance._load_scenario(state, long_context=long_context)
-        except Exception as error:  # the backends check nothing of what they are given
+        except Exception as error:  # the backends do not validate their input
             raise TaskError(
                 f"{name} cannot start as config says: {type(error).__name__}: {error}"
             ) from error
     if name == "TravelAPI" and long_context:
-        # The cards and bookings that the original adds are objects of the module, and bookings
-        # write to them.
+        # The original adds cards and bookings that are shared module objects, and bookings write
+        # to them.
         instance.credit_card_list = copy.deepcopy(instance.credit_card_list)
         instance.booking_record = copy.deepcopy(instance.booking_record)
     return instance
@@ -176,7 +177,7 @@ def _stateless() -> frozenset[str]:
 
 
 def _text(result: Any, name: str) -> str:
-    """A result as the stock executor writes it."""
+    """Return a result as the stock executor writes it."""
     if type(result) is str:
         return result
     if type(result) is not dict:
@@ -190,7 +191,7 @@ def _text(result: Any, name: str) -> str:
 
 
 def _sorted_after(mark: str, end: str) -> Callable[[str], str]:
-    """Sorts the words that an error message lists after ``mark``."""
+    """Return a function that sorts the words listed after ``mark`` in an error message."""
 
     def fix(message: str) -> str:
         head, found, rest = message.partition(mark)
@@ -204,14 +205,14 @@ _UNORDERED = {
     "book_flight": _sorted_after("Must be one of {", "}"),
     "edit_ticket": _sorted_after("Invalid fields for update: ", ""),
 }
-"""Messages that print a set, whose order differs between processes."""
+"""Functions whose error messages print a set, whose order differs between processes."""
 
 
 def _own(value: Any) -> Any:
-    """A copy that shares no container with the original.
+    """Return a copy that shares no container with the original.
 
     Raises:
-        ValueError: if it holds something that JSON has no word for.
+        ValueError: if it contains a value that JSON cannot represent.
     """
     kind = type(value)
     if kind is str:
@@ -230,8 +231,8 @@ def _own(value: Any) -> Any:
     raise ValueError(f"an argument holds {what}, which JSON has no word for")
 
 
-# Numbers that would keep the backend busy for seconds, or for ever. Whatever it answers by itself,
-# an error of its own above all, it is left to answer.
+# Numbers that would keep the backend busy for seconds or forever. Cases that the backend answers
+# itself, especially with its own error, are left to it.
 
 
 def _bound_power(_: Any, given: Mapping[str, Any]) -> None:
@@ -251,7 +252,7 @@ def _bound_rounding(_: Any, given: Mapping[str, Any]) -> None:
 def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
     try:
         digits = int(given["precision"])
-        bits = digits * math.log2(10)  # which mpmath computes, too
+        bits = digits * math.log2(10)  # mpmath computes the same
     except (TypeError, ValueError, OverflowError):
         return
     for number in (given["value"], given["base"]):
@@ -264,7 +265,7 @@ def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
 
 
 def _takes_long(text: str) -> bool:
-    """Whether mpmath may read a text for seconds: a long exponent, or a long complex number."""
+    """Return True if mpmath may parse a text for seconds: a long exponent or complex number."""
     if len(text) <= MAX_TEXT:
         return False
     text = text.lower().replace(" ", "")
@@ -305,14 +306,14 @@ _BOUNDS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
 }
 
 
-# State of modules that some functions write to.
+# Module state that some functions modify.
 
 _LOCK = threading.Lock()
 
 
 @contextmanager
 def _mpmath_precision() -> Iterator[None]:
-    """One call at a time, and the precision as it was before."""
+    """Allow one call at a time, and restore the precision afterwards."""
     context = import_module("mpmath").mp
     with _LOCK:
         before = context.prec
@@ -330,7 +331,7 @@ _GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def _plain(value: Any) -> Any:
-    """A public attribute as JSON, the same in every process."""
+    """Return a public attribute as JSON, the same in every process."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The documented functions of the backends, and their schemas as a language model is given them."""
+"""The documented functions of the backends, and their schemas for a language model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from coevo_gym.envs.bfcl.engine.wheel import DOCS, root
 
 _TYPES = {"dict": "object", "float": "number"}
-"""Type names of the official documents that JSON Schema spells differently."""
+"""Type names in the official documents that differ from JSON Schema."""
 
 
 @lru_cache(maxsize=1)
 def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
-    """The official documents of each backend class's functions, in their order."""
+    """Return the official function documents of each backend class, in their order."""
     folder = root() / "data" / "multi_turn_func_doc"
     found = {}
     for name, file in DOCS.items():
@@ -27,7 +27,7 @@ def documents() -> Mapping[str, tuple[dict[str, Any], ...]]:
 
 @lru_cache(maxsize=256)
 def functions_of(classes: tuple[str, ...] = tuple(DOCS)) -> Mapping[str, str]:
-    """The class of each documented function of some classes, in the order of the documents."""
+    """Return the class of each documented function of some classes, in document order."""
     return MappingProxyType(
         {document["name"]: name for name in classes for document in documents()[name]}
     )
@@ -35,7 +35,7 @@ def functions_of(classes: tuple[str, ...] = tuple(DOCS)) -> Mapping[str, str]:
 
 @lru_cache(maxsize=256)
 def schema(function: str) -> Mapping[str, Any]:
-    """A function's OpenAI tool schema: name, description, parameters."""
+    """Return a function's OpenAI tool schema: name, description, parameters."""
     found = documents()[functions_of()[function]]
     document = next(document for document in found if document["name"] == function)
     return {key: _spelled(document[key]) for key in ("name", "description", "parameters")}
@@ -43,13 +43,13 @@ def schema(function: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=512)
 def schemas_text(functions: tuple[str, ...]) -> str:
-    """The ``tools`` argument of a chat request for these functions, as JSON text."""
+    """Return the ``tools`` argument of a chat request for these functions, as JSON text."""
     tools = [{"type": "function", "function": schema(function)} for function in functions]
     return json.dumps(tools, ensure_ascii=False)
 
 
 def _spelled(value: Any) -> Any:
-    """Part of an official document with the type names of JSON Schema."""
+    """Return part of an official document with the type names of JSON Schema."""
     if isinstance(value, list):
         return [_spelled(item) for item in value]
     if not isinstance(value, dict):

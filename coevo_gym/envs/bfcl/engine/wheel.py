@@ -1,8 +1,8 @@
-"""The official ``bfcl-eval`` package: found, verified and imported, without being a dependency.
+"""The official ``bfcl-eval`` package: located, verified and imported without being a dependency.
 
-Its pins fit no other package, so ``coevo install bfcl`` puts it, alone with ``mpmath``, into
-BFCL's own folder. From there it is imported under its own name, and ``sys.path`` stays as it is.
-``bfcl_eval.utils`` is never imported: it makes folders where it is installed.
+Its pins conflict with every other package, so ``coevo install bfcl`` installs it, alone with
+``mpmath``, into BFCL's own folder. It is imported from there under its own name, and ``sys.path``
+stays unchanged. ``bfcl_eval.utils`` is never imported: it creates folders in its installation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DOCS = {
     "TravelAPI": "travel_booking",
     "VehicleControlAPI": "vehicle_control",
 }
-"""Backend classes, and the name that their module and their function documents share."""
+"""Backend classes, and the common name of their module and their function documents."""
 
 _CHECKER = "eval_checker/multi_turn_eval"
 _FILES = (
@@ -48,22 +48,22 @@ _FILES = (
 )
 _SHA256 = "3cea21a66d1ce8ee5b3621e65da51396198f5e2807c84c55a7d70ae9e87ad070"
 _MPMATH_SHA256 = "d4d7a075eb0f5086b9d841698101b66580ba8ced545b97a6d0cec3cb478679e8"
-"""Digests of those files, and of all of mpmath's."""
+"""Digests of those files, and of all files of mpmath."""
 
 _importing = Lock()
 
 
 def prefix() -> Path:
-    """Where ``coevo install bfcl`` puts the packages; it need not exist."""
+    """Return the folder that ``coevo install bfcl`` installs into; it may not exist."""
     return benchmark_home("bfcl") / "packages"
 
 
 @lru_cache(maxsize=1)
 def root() -> Path:
-    """The folder of an official package that is what it should be.
+    """Return the folder of a verified official package.
 
     Raises:
-        BenchmarkNotInstalled: if there is none.
+        BenchmarkNotInstalled: if it is not installed.
         DataError: if its files are not those of the release.
     """
     own = importable()
@@ -75,12 +75,12 @@ def root() -> Path:
 
 
 def needs_prefix() -> bool:
-    """Whether Python does not find ``bfcl_eval`` and ``mpmath`` by itself."""
+    """Return True if ``bfcl_eval`` and ``mpmath`` cannot be imported without BFCL's own folder."""
     return importable() is None or find_spec("mpmath") is None
 
 
 def importable() -> Path | None:
-    """The folder of a ``bfcl_eval`` of the right version that Python finds by itself."""
+    """Return the folder of an importable ``bfcl_eval`` of the right version, or None."""
     spec = find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         return None
@@ -92,7 +92,7 @@ def importable() -> Path | None:
 
 
 def verify(folder: Path) -> None:
-    """Check that the files of ``bfcl_eval`` that matter are those of the release.
+    """Check that the relevant files of ``bfcl_eval`` are those of the release.
 
     Raises:
         DataError: if one is missing or changed.
@@ -104,19 +104,19 @@ def verify_packages(folder: Path) -> None:
     """Check the packages in a folder: their versions, and their files.
 
     Raises:
-        BenchmarkNotInstalled: if there is no such folder.
-        DataError: if a package is missing, or not that release.
+        BenchmarkNotInstalled: if the folder does not exist.
+        DataError: if a package is missing or differs from the release.
     """
     if not folder.is_dir():
         raise BenchmarkNotInstalled(
             f"BFCL needs the official package bfcl-eval=={VERSION}. Run `coevo install bfcl` "
-            f"(2 MB into {folder}; your own environment stays as it is)."
+            f"(2 MB into {folder}; your own environment stays unchanged)."
         )
     for name, version in (("bfcl-eval", VERSION), ("mpmath", MPMATH_VERSION)):
         found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
         if found != [version]:
             raise DataError(
-                f"{folder} must hold {name} {version}, and holds {' and '.join(found) or 'none'}. "
+                f"{folder} must contain {name} {version}, found: {' and '.join(found) or 'none'}. "
                 "Run `coevo install bfcl` again."
             )
     verify(folder / "bfcl_eval")
@@ -129,8 +129,8 @@ def official(module: str) -> ModuleType:
     """Import a module of the official package, such as ``constants.executable_backend_config``.
 
     Raises:
-        BenchmarkNotInstalled: if the package is not there.
-        EnvBackendError: if another version of it has been imported already.
+        BenchmarkNotInstalled: if the package is not installed.
+        EnvBackendError: if another version of it was imported before.
     """
     folder = root()
     with _importing:
@@ -141,21 +141,21 @@ def official(module: str) -> ModuleType:
     if loaded.resolve() != folder.resolve():
         raise EnvBackendError(
             f"bfcl_eval was already imported from {loaded}, which is not version {VERSION}. "
-            "Import coevo_gym's BFCL first, or in a process of its own."
+            "Use coevo_gym's BFCL before that import, or in a separate process."
         )
     return import_module(f"bfcl_eval.{module}")
 
 
 @lru_cache(maxsize=len(DOCS))
 def backend(name: str) -> type:
-    """An official backend class, such as ``GorillaFileSystem``."""
+    """Return an official backend class, such as ``GorillaFileSystem``."""
     module = official(f"eval_checker.multi_turn_eval.func_source_code.{DOCS[name]}")
     found: type = getattr(module, name)
     return found
 
 
 def _verify(folder: Path, names: Sequence[str], expected: str, release: str) -> None:
-    again = "Run `coevo install bfcl` again; uninstall your own bfcl-eval first if it is that one."
+    again = "Uninstall your own bfcl-eval, if that is it, and run `coevo install bfcl` again."
     try:
         found = digest(folder / name for name in names)
     except OSError as error:
