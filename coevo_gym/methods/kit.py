@@ -12,7 +12,7 @@ import gymnasium as gym
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
-from coevo_gym.core.inquiry import Advisor, Scope, no_scope
+from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
 from coevo_gym.core.seams import Agent, Evolver, Policy, Sampling
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
@@ -37,7 +37,7 @@ EXPLORE, SOLVE = "explore", "solve"
 OnVerdict = Callable[[Verdict], None]
 
 
-class AskedModel(Protocol):
+class ExplorerModel(Protocol):
     """The model that rounds ask."""
 
     @property
@@ -88,6 +88,8 @@ class Kit:
         language_model: whether the policy under training is a language model.
         asked: the model that rounds ask; None if they ask none.
         tries: creates an agent that acts with the policy under training, at a temperature.
+        analyst: returns the model that studies ask, made when it is first asked for. The settings
+            of a method whose studies ask have a member ``questions_per_step``.
         max_envs: most envs alive at once.
         on_verdict: called with each verdict; what it raises stops the round.
     """
@@ -104,9 +106,10 @@ class Kit:
     explorer_settings: ExplorerConfig
     gate_settings: GatesConfig
     tries: Callable[[float], Agent]
+    analyst: Callable[[], Analyst]
     max_envs: int
     language_model: bool
-    asked: AskedModel | None = None
+    asked: ExplorerModel | None = None
     on_verdict: OnVerdict | None = None
 
     def explorer(self, prompts: str = DEFAULT_PROMPTS) -> Explorer:
