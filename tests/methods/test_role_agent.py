@@ -41,6 +41,7 @@ from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
 from coevo_gym.methods.role_agent.credit import ForesightWorth
+from coevo_gym.methods.role_agent.failure_modes import FailureModes
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import FORESIGHT
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
@@ -52,7 +53,7 @@ from coevo_gym.methods.role_agent.predictors import (
     Transition,
     predicted,
 )
-from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord
+from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -437,14 +438,14 @@ class TestFailures:
 
     def test_the_memory_counts_and_forgets(self) -> None:
         memory: FailureMemory = FailureMemory(half_life_steps=1, capacity=2)
-        assert memory.metrics() == {"total": 0.0, "tasks": 0.0}
+        assert memory.metrics() == dict.fromkeys(("total", "by_model", "tasks", "retrieved"), 0.0)
         other = failure(TRAIN[9], "loop").model_copy(update={"kind": "turn_label"})
         memory.note(Notes([failure(TRAIN[0], "loop"), failure(TRAIN[1], "loop"), other]))
         memory.note(Notes([failure(TRAIN[2], "loop"), failure(TRAIN[1], "grab")]))
         assert memory.counts == {"loop": 2.0, "grab": 1.0}
         assert [*memory.buckets["loop"]] == [TRAIN[1].id, TRAIN[2].id]
         assert memory.metrics() == {
-            "total": 4.0, "tasks": 2.0,
+            "total": 4.0, "by_model": 0.0, "tasks": 2.0, "retrieved": 0.0,
             "share_loop": pytest.approx(2 / 3), "share_grab": pytest.approx(1 / 3),
         }  # fmt: skip
 
