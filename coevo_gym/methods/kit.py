@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import gymnasium as gym
 
@@ -14,7 +14,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
 from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
 from coevo_gym.core.seams import Agent, Evolver, Policy, Sampling
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
@@ -112,14 +112,18 @@ class Kit:
     asked: ExplorerModel | None = None
     on_verdict: OnVerdict | None = None
 
-    def explorer(self, prompts: str = DEFAULT_PROMPTS) -> Explorer:
+    def explorer(
+        self, prompts: str = DEFAULT_PROMPTS, *, told: Mapping[str, Any] = FrozenDict()
+    ) -> Explorer:
         """Create the explorer that ``explorer.kind`` names; kind "noisy" ignores it.
 
         Args:
             prompts: the room of the prompt files that a model explores with.
+            told: more inputs of these prompts, as JSON; each is given those that it declares.
 
         Raises:
-            ConfigError: if models cannot explore the benchmark, or there is no such prompt.
+            ConfigError: if models cannot explore the benchmark, there is no such prompt, or none
+                declares an input in ``told``.
         """
         settings, asked = self.explorer_settings, self.asked
         if asked is None:
@@ -142,6 +146,7 @@ class Kit:
             max_envs=min(self.max_envs, settings.concurrency * settings.walks),
             sampling=Sampling(settings.temperature, settings.max_answer_tokens),
             make_env=self.make_env,
+            told=told,
         )
 
     def advisor(self) -> Advisor:

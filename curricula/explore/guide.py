@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from coevo_gym.core.evolution import Context, ContextBrief
 from coevo_gym.core.spaces import spaced
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.growth.evidence import evidence_cut
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
@@ -33,14 +34,23 @@ class Guide:
         target: name of the one for contexts with a target; read when the first of them comes.
         n_actions: actions that an explorer has in a walk, at least 1.
         tasks: what makes a task valid in the env, in words; "" if nobody says.
+        told: more inputs, for a file that declares them; names that a guide fills in are its own.
 
     Raises:
         ConfigError: if there is no such file.
     """
 
-    def __init__(self, prompt: str, target: str, *, n_actions: int, tasks: str = "") -> None:
+    def __init__(
+        self,
+        prompt: str,
+        target: str,
+        *,
+        n_actions: int,
+        tasks: str = "",
+        told: Mapping[str, Any] = FrozenDict(),
+    ) -> None:
         self.prompt = load_cue(prompt)
-        self._target = target
+        self._target, self._told = target, told
         self._room = {"n_actions": n_actions, "done_by": max(1, n_actions - 2), "tasks": tasks}
 
     @cached_property
@@ -78,6 +88,7 @@ class Guide:
                 "contrast": contrasting(context.actions, context.contrast),
                 "near": _named(context.near),
             }
+        told = {**prompt.declared(self._told), **told}
         return (Cue(prompt.write(told), place="system", id=prompt.label),)
 
 

@@ -12,9 +12,11 @@ from coevo_gym.core.inquiry import Advisor, Answer, Inquiry
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EpisodeRecord
 from coevo_gym.curricula.explore.guide import contrasting
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, exchanges_of, step_numbers
+from coevo_gym.prompts.inquiry import load_inquiry
 
 PURPOSE = "summary"
 MAX_SENTENCE = 2_000
@@ -67,6 +69,7 @@ class Summarise:
         sampling: how answers are drawn.
         tasks: what makes a task valid in the env, in words; "" if nobody says.
         operations: names what can be called where a context begins.
+        told: more inputs, for a prompt file that declares them; names of its own inputs are taken.
     """
 
     def __init__(
@@ -77,9 +80,11 @@ class Summarise:
         *,
         tasks: str = "",
         operations: Callable[[Context], Sequence[str]] = lambda context: (),
+        told: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks, self.operations = tasks, operations
+        self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, contexts: Sequence[Context]) -> list[Summary]:
         """One summary for each context, in order."""
@@ -104,6 +109,7 @@ class Summarise:
         shown = cut(context.evidence, cap)
         numbers = step_numbers(len(shown), len(context.actions))
         return {
+            **self._told,
             "kind": context.kind,
             "label": kind_of(context.kind).label,
             "weakness": context.summary,
