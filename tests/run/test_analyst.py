@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import coevo_gym
 from coevo_gym.config import RunConfig, load_config
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evolving.cost import QUESTION_TOKENS, estimates
+from coevo_gym.store.folder import read_json
+from coevo_gym.store.reader import RunReader
+from tests.run.conftest import TOY, Child, Coevo
+from tests.run.shop import Counting, as_options, asks
 
 ENDPOINT = "http://127.0.0.1:9/v1"
 ASKS = {"arms": ["role_agent"], "arm.role_agent.set.method.modes": "model"}
@@ -18,6 +26,17 @@ LOCAL = {"analyst.model.kind": "openai", "analyst.model.endpoint.base_url": ENDP
 
 def config(**sets: Any) -> RunConfig:
     return load_config("quickstart", sets=sets, environ={}).config
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    return tmp_path
 
 
 def test_the_tiny_policy_answers_no_questions() -> None:
@@ -56,3 +75,27 @@ def test_its_questions_are_estimated() -> None:
     assert "rounds that ask it" not in told
     (capped,) = estimates(config(**sets, **{"advisor.max_calls_per_round": 7}))
     assert capped.cost.calls == 70
+
+
+def test_killed_between_study_and_update_it_asks_nothing_twice(
+    child: Callable[..., Child], coevo: Coevo, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "runs" / name for name in ("whole", "cut")]
+    with Counting() as server:
+        sets = {"arms": ["role_agent"], "loop.max_steps": 3, "store.checkpoint_every_steps": 1}
+        sets |= asks(server.url, "role_agent") | {"analyst.model.endpoint.api_key_env": None}
+        coevo_gym.train(TOY, sets=sets, folder=folders[0])
+        asked = server.taken()
+        arguments = ["train", TOY, *as_options(sets | {"name": "cut"})]
+        running = child(*arguments, module="tests.run.dies_after_study")
+        assert running.end() == -signal.SIGKILL, running.text
+        assert 0 < server.questions.total() < asked.total()
+        coevo("resume", "cut")
+        assert server.taken() == asked
+    theirs, ours = (read_json(folder / "summary.json")["arms"] for folder in folders)
+    assert ours == theirs
+    answers = ours["role_agent"]["answers"]
+    assert answers["failure_mode"]["used"] > answers["failure_mode"]["by_rule"] > 0
+    assert answers["similar_failure"]["used"] > 0
+    notes = RunReader(tmp_path / "runs" / "cut" / "run.db").notes("role_agent", "similar_failure")
+    assert notes
