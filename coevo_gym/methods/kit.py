@@ -28,6 +28,7 @@ from coevo_gym.curricula.gates.solve import Solver
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_PROMPTS
+from coevo_gym.prompts import AnswerForm
 from coevo_gym.trainers.settings import LearnerConfig
 
 UNGUIDED_TEMPERATURE = 1.0
@@ -86,6 +87,7 @@ class Kit:
         explorer_settings: settings of the explorer.
         gate_settings: settings of the gates.
         language_model: whether the policy under training is a language model.
+        answer_form: where its answers hold the action; None for another policy.
         asked: the model that rounds ask; None if they ask none.
         tries: creates an agent that acts with the policy under training, at a temperature.
         analyst: returns the model that studies ask, made when it is first asked for. The settings
@@ -109,6 +111,7 @@ class Kit:
     analyst: Callable[[], Analyst]
     max_envs: int
     language_model: bool
+    answer_form: AnswerForm | None = None
     asked: ExplorerModel | None = None
     on_verdict: OnVerdict | None = None
 

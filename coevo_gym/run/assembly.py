@@ -37,7 +37,7 @@ from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.prompts import load_prompt
 from coevo_gym.run.demonstrations import read_demonstrations
 from coevo_gym.run.evolving.models import Asked, AskedExplorer, Models
-from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
+from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 
 if TYPE_CHECKING:
     from coevo_gym.store.checkpoint import Checkpoint
@@ -244,6 +244,7 @@ class Assembly:
         """The kit of an arm's method; without an arm, for the rounds that all arms begin with."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
+        prompt = prompt_of(self.config.policy, self.benchmark.name)
         return Kit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
@@ -259,7 +260,8 @@ class Assembly:
             tries=lambda temperature: self.agent(self.policy, temperature),
             max_envs=self.config.rollout.max_envs or self.env_class.max_live,
             analyst=lambda: self._analyst(arm),
-            language_model=self.config.policy.kind != "tiny",
+            language_model=prompt is not None,
+            answer_form=None if prompt is None else prompt.header.answer,
             asked=self.asked(arm),
             on_verdict=on_verdict,
         )

@@ -28,6 +28,7 @@ from coevo_gym.core.seams import (
     Request,
     Sampling,
     Study,
+    Ticket,
 )
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
@@ -44,6 +45,7 @@ from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failure_modes import FailureModes
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import FORESIGHT
+from coevo_gym.methods.role_agent.inline import InlineCoach, InlinePredictor
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
@@ -54,6 +56,7 @@ from coevo_gym.methods.role_agent.predictors import (
     predicted,
 )
 from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord
+from coevo_gym.prompts.answers import action_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -628,3 +631,44 @@ def test_a_run_without_its_parts_is_gigpo_and_one_with_them_is_another(tmp_path:
     assert last["memory.foresight.foresight"] > 0
     assert last["memory.transitions.transitions"] > 0
     assert {"study_s.foresight", "study_s.failure_mode", "memory.failures.total"} <= last.keys()
+
+
+class TestInline:
+    @pytest.mark.parametrize(
+        ("said", "made"),
+        [
+            ('<predict_next n="2">b</predict_next><predict_next> a </predict_next>', ["a", "b"]),
+            ('<predict_next n="1">a</predict_next><action>go</action>', ["a", ""]),
+            ("<think><predict_next>a</predict_next></think><action>go</action>", ["", ""]),
+            ('<predict_next n="9">a</predict_next><predict_next>b', ["", ""]),
+            ("", ["", ""]),
+        ],
+    )
+    def test_predictions_are_read_from_the_answer(self, said: str, made: list[str]) -> None:
+        episode = went("a", "b")
+        episode = replace(episode, steps=(replace(episode.steps[0], said=said),))
+        predictor = InlinePredictor(2)
+        assert predictor.predict([episode], [group(episode)]) == Made([[made]])
+
+    def test_every_turn_asks_for_them_and_is_trained_on(self) -> None:
+        (guidance,) = InlineCoach(2).guide([Ticket("t", TRAIN[0], "g", 0)])
+        (cue,) = guidance.cues
+        assert (cue.place, cue.strip, cue.id) == ("turn", False, "role_agent/inline@1")
+        assert '<predict_next n="2">' in cue.text
+        (cue,) = InlineCoach(1).guide([Ticket("t", TRAIN[0], "g", 0)])[0].cues
+        assert 'n="2"' not in cue.text
+
+    def test_the_action_is_read_from_the_same_answer(self) -> None:
+        said = '<predict_next n="1">Pick up.\n<action>look</action></predict_next>'
+        assert action_of(f"{said}\n<action>open door</action>", "action") == "open door"
+
+    def test_it_needs_answers_with_a_tag(self) -> None:
+        kit = replace(kit_of(role_agent, "toy"), language_model=True, answer_form="action")
+        settings = RoleAgentSettings(predictor="inline")
+        method = role_agent(settings, kit)
+        assert isinstance(method.coach, InlineCoach)
+        assert set(method.memories) == {"failures", "foresight"}
+        assert role_agent(RoleAgentSettings(), kit).coach is None
+        for form in ("text", None):
+            with pytest.raises(ConfigError, match=r"'inline' needs answers.*toy have none. Set"):
+                role_agent(settings, replace(kit, answer_form=form))  # type: ignore[arg-type]

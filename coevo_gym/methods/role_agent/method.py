@@ -26,6 +26,7 @@ from coevo_gym.methods.role_agent.failures import (
     FailureMemory,
 )
 from coevo_gym.methods.role_agent.foresight import horizon
+from coevo_gym.methods.role_agent.inline import InlineCoach, InlinePredictor
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
     PolicyPredictor,
@@ -41,10 +42,11 @@ class RoleAgentSettings(FrozenModel):
 
     native: bool = True
     """Practise all native training tasks, as the paper does, in place of the first tasks."""
-    predictor: Literal["auto", "separate", "empirical", "off"] = "auto"
+    predictor: Literal["auto", "separate", "inline", "empirical", "off"] = "auto"
     """What predicts the observations that follow a step: the policy itself, in a chat that goes on
-    after its action and is not trained on (``separate``); without a model, the observations that
-    most often followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
+    after its action and is not trained on (``separate``), or in a tag in the answer that holds its
+    action, which is trained on (``inline``); without a model, the observations that most often
+    followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
     ``separate`` for a language model and ``empirical`` for the tiny policy."""
     predict: Predicted = "rewarded"
     """Which trajectories are predicted: only those that earned something, or ``all``, for the
@@ -126,6 +128,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     return replace(
         found,
         credit=Credit(replace(estimator, worth=ForesightWorth(settings.gamma))),
+        coach=InlineCoach(predictor.horizon) if isinstance(predictor, InlinePredictor) else None,
         studies=tuple(studies),
         memories=memories,
     )
@@ -146,7 +149,7 @@ def _estimator(learner: object) -> StateGrouped:
 
 def _predictor(
     settings: RoleAgentSettings, kit: Kit
-) -> EmpiricalPredictor | PolicyPredictor | None:
+) -> EmpiricalPredictor | PolicyPredictor | InlinePredictor | None:
     """Return what predicts; None where nothing does."""
     kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
     if kind == "auto":
@@ -155,6 +158,14 @@ def _predictor(
         return None
     if kind == "empirical":
         return EmpiricalPredictor(ahead)
+    if kind == "inline" and kit.answer_form != "action":
+        raise ConfigError(
+            "method.predictor = 'inline' needs answers in which an <action> tag holds the action, "
+            f"and those of this policy on {kit.benchmark.name} have none. Set method.predictor = "
+            "'auto', or choose a prompt whose header says answer = \"action\"."
+        )
+    if kind == "inline":
+        return InlinePredictor(ahead)
     if not kit.language_model:
         raise ConfigError(
             "method.predictor = 'separate' asks the policy for texts, and the tiny policy only "
