@@ -14,9 +14,9 @@ from pydantic import Field, model_validator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Memory, Study
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
-from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failure_modes import MOST_MODES, FailureModes, SimilarFailures
 from coevo_gym.methods.role_agent.failures import (
@@ -116,7 +116,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
         memories["foresight"] = ForesightRecord()
         if isinstance(predictor, EmpiricalPredictor):
             memories["transitions"] = predictor
-    found = static(NoSettings(), kit)
+    found = static(StaticSettings(), kit)
     if settings.native or settings.weight:
         pool = kit.curriculum.make(
             kit.native_tasks if settings.native else (),
