@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import (
     Act,
     Completion,
@@ -39,6 +40,7 @@ from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
 from coevo_gym.methods.role_agent.credit import ForesightWorth
@@ -672,3 +674,13 @@ class TestInline:
         for form in ("text", None):
             with pytest.raises(ConfigError, match=r"'inline' needs answers.*toy have none. Set"):
                 role_agent(settings, replace(kit, answer_form=form))  # type: ignore[arg-type]
+
+
+def test_the_fixed_set_may_be_all_native_tasks() -> None:
+    kit = kit_of(static, "toy")
+    for native in (False, True):
+        method = static(StaticSettings(native=native), kit)
+        assert (method.first_round is None) is native
+        size = len(BENCHMARK.tasks(Split.TRAIN)) if native else 0
+        assert method.curriculum.metrics()["pool_size"] == size
+    assert METHODS.load("ppo").settings is StaticSettings
