@@ -6,8 +6,9 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, create_model
 
@@ -65,7 +66,8 @@ class Retrieved(BaseModel):
     chosen: list[int]
 
 
-class Failure(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Failure:
     """A failed episode.
 
     Attributes:
