@@ -4,7 +4,12 @@ Trains each arm once in peace. Then trains it again, ends the process with SIGKI
 moments, resumes it after each, and compares the weights that both end with, bit by bit. A run that
 is done before its kills are spent is compared, and another begun.
 
+With --analyst a server on this machine answers, by rule, the questions of studies: why episodes
+failed, and which other tasks would fail. Its requests are counted. A resumed run must not ask a
+question whose answer it has: only requests that were in flight at a kill are sent again.
+
 Run: python bench/resume.py   (two to five minutes an arm)
+     python bench/resume.py --arms role_agent --analyst
 """
 
 from __future__ import annotations
@@ -12,24 +17,81 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from feedback_overlap import Endpoint, Messages
 
+from coevo_gym.core.evolution import digest
 from coevo_gym.core.registry import METHODS
+
+IN_FLIGHT = 16
+"""Requests to an endpoint that are on their way at once."""
+
+
+def analyst(messages: Messages) -> str:
+    """Answer a study's question by rule; every third answer is of no use."""
+    question = messages[-1]["content"]
+    draw = int(digest([message["content"] for message in messages]), 16)
+    if "Other tasks:" in question:
+        return json.dumps({"chosen": [1, 1 + draw % 4, 99]})
+    modes = re.findall(r"^- (\w+)", question.rpartition("The failure modes:")[2], re.MULTILINE)
+    if not modes or draw % 3 == 0:
+        return "I cannot say."
+    mode = modes[draw % len(modes)]
+    lesson = f"Do otherwise ({draw % 5})."
+    return json.dumps({"detail": "It failed.", "step": 1, "mode": mode, "lesson": lesson})
+
+
+def asks(url: str, arm: str) -> dict[str, Any]:
+    """Return the settings with which the studies of an arm ask a server."""
+    return {
+        f"arm.{arm}.set.method.modes": "model",
+        f"arm.{arm}.set.method.retrieve": True,
+        "analyst.model.kind": "openai",
+        "analyst.model.endpoint.base_url": url,
+        "analyst.model.endpoint.model": "analyst",
+        "analyst.model.endpoint.api_key_env": "null",
+    }
+
+
+class Counting(Endpoint):
+    """A server that answers studies at once, and counts each question."""
+
+    def __init__(self) -> None:
+        self.questions = Counter[str]()
+        super().__init__(self._counted, slowness=0.0)
+
+    def _counted(self, messages: Sequence[Mapping[str, str]]) -> str:
+        self.questions[digest(list(messages))] += 1
+        return analyst(messages)
+
+    def taken(self) -> Counter[str]:
+        """Return what was asked since the last call."""
+        found, self.questions = self.questions, Counter()
+        return found
 
 
 class Runs:
     """Short runs of one arm in a folder of their own, each a process."""
 
-    def __init__(self, arm: str, arguments: argparse.Namespace, folder: Path) -> None:
+    def __init__(
+        self, arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
+    ) -> None:
         self.arm, self.folder = arm, folder
         sets = [f"arms={arm}", f"loop.max_env_steps={arguments.steps}", *arguments.set]
+        if server is not None:
+            sets += [f"{key}={str(value).lower()}" for key, value in asks(server.url, arm).items()]
         sets += ["store.checkpoint_every_steps=1", f"seed={arguments.seed}"]
         self.sets = [word for item in sets for word in ("--set", item)]
 
@@ -73,11 +135,14 @@ class Runs:
         return False
 
 
-def check(arm: str, arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
+def check(
+    arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
+) -> dict[str, object]:
     """Train an arm in peace and under fire."""
-    runs, rng = Runs(arm, arguments, folder), np.random.default_rng(arguments.seed)
+    runs, rng = Runs(arm, arguments, folder, server), np.random.default_rng(arguments.seed)
     started = time.perf_counter()
     peaceful = runs.finish("peace")
+    asked = Counter[str]() if server is None else server.taken()
     whole_s = time.perf_counter() - started
     kills, ends, number = 0, [], 0
     while kills < arguments.kills:
@@ -88,7 +153,14 @@ def check(arm: str, arguments: argparse.Namespace, folder: Path) -> dict[str, ob
             number += 1
     ends.append(runs.finish(f"fire-{number}"))
     same = all(end == peaceful for end in ends)
-    return {"arm": arm, "kills": kills, "runs": len(ends), "weights": peaceful, "same": same}
+    found = {"arm": arm, "kills": kills, "runs": len(ends), "weights": peaceful, "same": same}
+    if server is None:
+        return found
+    times = Counter({question: n * len(ends) for question, n in asked.items()})
+    now = server.taken()
+    again = (now - times).total()
+    found["same"] = same and not times - now and again <= IN_FLIGHT * kills
+    return {**found, "questions": times.total(), "asked again": again}
 
 
 def main() -> None:
@@ -99,13 +171,19 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="section.key=value")
+    parser.add_argument("--analyst", action="store_true", help="studies ask a server by rule")
     parser.add_argument("--json", type=Path, help="also write the table there")
     arguments = parser.parse_args()
-    rows = []
-    print("| arm | kills | runs | weights | the same |\n|---|---|---|---|---|", flush=True)
+    rows, head = [], ["arm", "kills", "runs", "weights", "the same"]
+    head += ["questions", "asked again"] if arguments.analyst else []
+    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
     for arm in arguments.arms:
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append(check(arm, arguments, Path(folder)))
+        with (
+            Counting() if arguments.analyst else nullcontext() as server,
+            tempfile.TemporaryDirectory() as folder,
+        ):
+            rows.append(check(arm, arguments, Path(folder), server))
         row = {**rows[-1], "weights": str(rows[-1]["weights"])[:12]}
         print("| " + " | ".join(str(cell) for cell in row.values()) + " |", flush=True)
     if arguments.json:

@@ -64,6 +64,10 @@ class PromptFile(Generic[HeaderT]):
         """sha256 of the file's text, as hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    def declared(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return those of the inputs that the file declares."""
+        return {name: value for name, value in inputs.items() if name in self.header.inputs}
+
     @property
     def label(self) -> str:
         """Name and version, such as ``"webshop@1"``."""

@@ -88,6 +88,7 @@ _QWEN3_30B = ModelShape(48, 2048, 32, 4, 128, 768, 151936, False, 128, 8)
 KNOWN = {
     "HuggingFaceTB/SmolLM2-135M": _SMOLLM2_135M,
     "HuggingFaceTB/SmolLM2-135M-Instruct": _SMOLLM2_135M,
+    "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, True),
     "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, True),
     "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False),
     "Qwen/Qwen3-30B-A3B": _QWEN3_30B,

@@ -8,6 +8,7 @@ a preset with ``extends = "quickstart"``, and describe itself with ``about``.
 
 from coevo_gym.config.arms import ArmConfig, arm_configs, asks_policy
 from coevo_gym.config.exploring import (
+    AnalystSettings,
     EvolverSettings,
     ExplorerModelSettings,
     ExplorerSettings,
@@ -28,6 +29,7 @@ from coevo_gym.config.tree import DEFAULT_ENV_STEPS, RunConfig
 
 __all__ = [
     "DEFAULT_ENV_STEPS",
+    "AnalystSettings",
     "ArmConfig",
     "ArmSettings",
     "BenchmarkSettings",

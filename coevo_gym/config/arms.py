@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import SerializeAsAny, ValidationError
 
 from coevo_gym.config.derived import complete
-from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings
+from coevo_gym.config.exploring import AnalystSettings, EvolverSettings, ExplorerSettings
 from coevo_gym.config.keys import (
     annotation_of,
     current,
@@ -32,7 +33,7 @@ from coevo_gym.methods.plugins import load_folder
 from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
-SECTIONS = ("curriculum", "learner", "explorer", "evolver", "gates", "advisor")
+SECTIONS = ("curriculum", "learner", "explorer", "analyst", "evolver", "gates", "advisor")
 """Sections that arms may differ in."""
 KEYS = ("loop.study_only_steps", "loop.seed_of_order")
 """Settings of other sections that they may differ in, too."""
@@ -74,10 +75,17 @@ class ArmConfig(FrozenModel):
     curriculum: CurriculumConfig
     learner: LearnerConfig
     explorer: ExplorerSettings
+    analyst: AnalystSettings
     evolver: EvolverSettings
     gates: GatesConfig
     advisor: Caps
     loop: LoopConfig
+
+    @property
+    def questions_per_step(self) -> Mapping[str, int]:
+        """Most questions that each of its studies asks the analyst per step, by kind of notes."""
+        found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
+        return found
 
 
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
@@ -92,6 +100,7 @@ def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
     arms = {name: _arm_config(config, name) for name in config.arms}
     for arm in arms.values():
         _check_models(arm, config.policy.kind)
+        _check_analyst(arm, config.policy.kind)
     return arms
 
 
@@ -144,6 +153,17 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
             "a round that runs beside training cannot ask the policy under training: its weights "
             "change meanwhile. Choose another explorer.model.kind and gates.solve.solver, or let "
             "rounds be waited for.",
+        )
+
+
+def _check_analyst(arm: ArmConfig, policy: str) -> None:
+    """Refuse questions to a policy that does not write."""
+    if arm.questions_per_step and arm.analyst.model.kind == "policy" and policy == "tiny":
+        raise ArmError(
+            "analyst.model.kind",
+            f"the studies of arm {arm.name} ask the policy under training, and policy.kind = "
+            "'tiny' scores actions and writes no text. Set analyst.model.kind to 'openai', "
+            "'transformers' or 'vllm', or train a language model.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The sections of a run's settings about rounds: who explores, who is asked, what is kept of it."""
+"""The sections of a run's settings about models that are asked, and about rounds."""
 
 from __future__ import annotations
 
@@ -39,6 +39,32 @@ class ExplorerSettings(ExplorerConfig):
     """Most tokens of an answer in a walk, thoughts included."""
     thinking: bool = True
     """Whether it is to think before it acts."""
+
+
+class AnalystModelSettings(ExplorerModelSettings):
+    """The language model that answers the questions of studies."""
+
+    kind: Literal["openai", "transformers", "vllm", "policy"] = "policy"
+    """The ``policy`` under training itself, as it is in the step; an OpenAI-compatible endpoint; or
+    a model that transformers or vLLM sample from here."""
+
+
+class AnalystSettings(FrozenModel):
+    """The model that answers the questions of studies, such as why an episode failed.
+
+    Only methods whose studies ask questions use it. Its answers are stored on the tape, and the
+    caps in ``advisor`` hold for explorer and analyst together.
+    """
+
+    model: AnalystModelSettings = AnalystModelSettings()
+    """Which model."""
+    temperature: float = Field(default=0.5, ge=0)
+    """Sampling temperature of its answers."""
+    max_answer_tokens: int = Field(default=1_024, ge=1)
+    """Most tokens of an answer, thoughts included."""
+    thinking: bool = False
+    """Let it think before it answers; the policy under training does as ``policy.chat.thinking``
+    says."""
 
 
 class EvolverSettings(FrozenModel):

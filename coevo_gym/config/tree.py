@@ -8,7 +8,12 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator, model_validator
 
 from coevo_gym.config.derived import complete, derived, rate_warnings
-from coevo_gym.config.exploring import EvolverSettings, ExplorerSettings, TapeSettings
+from coevo_gym.config.exploring import (
+    AnalystSettings,
+    EvolverSettings,
+    ExplorerSettings,
+    TapeSettings,
+)
 from coevo_gym.config.keys import with_current_keys
 from coevo_gym.config.sections import (
     ArmSettings,
@@ -73,6 +78,7 @@ class RunConfig(FrozenModel):
     policy: PolicySettings = PolicySettings()
     warmup: WarmupSettings = WarmupSettings()
     explorer: ExplorerSettings = ExplorerSettings()
+    analyst: AnalystSettings = AnalystSettings()
     evolver: EvolverSettings = EvolverSettings()
     gates: GatesConfig = GatesConfig()
     advisor: Caps = Caps()

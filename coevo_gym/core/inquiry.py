@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from coevo_gym.core.seams import Completion, Sampling
 from coevo_gym.core.spend import NO_USAGE, Spent, Usage
 from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _SAMPLE = Sampling()
@@ -81,6 +82,33 @@ class Advisor(Protocol):
         Bad output is an answer without a value, never an exception.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Analyst:
+    """The model that answers the questions of studies while a step is learned from.
+
+    Attributes:
+        advisor: answers questions.
+        scope: names the work that asks.
+        sampling: how answers are drawn.
+    """
+
+    advisor: Advisor
+    scope: Scope
+    sampling: Sampling = _SAMPLE
+
+    def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
+        """Return the scope of one study of one step.
+
+        A run that is resumed has the same group ids, so a study that is repeated gets the answers
+        of before. For the caps per round it is a round of its own.
+
+        Args:
+            kind: kind of the study's notes.
+            groups: groups of the step, at least one.
+        """
+        return self.scope(f"study-{kind}-{groups[0].id}")
 
 
 class StoredAnswer(NamedTuple):

@@ -9,6 +9,7 @@
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
 | `subsets` | success at the last evaluation by the subset of the tasks |
+| `types` | success at the last evaluation by the kind of the tasks' goals |
 | `curve` | share of successes on each held-out task at each evaluation |
 | `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
 | `val`, `test` | success on that split, too |
@@ -17,7 +18,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,17 +32,21 @@ from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.report.task_sets import ArmTasks, spread_of
 from coevo_gym.run.evals.job import run_job
 from coevo_gym.run.evaluation import Silent, evaluate_policy, evaluate_unkept
 from coevo_gym.run.final import stored_as
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
+from coevo_gym.store.evaluated import EvaluatedTask
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
 from coevo_gym.store.reader import RunReader
 
 ALWAYS = ("seconds", "solved")
 FILE = "cell.json"
+GOAL = "goal"
+"""Kind of the tags that say what sort of goal a task has."""
 PARTS = ("rollout", "update", "round")
 """What wall time is spent on."""
 
@@ -175,14 +180,29 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 def _subsets(ended: _Ended) -> dict[str, float]:
     """Success at the last evaluation on the tasks of each subset; of tasks without one, nothing."""
+    return _success_by(ended, lambda task: (task.subset,) if task.subset else ())
+
+
+def _types(ended: _Ended) -> dict[str, float]:
+    """Success at the last evaluation by kind of goal, such as ``goal_pick``, from tasks' tags."""
+    return _success_by(
+        ended,
+        lambda task: (
+            f"{GOAL}_{value_of_tag(tag)}" for tag in task.tags if kind_of_tag(tag) == GOAL
+        ),
+    )
+
+
+def _success_by(ended: _Ended, parts: Callable[[EvaluatedTask], Iterable[str]]) -> dict[str, float]:
+    """Return success at the last evaluation on the tasks of each part."""
     reader = RunReader(ended.folder.database)
     steps = reader.evaluation_steps(ended.arm)
-    subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
+    parts_of = {task.id: tuple(parts(task)) for task in reader.evaluated_tasks()}
     outcomes: dict[str, list[bool]] = {}
     for episode in reader.evaluation(ended.arm, steps[-1]) if steps else ():
-        if subset := subset_of.get(episode.task_id):
-            outcomes.setdefault(subset, []).append(episode.success)
-    return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
+        for part in parts_of.get(episode.task_id, ()):
+            outcomes.setdefault(part, []).append(episode.success)
+    return {part: sum(found) / len(found) for part, found in sorted(outcomes.items())}
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
@@ -221,6 +241,7 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "likeness": _likeness,
     "transfer": _transfer,
     "subsets": _subsets,
+    "types": _types,
     "curve": _curve,
     "cpu_hours": _cpu_hours,
     "val": _on("val"),

@@ -44,6 +44,12 @@ COLUMNS: Mapping[str, Column] = {
     "success_miss_func": Column("miss_func", "{:.1%}"),
     "success_miss_param": Column("miss_param", "{:.1%}"),
     "success_long_context": Column("long_context", "{:.1%}"),
+    "success_goal_pick": Column("pick", "{:.1%}"),
+    "success_goal_look": Column("look", "{:.1%}"),
+    "success_goal_clean": Column("clean", "{:.1%}"),
+    "success_goal_heat": Column("heat", "{:.1%}"),
+    "success_goal_cool": Column("cool", "{:.1%}"),
+    "success_goal_two": Column("pick two", "{:.1%}"),
     "score": Column("score", "{:.3f}"),
     "env_steps": Column("env steps", "{:,.0f}"),
     "share_explore_steps": Column("explored", "{:.1%}"),
@@ -132,7 +138,11 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         "likeness": measures.get("likeness"),
         "success_val": measures.get("val"),
         "success_test": measures.get("test"),
-        **{f"success_{subset}": found for subset, found in measures.get("subsets", {}).items()},
+        **{
+            f"success_{part}": found
+            for by in ("subsets", "types")
+            for part, found in measures.get(by, {}).items()
+        },
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
     }

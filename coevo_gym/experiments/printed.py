@@ -69,7 +69,8 @@ def _differences(
     cell = next((cell for cell in cells if cell.row.name == source), None)
     if cell is None:
         return {}
-    found = differences(benchmark, settings_of(cell.config, arm_configs(cell.config)[source]))
+    settings = settings_of(cell.config, arm_configs(cell.config)[source])
+    found = differences(benchmark, settings, experiment.follows)
     about = cell.row.keys_at(budget) | experiment.keys
     return {
         key: values

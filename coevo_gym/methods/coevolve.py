@@ -9,12 +9,13 @@ the same parts with another kind of growth.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import FrozenModel, Task
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from coevo_gym.methods.kit import Kit
-from coevo_gym.methods.method import Method, method
+from coevo_gym.methods.method import Method, NoSettings, method
 
 CoEvolveConfig = CurriculumConfig
 PROMPTS = "coevolve"
@@ -56,9 +57,23 @@ def coevolve(kit: Kit) -> Method:
     )
 
 
-static = coevolve.preset(
-    "static", "The first tasks, for ever.", curriculum={"growth": {"kind": "none"}}
-)
+class StaticSettings(FrozenModel):
+    """Settings of methods whose tasks stay the same."""
+
+    native: bool = False
+    """Practise all native training tasks in place of the first tasks."""
+
+
+@method("static", curriculum={"growth": {"kind": "none"}})
+def static(settings: StaticSettings, kit: Kit) -> Method:
+    """The first tasks, for ever."""
+    found = coevolve(NoSettings(), kit)
+    if not settings.native:
+        return found
+    pool = kit.curriculum.make(kit.native_tasks, native=kit.starts)
+    return replace(found, curriculum=pool, first_round=None)
+
+
 random_append = coevolve.preset(
     "random_append",
     "Rounds explore anywhere in the training scenarios.",

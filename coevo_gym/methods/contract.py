@@ -83,6 +83,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         explorer_settings=ExplorerConfig(),
         gate_settings=GatesConfig(),
         tries=none_yet,
+        analyst=none_yet,
         max_envs=8,
         language_model=False,
     )

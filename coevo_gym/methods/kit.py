@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import gymnasium as gym
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, Verdict
-from coevo_gym.core.inquiry import Advisor, Scope, no_scope
+from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
 from coevo_gym.core.seams import Agent, Evolver, Policy, Sampling
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
@@ -28,6 +28,7 @@ from coevo_gym.curricula.gates.solve import Solver
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_PROMPTS
+from coevo_gym.prompts import AnswerForm
 from coevo_gym.trainers.settings import LearnerConfig
 
 UNGUIDED_TEMPERATURE = 1.0
@@ -37,7 +38,7 @@ EXPLORE, SOLVE = "explore", "solve"
 OnVerdict = Callable[[Verdict], None]
 
 
-class AskedModel(Protocol):
+class ExplorerModel(Protocol):
     """The model that rounds ask."""
 
     @property
@@ -86,8 +87,11 @@ class Kit:
         explorer_settings: settings of the explorer.
         gate_settings: settings of the gates.
         language_model: whether the policy under training is a language model.
+        answer_form: where its answers hold the action; None for another policy.
         asked: the model that rounds ask; None if they ask none.
         tries: creates an agent that acts with the policy under training, at a temperature.
+        analyst: returns the model that studies ask, made when it is first asked for. The settings
+            of a method whose studies ask have a member ``questions_per_step``.
         max_envs: most envs alive at once.
         on_verdict: called with each verdict; what it raises stops the round.
     """
@@ -104,19 +108,25 @@ class Kit:
     explorer_settings: ExplorerConfig
     gate_settings: GatesConfig
     tries: Callable[[float], Agent]
+    analyst: Callable[[], Analyst]
     max_envs: int
     language_model: bool
-    asked: AskedModel | None = None
+    answer_form: AnswerForm | None = None
+    asked: ExplorerModel | None = None
     on_verdict: OnVerdict | None = None
 
-    def explorer(self, prompts: str = DEFAULT_PROMPTS) -> Explorer:
+    def explorer(
+        self, prompts: str = DEFAULT_PROMPTS, *, told: Mapping[str, Any] = FrozenDict()
+    ) -> Explorer:
         """Create the explorer that ``explorer.kind`` names; kind "noisy" ignores it.
 
         Args:
             prompts: the room of the prompt files that a model explores with.
+            told: more inputs of these prompts, as JSON; each is given those that it declares.
 
         Raises:
-            ConfigError: if models cannot explore the benchmark, or there is no such prompt.
+            ConfigError: if models cannot explore the benchmark, there is no such prompt, or none
+                declares an input in ``told``.
         """
         settings, asked = self.explorer_settings, self.asked
         if asked is None:
@@ -139,6 +149,7 @@ class Kit:
             max_envs=min(self.max_envs, settings.concurrency * settings.walks),
             sampling=Sampling(settings.temperature, settings.max_answer_tokens),
             make_env=self.make_env,
+            told=told,
         )
 
     def advisor(self) -> Advisor:

@@ -52,7 +52,9 @@ class MethodSpec:
     Attributes:
         name: what an arm calls it.
         settings: model of its own settings, which an arm sets as ``method.KEY``. One called
-            ``native``, if there is one, says that all native training tasks are practised.
+            ``native``, if there is one, says that all native training tasks are practised. A member
+            ``questions_per_step``, if there is one, is a mapping of the most questions that each of
+            its studies asks the analyst per step of the learner, by the study's kind of notes.
         assemble: makes its parts.
         sets: settings of the run's parts that define it, by dotted key. They go over the run's,
             and what the arm sets goes over them.

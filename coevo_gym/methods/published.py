@@ -1,7 +1,8 @@
-"""The settings of CoEvolve's paper, and what it reports of the benchmarks and models of presets.
+"""The settings of papers, and what CoEvolve's reports of the benchmarks and models of presets.
 
-The settings are those of its Tables 3 and 9 (arXiv 2604.15840). ``docs/methods/coevolve.md`` says
-how those that it leaves open are read.
+CoEvolve's settings are those of its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's those of its
+Table 5 (arXiv 2606.10917). The pages of the methods in ``docs/methods`` say how what they leave
+open is read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PAPERS = ("coevolve",)
+PAPERS = ("coevolve", "role_agent")
 """Papers whose settings :func:`differences` knows."""
 
 
@@ -87,6 +88,33 @@ _OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
 }
 
 
+_ROLE_AGENT: Mapping[str, Any] = {
+    "policy.model.lora_rank": 0,
+    "policy.chat.temperature": 0.9,
+    "policy.chat.max_answer_tokens": 4096,
+    "warmup.n_tasks": 0,
+    "rollout.group_size": 8,
+    "learner.lr": 1e-6,
+    "learner.clip_low": 0.20,
+    "learner.clip_high": 0.28,
+    "learner.kl_coef": 1e-3,
+    "learner.states": "similar",
+    "loop.max_steps": 150,
+    "loop.groups_per_step": 16,
+    "evaluation.temperature": 0.0,
+    "evaluation.n_tasks": 128,
+    "analyst.temperature": 0.5,
+}
+_ROLE_AGENT_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
+    "alfworld": {"benchmark.max_steps": 50},
+    "webshop": {"benchmark.max_steps": 15},
+}
+_OF_PAPER = {
+    "coevolve": (_SETTINGS, _OF_BENCHMARK),
+    "role_agent": (_ROLE_AGENT, _ROLE_AGENT_OF_BENCHMARK),
+}
+
+
 def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
     """Return what is published for a benchmark, a model and methods, in words; None if nothing is.
 
@@ -101,19 +129,23 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
     return f"{told} (arXiv 2604.15840){_REMARKS.get(benchmark, '')}" if told else None
 
 
-def differences(benchmark: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the settings that are not those of CoEvolve's paper, each with both values in words.
+def differences(
+    benchmark: str, settings: Mapping[str, Any], paper: str = "coevolve"
+) -> dict[str, str]:
+    """Return the settings that are not those of a paper, each with both values in words.
 
     Args:
         benchmark: name of the benchmark.
         settings: of an arm, as JSON values by dotted key. Those that its kind of learner or policy
             lacks are not compared.
+        paper: one of ``PAPERS``.
 
     Example:
         >>> differences("appworld", {"benchmark.max_steps": 30, "learner.lr": 1e-5})
         {'learner.lr': "1e-05, the paper's 1e-06"}
     """
-    papers = {**_SETTINGS, **_OF_BENCHMARK.get(benchmark, {})}
+    everywhere, of_benchmark = _OF_PAPER[paper]
+    papers = {**everywhere, **of_benchmark.get(benchmark, {})}
     return {
         key: f"{_text(settings[key])}, the paper's {_text(value)}"
         for key, value in papers.items()

@@ -67,7 +67,7 @@ class Arm:
     ) -> None:
         config, self.name, self.policy = assembly.config, settings.name, assembly.policy
         self._on_verdict, self._closed = on_verdict, False
-        self.asked = assembly.asked(settings)
+        self.asked, self.analyst = assembly.asked(settings), assembly.asked_by_studies(settings)
         self._stop_asking = assembly.models.stop
         method = assembly.method(settings, self._judged)
         agent = assembly.agent(self.policy)
@@ -212,6 +212,7 @@ class Arm:
             "loop": json.dumps(self.loop.state_dict()),
             "evaluation": self.events.evaluation,
             "asked": None if self.asked is None else self.asked.state_dict(),
+            "analyst": None if self.analyst is None else self.analyst.state_dict(),
         }
         checkpoints.save(self.loop.state.step, state)
 
@@ -234,5 +235,6 @@ class Arm:
             self.learner.load_state_dict(saved.state["learner"])
             self.loop.load_state_dict(json.loads(saved.state["loop"]))
             self.events.evaluation = dict(saved.state["evaluation"])
-            if self.asked is not None and saved.state.get("asked"):
-                self.asked.load_state_dict(saved.state["asked"])
+            for name, asked in (("asked", self.asked), ("analyst", self.analyst)):
+                if asked is not None and saved.state.get(name):
+                    asked.load_state_dict(saved.state[name])

@@ -21,8 +21,9 @@ from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import Benchmark, proposable
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round, digest
+from coevo_gym.core.inquiry import Analyst
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.seams import Agent, Policy
+from coevo_gym.core.seams import Agent, Policy, Sampling
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.curricula.explore.unproven import breakable
 from coevo_gym.curricula.growth.targets import first_round
@@ -35,8 +36,8 @@ from coevo_gym.methods.kit import Kit, OnVerdict
 from coevo_gym.methods.method import Method, MethodSpec
 from coevo_gym.prompts import load_prompt
 from coevo_gym.run.demonstrations import read_demonstrations
-from coevo_gym.run.evolving.models import Asked, Models
-from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable
+from coevo_gym.run.evolving.models import Asked, AskedExplorer, Models
+from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 
 if TYPE_CHECKING:
     from coevo_gym.store.checkpoint import Checkpoint
@@ -243,6 +244,7 @@ class Assembly:
         """The kit of an arm's method; without an arm, for the rounds that all arms begin with."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
+        prompt = prompt_of(self.config.policy, self.benchmark.name)
         return Kit(
             benchmark=self.benchmark,
             native_tasks=self.train_tasks,
@@ -257,20 +259,38 @@ class Assembly:
             gate_settings=settings.gates,
             tries=lambda temperature: self.agent(self.policy, temperature),
             max_envs=self.config.rollout.max_envs or self.env_class.max_live,
-            language_model=self.config.policy.kind != "tiny",
+            analyst=lambda: self._analyst(arm),
+            language_model=prompt is not None,
+            answer_form=None if prompt is None else prompt.header.answer,
             asked=self.asked(arm),
             on_verdict=on_verdict,
         )
 
-    def asked(self, arm: ArmConfig | None) -> Asked | None:
+    def asked(self, arm: ArmConfig | None) -> AskedExplorer | None:
         """The model that an arm's rounds ask, or those of none; None if they ask none."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         name = "" if arm is None else arm.name
         return self.models.asked(name, settings.explorer, settings.advisor)
 
+    def asked_by_studies(self, arm: ArmConfig) -> Asked | None:
+        """Return the model that an arm's studies ask; None if they ask none."""
+        if not arm.questions_per_step:
+            return None
+        return self.models.analyst(arm.name, arm.analyst, arm.advisor)
+
+    def _analyst(self, arm: ArmConfig | None) -> Analyst:
+        asked = None if arm is None else self.asked_by_studies(arm)
+        if arm is None or asked is None:
+            raise ConfigError(
+                "A study asks questions, and the settings of its method do not say how many. Give "
+                "the settings a property questions_per_step, so that the run's cost is estimated."
+            )
+        sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
+        return Analyst(asked.advisor, asked.scope, sampling)
+
     @cached_property
     def models(self) -> Models:
-        """The models that rounds ask."""
+        """The models that rounds and studies ask."""
         return Models(
             self.config,
             database=self.database,

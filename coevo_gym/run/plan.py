@@ -128,6 +128,20 @@ def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
     return last // max(math.ceil(every / loop.groups_per_step), loop.evolve_every_steps, 1)
 
 
+def most_steps(config: RunConfig) -> int:
+    """Return the most steps of the learner.
+
+    Where env steps are the limit, each training episode is counted as if it took a single one.
+    """
+    loop, limits = config.loop, list[int]()
+    if loop.max_steps is not None:
+        limits.append(loop.max_steps)
+    if loop.max_env_steps is not None:
+        per_step = loop.groups_per_step * config.rollout.group_size
+        limits.append(math.ceil(loop.max_env_steps / per_step))
+    return min(limits)
+
+
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     """Return the settings that an arm has, those of its run included, as JSON by dotted key."""
     own = arm.model_dump(mode="json", exclude={"name", "method"})

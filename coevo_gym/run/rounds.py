@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 from coevo_gym.config import ArmConfig, RunConfig, asks_policy
 from coevo_gym.core.errors import ConfigError
@@ -15,6 +16,7 @@ from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
+from coevo_gym.methods import DEFAULT_PROMPTS
 from coevo_gym.store.database import RunStore
 
 
@@ -212,11 +214,23 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
     explorer = getattr(evolver, "explorer", None)
     usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
     more = _depends(config, arm)
+    if told := _told(evolver):
+        more.append(told)
     if usual and arm.explorer == config.explorer and not more:
         return ""
     settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]
     kinds = [type(part).__qualname__ for part in (evolver, explorer)]
     return digest([*settings, *kinds, *more])
+
+
+def _told(evolver: Evolver) -> Mapping[str, Any]:
+    """Return what a model that explores is asked and told, where that is not as in the run."""
+    inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
+    explorer = getattr(inner, "explorer", None)
+    if not isinstance(explorer, ModelExplorer):
+        return {}
+    usual = explorer.prompts == DEFAULT_PROMPTS and not explorer.told
+    return {} if usual else explorer.identity
 
 
 def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:

@@ -11,9 +11,11 @@ from coevo_gym.core.evolution import Context, Exchange, Proposal, Walk
 from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.curricula.explore.aim import is_open
 from coevo_gym.curricula.explore.summarise import numbered
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, size
+from coevo_gym.prompts.inquiry import load_inquiry
 
 PURPOSE = "abstract"
 MAX_PROPOSALS = 8
@@ -86,13 +88,21 @@ class Abstract:
         prompt: name of the prompt file.
         sampling: sampling settings of the answers.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
+        told: more inputs for a prompt file that declares them; its own inputs keep their names.
     """
 
     def __init__(
-        self, advisor: Advisor, prompt: str, sampling: Sampling, *, tasks: str = ""
+        self,
+        advisor: Advisor,
+        prompt: str,
+        sampling: Sampling,
+        *,
+        tasks: str = "",
+        told: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks = tasks
+        self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
         """Return proposals for walks, each walk paired with the context it started from.
@@ -122,6 +132,7 @@ class Abstract:
         def inputs(cap: int) -> Mapping[str, Any]:
             share = min(1.0, cap / max(1, sum(_size(walk) for _, walk in walks)))
             return {
+                **self._told,
                 "instruction": "" if is_open(context) else context.task.instruction,
                 "known": known,
                 "tasks": self.tasks,

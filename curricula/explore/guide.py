@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from coevo_gym.core.evolution import Context, ContextBrief
 from coevo_gym.core.spaces import spaced
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.growth.evidence import evidence_cut
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
@@ -33,14 +34,24 @@ class Guide:
         target: name of the prompt file for contexts with a target; loaded on first use.
         n_actions: actions per walk available to the explorer, at least 1.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
+        told: more inputs for a prompt file that declares them; a guide's own inputs keep their
+            names.
 
     Raises:
         ConfigError: if the prompt file does not exist.
     """
 
-    def __init__(self, prompt: str, target: str, *, n_actions: int, tasks: str = "") -> None:
+    def __init__(
+        self,
+        prompt: str,
+        target: str,
+        *,
+        n_actions: int,
+        tasks: str = "",
+        told: Mapping[str, Any] = FrozenDict(),
+    ) -> None:
         self.prompt = load_cue(prompt)
-        self._target = target
+        self._target, self._told = target, told
         self._room = {"n_actions": n_actions, "done_by": max(1, n_actions - 2), "tasks": tasks}
 
     @cached_property
@@ -78,6 +89,7 @@ class Guide:
                 "contrast": contrasting(context.actions, context.contrast),
                 "near": _named(context.near),
             }
+        told = {**prompt.declared(self._told), **told}
         return (Cue(prompt.write(told), place="system", id=prompt.label),)
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import gymnasium as gym
 from numpy.random import Generator
 
 from coevo_gym.core.benchmark import Benchmark, operations_of, proposable
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, ContextBrief, Explored, Walk
 from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.seams import Agent, Sampling
+from coevo_gym.core.task import FrozenDict, thaw
 from coevo_gym.curricula.explore.abstract import Abstract
 from coevo_gym.curricula.explore.aim import is_open
 from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, require_explorable
@@ -21,6 +25,8 @@ from coevo_gym.curricula.explore.summarise import Summarise
 from coevo_gym.curricula.explore.walks import MakeEnv, Start, Walked, Walks
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.prompts.cue import CuePrompt, load_cue
+from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
 """How summaries and proposals are drawn, if nobody says otherwise."""
@@ -92,9 +98,12 @@ class ModelExplorer:
         max_envs: most walks under way at once.
         sampling: how answers are drawn.
         make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
+        told: more inputs of the prompts, as JSON; each prompt is given those that its header
+            declares. Names that the explorer fills in itself are its own.
 
     Raises:
-        ConfigError: if models cannot explore the benchmark, or there is no such prompt.
+        ConfigError: if models cannot explore the benchmark, there is no such prompt, or none of
+            them declares one of the inputs in ``told``.
     """
 
     def __init__(
@@ -112,14 +121,22 @@ class ModelExplorer:
         max_envs: int = 16,
         sampling: Sampling = SAMPLING,
         make_env: MakeEnv | None = None,
+        told: Mapping[str, Any] = FrozenDict(),
     ) -> None:
+        self.prompts, self.told = prompts, told
+        self._check_told()
         self.benchmark = proposable(benchmark)
         self.concurrency = concurrency
         self.summarise = Summarise(
-            advisor, f"{prompts}/summary", sampling, tasks=tasks, operations=self._operations
+            advisor,
+            f"{prompts}/summary",
+            sampling,
+            tasks=tasks,
+            operations=self._operations,
+            told=told,
         )
         self.guide = Guide(
-            f"{prompts}/guide", f"{prompts}/target", n_actions=max_steps, tasks=tasks
+            f"{prompts}/guide", f"{prompts}/target", n_actions=max_steps, tasks=tasks, told=told
         )
         self.n_walks, self.unguided = walks, unguided
         self.walks = Walks(
@@ -128,7 +145,30 @@ class ModelExplorer:
             max_steps=max_steps,
             max_envs=max_envs,
         )
-        self.abstract = Abstract(advisor, f"{prompts}/abstract", sampling, tasks=tasks)
+        self.abstract = Abstract(advisor, f"{prompts}/abstract", sampling, tasks=tasks, told=told)
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What its rounds depend on beside its models: room and hashes of its prompts, and told."""
+        hashes = {prompt.label: prompt.hash for prompt in self._files()}
+        return {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
+
+    def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
+        """Yield the prompts of its room; one without a prompt for targets explores none."""
+        for name in ("summary", "abstract"):
+            yield load_inquiry(f"{self.prompts}/{name}")
+        yield load_cue(f"{self.prompts}/guide")
+        with suppress(ConfigError):
+            yield load_cue(f"{self.prompts}/target")
+
+    def _check_told(self) -> None:
+        if self.told:
+            known = {name for prompt in self._files() for name in prompt.header.inputs}
+            if unknown := sorted(self.told.keys() - known):
+                raise ConfigError(
+                    f"No prompt in {self.prompts} declares the inputs {', '.join(unknown)}. Add "
+                    "them to the header of a prompt that uses them, or do not tell them."
+                )
 
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]

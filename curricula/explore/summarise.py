@@ -12,8 +12,11 @@ from coevo_gym.core.inquiry import Advisor, Answer, Inquiry
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import EpisodeRecord
 from coevo_gym.curricula.explore.guide import contrasting
-from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, step_numbers
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, exchanges_of, step_numbers
+from coevo_gym.prompts.inquiry import load_inquiry
 
 PURPOSE = "summary"
 MAX_SENTENCE = 2_000
@@ -67,6 +70,7 @@ class Summarise:
         sampling: sampling settings of the answers.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
         operations: returns the names of operations that can be called where a context starts.
+        told: more inputs for a prompt file that declares them; its own inputs keep their names.
     """
 
     def __init__(
@@ -77,9 +81,11 @@ class Summarise:
         *,
         tasks: str = "",
         operations: Callable[[Context], Sequence[str]] = lambda context: (),
+        told: Mapping[str, Any] = FrozenDict(),
     ) -> None:
         self.advisor, self.prompt, self.sampling = advisor, prompt, sampling
         self.tasks, self.operations = tasks, operations
+        self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, contexts: Sequence[Context]) -> list[Summary]:
         """Return one summary per context, in order."""
@@ -104,6 +110,7 @@ class Summarise:
         shown = cut(context.evidence, cap)
         numbers = step_numbers(len(shown), len(context.actions))
         return {
+            **self._told,
             "kind": context.kind,
             "label": kind_of(context.kind).label,
             "weakness": context.summary,
@@ -144,6 +151,28 @@ def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
     if answer.value is not None:
         return Summary(answer.value.brief())
     return Summary(retold(context), answer.problem)
+
+
+def retraced(rollout: EpisodeRecord, cap: int = EVIDENCE_CHARS) -> dict[str, Any]:
+    """Return the inputs of a prompt that shows what was done in a rollout and what came of it.
+
+    Args:
+        rollout: what is shown.
+        cap: most characters of its steps.
+
+    Returns:
+        ``steps``, ``n_steps``, ``left_out``, and ``last_observation``, which is "" where the last
+        step is shown.
+    """
+    done = exchanges_of(rollout)
+    shown = cut(done, cap)
+    numbers = step_numbers(len(shown), len(done))
+    return {
+        "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
+        "n_steps": len(done),
+        "left_out": gap(numbers, len(done)),
+        "last_observation": "" if numbers else rollout.last_observation,
+    }
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:

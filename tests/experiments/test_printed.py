@@ -235,3 +235,60 @@ def test_columns_of_final_tasks_have_titles() -> None:
     }
     assert finals <= COLUMNS.keys()
     assert {"final_base", "final_long_context", "average"} <= finals
+
+
+# What Role-Agent (arXiv 2606.10917) prints of methods that are rows here, by the file that holds
+# it: ALFWorld by kind of goal and all, then WebShop's score and success.
+ROLE_AGENT = {
+    "table1": """
+        75.3 60.8 31.2 56.7 21.6 49.8 48.0 31.8 23.7   92.8 63.3 62.1 69.0 26.6 58.7 60.3 42.5 35.9
+        64.8 40.5 57.1 60.6 46.4 47.4 54.4 73.8 51.5   88.3 52.8 71.0 62.8 66.4 56.9 69.7 73.9 52.1
+        85.3 53.7 84.5 78.2 59.7 53.5 72.8 75.8 56.8   94.4 67.5 94.8 94.4 79.8 76.4 86.7 83.1 65.0
+        95.8 78.3 95.0 97.0 87.5 91.7 90.9 87.7 71.9""",
+    "table1_7b": """
+        92.3 64.0 92.5 89.5 80.3 68.8 80.4 81.4 68.7   87.6 78.2 87.3 81.3 71.9 48.9 75.5 80.3 65.7
+        90.8 66.1 89.3 74.7 72.5 64.7 77.6 79.3 66.1   97.7 82.7 98.8 83.7 89.3 79.2 90.8 84.4 72.8
+        98.3 93.7 98.5 88.9 90.0 92.8 93.8 88.0 77.1""",
+    "table7": "72.8 56.8 86.7 65.0 90.9 71.9  77.6 66.1 90.8 72.8 93.8 77.1",
+}
+
+
+@pytest.mark.parametrize("table", ROLE_AGENT)
+def test_all_numbers_of_role_agent_stand_in_its_tables(table: str) -> None:
+    there = [
+        number
+        for row in load(f"role_agent_{table}").rows
+        for numbers in row.paper.values()
+        for number in (numbers.values() if isinstance(numbers, Mapping) else (numbers,))
+    ]
+    assert Counter(there) == Counter(map(float, ROLE_AGENT[table].split()))
+
+
+@pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
+def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
+    experiment = load("role_agent_table1")
+    found, notes = shown(experiment, benchmark)
+    assert notes == ""
+    assert found.keys() == {row.name for row in experiment.rows}
+    assert found["role_agent"]["success"] == {"alfworld": 90.9, "webshop": 71.9}[benchmark]
+    if benchmark == "alfworld":
+        assert found["gigpo"]["success_goal_two"] == 76.4
+    assert shown(experiment, benchmark, budget="tiny")[0] == {}
+    found, notes = shown(load("role_agent_table7"), benchmark)
+    assert found.keys() == {"grpo", "gigpo", "role_agent"}
+    assert "learner.lr: 1e-05, the paper's 1e-06" in notes
+    found, notes = shown(experiment, benchmark, "learner.kl_coef=0.01")
+    assert found.keys() == {"gpt_4o", "gemini_2_5_pro"}
+
+
+@pytest.mark.parametrize("table", ["table1", "table1_7b"])
+@pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
+def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
+    experiment = load(f"role_agent_{table}")
+    where = {"benchmark": benchmark, "budget": "paper"}
+    for cell in cells_of(experiment, experiment.rows, (1,), Path("nowhere"), **where):
+        found = plan(cell.config)
+        assert found.model is not None
+        assert found.model.shortfall == ""
+        assert (found.steps, found.rollouts_per_step, found.initial_tasks) == (150, 128, 0)
+        assert found.evaluation_tasks == 128

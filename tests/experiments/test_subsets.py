@@ -1,4 +1,4 @@
-"""Success by the subset of the tasks."""
+"""Success by the subset of the tasks, and by the kind of their goals."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from coevo_gym.config import load_config
+from coevo_gym.envs.alfworld.tags import GOALS
 from coevo_gym.experiments.definition import load
 from coevo_gym.experiments.measures import MEASURES, _Ended
 from coevo_gym.experiments.numbers import COLUMNS, numbers_of
@@ -42,3 +43,26 @@ def test_it_is_printed_by_subset(tmp_path: Path) -> None:
     assert len(table.rows) == 5
     assert [name for name in table.columns if name.startswith("success_")] == [*table.columns]
     assert {"success_base", "success_miss_func"} <= COLUMNS.keys()
+
+
+def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    tags = {"a": ("goal:pick", "object:mug"), "b": ("goal:pick",), "c": ("goal:two",), "d": ()}
+    with closing(RunStore(folder.database)) as store:
+        tasks = [EvaluatedTask(id, id, "val", "", "s", "Do it.", of) for id, of in tags.items()]
+        store.add_evaluated_tasks(tasks)
+        for step, solved in ((0, "bd"), (5, "ac")):
+            store.add_evaluation(
+                "arm", step, [Evaluated(id, id in solved, 0.0, "failed", 3) for id in tags]
+            )
+    one = _Ended(folder, load_config("quickstart", environ={}).config, "arm", {})
+    assert MEASURES["types"](one) == {"goal_pick": 0.5, "goal_two": 1.0}
+    write_json(folder.summary, {"table": [{"name": "arm", "success": 0.5}], "arms": {"arm": {}}})
+    write_json(folder.path / "cell.json", {"seconds": {"round": 0.0}, "types": {"goal_pick": 0.5}})
+    assert numbers_of(folder, "arm")["success_goal_pick"] == 0.5
+
+
+def test_the_kinds_are_those_of_alfworld() -> None:
+    assert {f"success_goal_{kind}" for kind in GOALS.values()} == {
+        name for name in load("role_agent_table1").columns if name != "score"
+    }

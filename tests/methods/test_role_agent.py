@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import coevo_gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.registry import METHODS
 from coevo_gym.core.seams import (
     Act,
     Completion,
@@ -28,6 +29,7 @@ from coevo_gym.core.seams import (
     Request,
     Sampling,
     Study,
+    Ticket,
 )
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
@@ -38,11 +40,14 @@ from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
 from coevo_gym.methods.role_agent.credit import ForesightWorth
+from coevo_gym.methods.role_agent.failure_modes import FailureModes
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
 from coevo_gym.methods.role_agent.foresight import FORESIGHT
+from coevo_gym.methods.role_agent.inline import InlineCoach, InlinePredictor
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
@@ -52,7 +57,8 @@ from coevo_gym.methods.role_agent.predictors import (
     Transition,
     predicted,
 )
-from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord
+from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord
+from coevo_gym.prompts.answers import action_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.curriculum import assert_curriculum_contract
@@ -437,14 +443,14 @@ class TestFailures:
 
     def test_the_memory_counts_and_forgets(self) -> None:
         memory: FailureMemory = FailureMemory(half_life_steps=1, capacity=2)
-        assert memory.metrics() == {"total": 0.0, "tasks": 0.0}
+        assert memory.metrics() == dict.fromkeys(("total", "by_model", "tasks", "retrieved"), 0.0)
         other = failure(TRAIN[9], "loop").model_copy(update={"kind": "turn_label"})
         memory.note(Notes([failure(TRAIN[0], "loop"), failure(TRAIN[1], "loop"), other]))
         memory.note(Notes([failure(TRAIN[2], "loop"), failure(TRAIN[1], "grab")]))
         assert memory.counts == {"loop": 2.0, "grab": 1.0}
         assert [*memory.buckets["loop"]] == [TRAIN[1].id, TRAIN[2].id]
         assert memory.metrics() == {
-            "total": 4.0, "tasks": 2.0,
+            "total": 4.0, "by_model": 0.0, "tasks": 2.0, "retrieved": 0.0,
             "share_loop": pytest.approx(2 / 3), "share_grab": pytest.approx(1 / 3),
         }  # fmt: skip
 
@@ -627,3 +633,54 @@ def test_a_run_without_its_parts_is_gigpo_and_one_with_them_is_another(tmp_path:
     assert last["memory.foresight.foresight"] > 0
     assert last["memory.transitions.transitions"] > 0
     assert {"study_s.foresight", "study_s.failure_mode", "memory.failures.total"} <= last.keys()
+
+
+class TestInline:
+    @pytest.mark.parametrize(
+        ("said", "made"),
+        [
+            ('<predict_next n="2">b</predict_next><predict_next> a </predict_next>', ["a", "b"]),
+            ('<predict_next n="1">a</predict_next><action>go</action>', ["a", ""]),
+            ("<think><predict_next>a</predict_next></think><action>go</action>", ["", ""]),
+            ('<predict_next n="9">a</predict_next><predict_next>b', ["", ""]),
+            ("", ["", ""]),
+        ],
+    )
+    def test_predictions_are_read_from_the_answer(self, said: str, made: list[str]) -> None:
+        episode = went("a", "b")
+        episode = replace(episode, steps=(replace(episode.steps[0], said=said),))
+        predictor = InlinePredictor(2)
+        assert predictor.predict([episode], [group(episode)]) == Made([[made]])
+
+    def test_every_turn_asks_for_them_and_is_trained_on(self) -> None:
+        (guidance,) = InlineCoach(2).guide([Ticket("t", TRAIN[0], "g", 0)])
+        (cue,) = guidance.cues
+        assert (cue.place, cue.strip, cue.id) == ("turn", False, "role_agent/inline@1")
+        assert '<predict_next n="2">' in cue.text
+        (cue,) = InlineCoach(1).guide([Ticket("t", TRAIN[0], "g", 0)])[0].cues
+        assert 'n="2"' not in cue.text
+
+    def test_the_action_is_read_from_the_same_answer(self) -> None:
+        said = '<predict_next n="1">Pick up.\n<action>look</action></predict_next>'
+        assert action_of(f"{said}\n<action>open door</action>", "action") == "open door"
+
+    def test_it_needs_answers_with_a_tag(self) -> None:
+        kit = replace(kit_of(role_agent, "toy"), language_model=True, answer_form="action")
+        settings = RoleAgentSettings(predictor="inline")
+        method = role_agent(settings, kit)
+        assert isinstance(method.coach, InlineCoach)
+        assert set(method.memories) == {"failures", "foresight"}
+        assert role_agent(RoleAgentSettings(), kit).coach is None
+        for form in ("text", None):
+            with pytest.raises(ConfigError, match=r"'inline' needs answers.*toy have none. Set"):
+                role_agent(settings, replace(kit, answer_form=form))  # type: ignore[arg-type]
+
+
+def test_the_fixed_set_may_be_all_native_tasks() -> None:
+    kit = kit_of(static, "toy")
+    for native in (False, True):
+        method = static(StaticSettings(native=native), kit)
+        assert (method.first_round is None) is native
+        size = len(BENCHMARK.tasks(Split.TRAIN)) if native else 0
+        assert method.curriculum.metrics()["pool_size"] == size
+    assert METHODS.load("ppo").settings is StaticSettings

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from coevo_gym.cli import main
+from coevo_gym import cli
 from tests import toy
 
-if __name__ == "__main__":
+
+def main() -> None:
     toy.register()
+    cli.main()
+
+
+if __name__ == "__main__":
     main()

@@ -10,8 +10,9 @@ from tests.tapes.training import SHORT
 
 sys.path.append(str(Path(__file__).parents[2] / "bench"))
 from feedback_overlap import Endpoint, Messages, settings, shopper
+from resume import Counting, asks
 
-__all__ = ["Endpoint", "Messages", "as_options", "shopper", "small"]
+__all__ = ["Counting", "Endpoint", "Messages", "as_options", "asks", "shopper", "small"]
 
 
 def small(url: str, **more: Any) -> dict[str, Any]:

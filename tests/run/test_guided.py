@@ -18,7 +18,7 @@ METHOD = '''
 
 from dataclasses import replace
 
-from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, NoSettings, method
 from tests.trainers.guiding import ByTally, Outcomes, Tally
@@ -29,7 +29,7 @@ def told(kit: Kit) -> Method:
     """The first tasks, told how often anything was noted."""
     tally = Tally()
     return replace(
-        static(NoSettings(), kit),
+        static(StaticSettings(), kit),
         coach=ByTally(tally),
         studies=(Outcomes(),),
         memories={"tally": tally},

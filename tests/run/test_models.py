@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -23,10 +24,12 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.envs.alfworld.trial import worker_environment
 from coevo_gym.envs.appworld.engine.prefix import engine_environment
 from coevo_gym.methods.kit import SOLVE
 from coevo_gym.prompts import load_prompt
+from coevo_gym.prompts.template import FOLDER
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evolving import models
 from coevo_gym.run.evolving.answers import warnings
@@ -405,6 +408,71 @@ def test_rounds_of_other_models_and_caps_are_told_apart() -> None:
     with closing(assembly.models):
         assert by("coevolve") == by("same") == by("beside") == ""
         assert len({"", by("far"), by("other"), by("poor"), by("rules")}) == 5
+
+
+@pytest.mark.parametrize("bin", ["all", "low"])
+def test_rounds_with_other_prompts_are_told_apart(bin: str, tmp_path: Path) -> None:
+    sets = {"arms": ["coevolve"], "tape.mode": "off", "gates.similarity.bin": bin}
+    config = load_config("webshop_llm", sets=sets, environ={}).config
+    assembly, (arm,) = Assembly(config), arm_configs(config).values()
+    rooms = {name: str(shutil.copytree(FOLDER / "coevolve", tmp_path / name)) for name in "abc"}
+    for name in ("b", "c"):  # the same room with a prompt that has another text
+        guide = tmp_path / name / "guide.j2"
+        text = guide.read_text().replace('"kind", ', '"kind", "where", ')
+        guide.write_text(text.replace("{% block cue %}", "{% block cue %}{{ where }} " + name))
+    kit = assembly.kit(arm)
+
+    def by(*room: str, **told: Any) -> str:
+        evolver = kit.evolver(kit.explorer(*room, told=told))
+        if bin != "all":
+            evolver = BinnedEvolver(evolver, "low", kit.native_tasks[:1])
+        return carried_out_by(config, arm, evolver)
+
+    with closing(assembly.models):
+        assert by("coevolve") == by()
+        told = [by(rooms[name], where="here") for name in ("b", "c")]
+        assert by(rooms["b"], where="here") == told[0]
+        assert len({by(), by(rooms["a"]), *told, by(rooms["b"], where="there")}) == 5
+        with pytest.raises(ConfigError, match=r"No prompt in coevolve declares the inputs where"):
+            by(where="here")
+
+
+def test_a_prompt_is_told_what_its_header_declares(tmp_path: Path) -> None:
+    config = load_config("webshop_llm", sets={"tape.mode": "off"}, environ={}).config
+    room = shutil.copytree(FOLDER / "coevolve", tmp_path / "room")
+    guide = room / "guide.j2"
+    text = guide.read_text().replace('"kind", ', '"kind", "where", ')
+    guide.write_text(text.replace("{% block cue %}", "{% block cue %}Look {{ where }}."))
+    assembly = Assembly(config)
+    with closing(assembly.models):
+        kit = assembly.kit(None)
+        explorer = kit.explorer(str(room), told={"where": "behind it", "known": ["not this"]})
+        assert isinstance(explorer, ModelExplorer)
+        (cue,) = explorer.guide(Context(kind="unguided", task=kit.native_tasks[0]), None)
+    assert "Look behind it." in cue.text
+    assert "not this" not in cue.text  # what is known is the explorer's to say
+
+
+def test_arms_share_one_budget_and_arms_that_follow_go_on_with_it() -> None:
+    sets = {"explorer.kind": "model", "tape.mode": "off", "advisor.max_tokens_total": 1000}
+    config = load_config("quickstart", sets=sets, environ={}).config
+    analyst = config.analyst.model_copy(
+        update={"model": config.analyst.model.model_copy(update={"kind": "openai"})}
+    )
+    with closing(Assembly(config).models) as made:
+        later = made.asked("later", config.explorer, config.advisor)
+        explorer = made.asked("first", config.explorer, config.advisor)
+        study = made.analyst("first", analyst, config.advisor)
+        assert later is not None
+        assert explorer is not None
+        assert study.meter is explorer.meter
+        with study.scope("study-1"):
+            study.meter.count("failure_mode", Usage(calls=1, prompt_tokens=600))
+        assert explorer.meter.total.tokens == 600
+        made.over("first")
+        later = made.asked("later", config.explorer, config.advisor)
+        assert later is not None
+        assert later.meter.total.tokens == 600
 
 
 def test_a_benchmark_that_models_cannot_explore_is_refused_before_anything(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from coevo_gym.core.notes import Notes
+from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector
@@ -15,8 +15,14 @@ from coevo_gym.curricula.selectors.base import TableSelector
 FAILURE_MODE = "failure_mode"
 """Kind of the notes that name the failure mode of a task."""
 
+SIMILAR_FAILURE = "similar_failure"
+"""Kind of the notes that name other tasks for a failure mode."""
+
 MAX_TASKS = 512
 """Latest tasks that are remembered for each failure mode."""
+
+MAX_LESSONS = 2_000
+"""Latest tasks whose lessons are remembered."""
 
 
 def counts_after(
@@ -72,8 +78,24 @@ def mode_weights(
     return found
 
 
+class Lesson(NamedTuple):
+    """What a model has said of the latest failure at a task.
+
+    Attributes:
+        mode: the failure mode.
+        lesson: what the agent has to do otherwise.
+        request: what the task asks for, cut.
+    """
+
+    mode: str
+    lesson: str
+    request: str
+
+
 class FailureMemory:
     """Remembers how common each failure mode is, and which tasks have shown it.
+
+    Tasks that a study found to be similar count as tasks that have shown the mode.
 
     Args:
         half_life_steps: steps of the learner after which a failure counts half.
@@ -82,6 +104,7 @@ class FailureMemory:
     Attributes:
         counts: decayed count of each mode.
         buckets: for each mode, the ids of the tasks that have shown it, in order of arrival.
+        lessons: what a model has said of each task, by its id; the latest last.
 
     Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; numbers are ours.
     """
@@ -90,7 +113,8 @@ class FailureMemory:
         self._half_life_steps, self._capacity = half_life_steps, capacity
         self.counts: dict[str, float] = {}
         self.buckets: dict[str, dict[str, None]] = {}  # sets that keep their order
-        self._total = 0
+        self.lessons: dict[str, Lesson] = {}
+        self._total = self._by_model = self._retrieved = 0
 
     def note(self, notes: Notes) -> None:
         """Take in the failures of a learner's step; those before count less."""
@@ -98,11 +122,30 @@ class FailureMemory:
         modes = [note.label for note in failed]
         self.counts = counts_after(self.counts, modes, half_life_steps=self._half_life_steps)
         self._total += len(failed)
+        self._by_model += sum(note.source == "model" for note in failed)
         for note in failed:
-            bucket = self.buckets.setdefault(note.label, {})
-            bucket[note.task_id] = None
-            if len(bucket) > self._capacity:
-                del bucket[next(iter(bucket))]
+            self._add(note.label, note.task_id)
+            if note.evidence.get("lesson"):
+                self._learn(note)
+        for note in notes:
+            if note.kind == SIMILAR_FAILURE:
+                self._retrieved += len(note.evidence["tasks"])
+                for task in note.evidence["tasks"]:
+                    self._add(note.label, task)
+
+    def _add(self, mode: str, task: str) -> None:
+        bucket = self.buckets.setdefault(mode, {})
+        bucket[task] = None
+        if len(bucket) > self._capacity:
+            del bucket[next(iter(bucket))]
+
+    def _learn(self, note: Note) -> None:
+        self.lessons.pop(note.task_id, None)
+        evidence = note.evidence
+        lesson = Lesson(note.label, evidence["lesson"], evidence["request"])
+        self.lessons[note.task_id] = lesson
+        if len(self.lessons) > MAX_LESSONS:
+            del self.lessons[next(iter(self.lessons))]
 
     @property
     def tasks(self) -> set[str]:
@@ -110,21 +153,42 @@ class FailureMemory:
         return {task for bucket in self.buckets.values() for task in bucket}
 
     def metrics(self) -> dict[str, float]:
-        """Return all failures ever, the tasks that are remembered, and each mode's share."""
+        """Return counts of failures and tasks, and the share of each mode.
+
+        ``total`` are all failures so far, ``by_model`` those whose mode a model named, ``tasks``
+        the tasks that are remembered, and ``retrieved`` the similar tasks that were found so far.
+        """
         whole = sum(self.counts.values())
         shares = {f"share_{mode}": count / whole for mode, count in self.counts.items() if whole}
-        return {"total": float(self._total), "tasks": float(len(self.tasks)), **shares}
+        counts = {
+            "total": self._total,
+            "by_model": self._by_model,
+            "tasks": len(self.tasks),
+            "retrieved": self._retrieved,
+        }
+        return {**{name: float(count) for name, count in counts.items()}, **shares}
 
     def state_dict(self) -> dict[str, Any]:
         """All of its state as JSON."""
         buckets = {mode: list(bucket) for mode, bucket in self.buckets.items()}
-        return {"counts": dict(self.counts), "buckets": buckets, "total": self._total}
+        return {
+            "counts": dict(self.counts),
+            "buckets": buckets,
+            "lessons": {task: list(lesson) for task, lesson in self.lessons.items()},
+            "total": self._total,
+            "by_model": self._by_model,
+            "retrieved": self._retrieved,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.counts = {mode: float(count) for mode, count in state["counts"].items()}
         self.buckets = {mode: dict.fromkeys(ids) for mode, ids in state["buckets"].items()}
+        # States of before models were asked lack these.
+        self.lessons = {task: Lesson(*each) for task, each in state.get("lessons", {}).items()}
         self._total = int(state["total"])
+        self._by_model = int(state.get("by_model", 0))
+        self._retrieved = int(state.get("retrieved", 0))
 
 
 class ByFailureMode(TableSelector):

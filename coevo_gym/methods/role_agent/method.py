@@ -5,25 +5,33 @@ Without predictions and without weights it is ``gigpo`` on the same tasks, bit f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Memory, Study
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
-from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.role_agent.credit import ForesightWorth
-from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
+from coevo_gym.methods.role_agent.failure_modes import MOST_MODES, FailureModes, SimilarFailures
+from coevo_gym.methods.role_agent.failures import (
+    FAILURE_MODE,
+    SIMILAR_FAILURE,
+    ByFailureMode,
+    FailureMemory,
+)
 from coevo_gym.methods.role_agent.foresight import horizon
+from coevo_gym.methods.role_agent.inline import InlineCoach, InlinePredictor
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
     PolicyPredictor,
 )
-from coevo_gym.methods.role_agent.study import FailureModes, Foresight, ForesightRecord, Predicted
+from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord, Predicted
 from coevo_gym.trainers.credit import Credit, StateGrouped, credit_of
 from coevo_gym.trainers.likeness import Measure
 from coevo_gym.trainers.settings import GRPOConfig
@@ -34,10 +42,11 @@ class RoleAgentSettings(FrozenModel):
 
     native: bool = True
     """Practise all native training tasks, as the paper does, in place of the first tasks."""
-    predictor: Literal["auto", "separate", "empirical", "off"] = "auto"
+    predictor: Literal["auto", "separate", "inline", "empirical", "off"] = "auto"
     """What predicts the observations that follow a step: the policy itself, in a chat that goes on
-    after its action and is not trained on (``separate``); without a model, the observations that
-    most often followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
+    after its action and is not trained on (``separate``), or in a tag in the answer that holds its
+    action, which is trained on (``inline``); without a model, the observations that most often
+    followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
     ``separate`` for a language model and ``empirical`` for the tiny policy."""
     predict: Predicted = "rewarded"
     """Which trajectories are predicted: only those that earned something, or ``all``, for the
@@ -48,11 +57,35 @@ class RoleAgentSettings(FrozenModel):
     """What a prediction and an observation must have in common."""
     gamma: float = Field(default=0.95, ge=0, le=1)
     """Discount of the outcome from one step to the one before, and of predictions further ahead."""
+    modes: Literal["rule", "model"] = "rule"
+    """What names the mode of a failed episode: rules over what was recorded, or the language model
+    of the section ``analyst``, with the rules where it has no usable answer."""
+    questions: int = Field(default=32, ge=1)
+    """(model) Most failed episodes per step that the model is asked about, one of each task first;
+    all others have the rule's mode."""
+    retrieve: bool = False
+    """(model) Ask the model, too, which tasks that failed before would show the commonest modes of
+    a step; they are drawn more often as if they had shown them."""
     weight: float = Field(default=1.0, ge=0)
     """What a task with all failure modes weighs beyond 1 when tasks are drawn; 0 leaves the drawing
     to ``curriculum.selector``."""
     half_life_steps: float = Field(default=20.0, gt=0)
     """Steps of the learner after which a failure counts half."""
+
+    @model_validator(mode="after")
+    def _lessons_are_of_models(self) -> Self:
+        if self.retrieve and self.modes == "rule":
+            raise ValueError(
+                "retrieve = true compares lessons, and only a model writes them: set modes = "
+                "'model', or leave retrieve off"
+            )
+        return self
+
+    @property
+    def questions_per_step(self) -> Mapping[str, int]:
+        """Most questions of each study per step; see ``MethodSpec``."""
+        found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
+        return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
 
 
 @method(
@@ -64,7 +97,11 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     """Foresight multiplies what a step is worth, and failures choose tasks (arXiv 2606.10917)."""
     estimator = _estimator(kit.learner)
     failures = FailureMemory(half_life_steps=settings.half_life_steps)
-    studies: list[Study] = [FailureModes(kit.benchmark)]
+    analyst = kit.analyst if settings.modes == "model" else None
+    modes = FailureModes(kit.benchmark, analyst, most=settings.questions)
+    studies: list[Study] = [modes]
+    if settings.retrieve:
+        studies.append(SimilarFailures(modes, failures, kit.analyst))
     memories: dict[str, Memory] = {"failures": failures}
     if (predictor := _predictor(settings, kit)) is not None:
         study = Foresight(
@@ -79,7 +116,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
         memories["foresight"] = ForesightRecord()
         if isinstance(predictor, EmpiricalPredictor):
             memories["transitions"] = predictor
-    found = static(NoSettings(), kit)
+    found = static(StaticSettings(), kit)
     if settings.native or settings.weight:
         pool = kit.curriculum.make(
             kit.native_tasks if settings.native else (),
@@ -91,6 +128,7 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     return replace(
         found,
         credit=Credit(replace(estimator, worth=ForesightWorth(settings.gamma))),
+        coach=InlineCoach(predictor.horizon) if isinstance(predictor, InlinePredictor) else None,
         studies=tuple(studies),
         memories=memories,
     )
@@ -111,7 +149,7 @@ def _estimator(learner: object) -> StateGrouped:
 
 def _predictor(
     settings: RoleAgentSettings, kit: Kit
-) -> EmpiricalPredictor | PolicyPredictor | None:
+) -> EmpiricalPredictor | PolicyPredictor | InlinePredictor | None:
     """Return what predicts; None where nothing does."""
     kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
     if kind == "auto":
@@ -120,6 +158,14 @@ def _predictor(
         return None
     if kind == "empirical":
         return EmpiricalPredictor(ahead)
+    if kind == "inline" and kit.answer_form != "action":
+        raise ConfigError(
+            "method.predictor = 'inline' needs answers in which an <action> tag holds the action, "
+            f"and those of this policy on {kit.benchmark.name} have none. Set method.predictor = "
+            "'auto', or choose a prompt whose header says answer = \"action\"."
+        )
+    if kind == "inline":
+        return InlinePredictor(ahead)
     if not kit.language_model:
         raise ConfigError(
             "method.predictor = 'separate' asks the policy for texts, and the tiny policy only "

@@ -236,8 +236,19 @@ def predicted(said: str, horizon: int) -> list[str]:
         >>> predicted('<next n="2">a door</next><next n="9">no</next>', 2)
         ['', 'a door']
     """
+    return numbered_texts(_NEXT, said, horizon)
+
+
+def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
+    """Return the texts in the numbered tags of an answer, from 1; "" where one is missing.
+
+    Args:
+        tag: finds a tag's number, "" for 1, and its text.
+        said: the answer; thoughts do not count.
+        horizon: the last number.
+    """
     read = without_thoughts(said)[:_MOST_CHARS]
-    found = {int(number): text.strip() for number, text in _NEXT.findall(read)}
+    found = {int(number or 1): text.strip() for number, text in tag.findall(read)}
     return [found.get(ahead, "") for ahead in range(1, horizon + 1)]
 
 

@@ -1,4 +1,4 @@
-"""Studies: how well each step's consequences were predicted, and in which mode episodes failed."""
+"""The study of foresight: how well each step's consequences were predicted."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
-from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note, Notes
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.stats import point_biserial
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.envs.diagnosis import diagnosable, texts_after
-from coevo_gym.methods.role_agent.failures import FAILURE_MODE
+from coevo_gym.envs.diagnosis import texts_after
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
 from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
 from coevo_gym.trainers.credit import Outcome
@@ -159,42 +157,3 @@ def _correlation(notes: Sequence[Note]) -> dict[str, float]:
         outcomes[note.group_id, note.index] = float(note.evidence["success"])
     found = point_biserial([fmean(each) for each in values.values()], [*outcomes.values()])
     return {} if math.isnan(found) else {"correlation": found}
-
-
-class FailureModes:
-    """A note for each failure mode of each task in a step, at the first trajectory that shows it.
-
-    A failed trajectory has the first mode of its diagnosis; lost ones have none. The note's label
-    is the mode.
-
-    Args:
-        benchmark: diagnoses the episodes.
-
-    Raises:
-        ConfigError: if it cannot.
-
-    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3, with rules in place of a model.
-    """
-
-    kind = FAILURE_MODE
-
-    def __init__(self, benchmark: Benchmark) -> None:
-        self._benchmark = diagnosable(benchmark)
-
-    def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
-        found: dict[tuple[str, str], Note] = {}
-        for group in groups:
-            for index, trajectory in enumerate(group.trajectories):
-                if trajectory.success or trajectory.end_reason.lost:
-                    continue
-                for mode in self._benchmark.diagnose(trajectory).modes[:1]:
-                    note = Note(
-                        kind=self.kind,
-                        task_id=group.task.id,
-                        group_id=group.id,
-                        index=index,
-                        label=mode,
-                    )
-                    found.setdefault((group.task.id, mode), note)
-        return Findings(tuple(found.values()))

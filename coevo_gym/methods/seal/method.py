@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
-from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.seal.last_failure import LastFailure
 from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
 from coevo_gym.methods.seal.reweighted import Reweighted, Utility, Weighing
@@ -76,7 +76,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
     """Failures of the turns reshape what is shown and weigh what is learned (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
     found = replace(
-        static(NoSettings(), kit),
+        static(StaticSettings(), kit),
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )

@@ -16,8 +16,8 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
-from coevo_gym.curricula.explore.summarise import gap, numbered
-from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, exchanges_of, step_numbers
+from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.episodes.trials import Failure, KeptTrials, Trials, run_trials
 from coevo_gym.run.assembly import one_thread
@@ -78,15 +78,9 @@ def _in_words(said: Reflection) -> str:
 
 
 def _inputs(failure: Failure, cap: int) -> Mapping[str, Any]:
-    done = exchanges_of(failure.trajectory)
-    shown = cut(done, cap)
-    numbers = step_numbers(len(shown), len(done))
     return {
         "instruction": failure.task.instruction,
-        "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
-        "n_steps": len(done),
-        "left_out": gap(numbers, len(done)),
-        "last_observation": "" if numbers else failure.trajectory.last_observation,
+        **retraced(failure.trajectory, cap),
         "earlier": list(failure.earlier),
     }
 

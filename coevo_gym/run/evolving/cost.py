@@ -1,4 +1,4 @@
-"""What asking models in a run's rounds or in an evaluation may cost, worked out beforehand.
+"""What asking models in rounds, studies or an evaluation may cost, worked out beforehand.
 
 Numbers of requests and of tokens that are answered are upper bounds: every round comes due, every
 walk takes all its steps, every answer is as long as it may be and has to be repaired. Tokens that
@@ -18,7 +18,7 @@ from coevo_gym.config.exploring import ExplorerModelSettings
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spend import NO_USAGE, Caps, Prices, Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel
-from coevo_gym.run.plan import max_steps, most_rounds
+from coevo_gym.run.plan import max_steps, most_rounds, most_steps
 
 ACT_TOKENS = 3_000
 """Of the prompt of a policy's step: the benchmark's words, and the last few pages."""
@@ -26,14 +26,14 @@ WALK_TOKENS = 9_000
 """Of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000 characters of
 earlier steps."""
 QUESTION_TOKENS = 7_000
-"""Of the prompt of a summary, a reflection or proposals: 24,000 characters of evidence, and words
-around."""
+"""Of the prompt of a summary, a reflection, proposals or a study's question: 24,000 characters of
+evidence, and words around."""
 _AGAIN = 2
 """An answer that cannot be used is asked for once more."""
 
 
 class Estimate(FrozenModel):
-    """What a run's rounds, or the episodes of an evaluation, may ask of one model.
+    """What a run's rounds and studies, or the episodes of an evaluation, may ask of one model.
 
     Attributes:
         model: the model, and where it is.
@@ -42,6 +42,7 @@ class Estimate(FrozenModel):
             evaluation.
         cost: what they ask at most, as far as the caps allow; the tokens sent are about so many.
         caps: the caps that are set, by key.
+        questions: questions of studies at most.
     """
 
     model: str
@@ -49,14 +50,19 @@ class Estimate(FrozenModel):
     rounds: int | None
     cost: Usage
     caps: Mapping[str, int | float] = FrozenDict()
+    questions: int = 0
 
     def rows(self) -> Iterator[tuple[str, str]]:
         """The estimate in words: what, and how much."""
         if self.rounds is None:
             yield "model", self.model
         else:
-            yield "explorer's model", self.model
-            yield "rounds that ask it", f"at most {self.rounds}"
+            explores = self.rounds > 0 or not self.questions
+            yield "explorer's model" if explores else "analyst's model", self.model
+            if explores:
+                yield "rounds that ask it", f"at most {self.rounds}"
+            if self.questions:
+                yield "questions that studies ask it", f"at most {self.questions:,}"
         yield "requests to it", f"at most {self.cost.calls:,}"
         sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
         yield "tokens to it and back", f"about {sent:,} at most, and at most {answered:,}"
@@ -79,14 +85,19 @@ def estimates(config: RunConfig) -> list[Estimate]:
         return []
     found: dict[str, Estimate] = {}
     firsts: set[tuple[str, int]] = set()
+
+    def add(estimate: Estimate) -> None:
+        known = found.get(estimate.model)
+        found[estimate.model] = estimate if known is None else _both(known, estimate)
+
     for arm in arm_configs(config).values():
-        if arm.explorer.kind != "model":
-            continue
-        name = _name(config, arm.explorer.model)
-        first = (name, arm.curriculum.initial_size)
-        estimate = _estimate(config, arm, name, with_first=first not in firsts)
-        firsts.add(first)
-        found[name] = _both(found[name], estimate) if name in found else estimate
+        if arm.explorer.kind == "model":
+            name = _name(config, arm.explorer.model)
+            first = (name, arm.curriculum.initial_size)
+            add(_estimate(config, arm, name, with_first=first not in firsts))
+            firsts.add(first)
+        if arm.questions_per_step:
+            add(_of_studies(config, arm))
     return [_capped(estimate) for estimate in found.values()]
 
 
@@ -171,17 +182,38 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
         studies = growth.kind in ("blind", "signals")
         later = _round(config, arm, growth.most_places, growth.drafts, guided=studies)
         whole += later.times(rounds)
-    caps = _caps_of(arm.advisor, "advisor")
-    if remote := model.kind == "openai":
-        whole = _priced(whole, model.endpoint.prices)
-        caps |= _caps_of(model.endpoint.caps, "explorer.model.endpoint")
-    return Estimate(
-        model=name,
-        paid=remote and may_cost(model.endpoint),
-        rounds=rounds + with_first,
-        cost=whole,
-        caps=caps,
-    )
+    estimate = _asked(arm, model, name, whole, "explorer.model.endpoint")
+    return estimate.model_copy(update={"rounds": rounds + with_first})
+
+
+def _of_studies(config: RunConfig, arm: ArmConfig) -> Estimate:
+    """Return what an arm's studies ask at most; each question may have to be repaired."""
+    model, steps = arm.analyst.model, most_steps(config)
+    question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
+    asked = arm.questions_per_step.values()
+    step = sum((_within(arm.advisor, question.times(n)) for n in asked), NO_USAGE)
+    found = _asked(arm, model, _name(config, model), step.times(steps), "analyst.model.endpoint")
+    return found.model_copy(update={"questions": sum(asked) * steps})
+
+
+def _asked(
+    arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
+) -> Estimate:
+    """Return the estimate of one model without rounds or questions.
+
+    Args:
+        arm: the arm that asks, which has caps.
+        model: the model.
+        name: its name in words.
+        cost: what is asked of it.
+        endpoint: key of its endpoint's settings.
+    """
+    remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
+    if remote:
+        cost = _priced(cost, model.endpoint.prices)
+        caps |= _caps_of(model.endpoint.caps, endpoint)
+    paid = remote and may_cost(model.endpoint)
+    return Estimate(model=name, paid=paid, rounds=0, cost=cost, caps=caps)
 
 
 def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
@@ -196,11 +228,15 @@ def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, gui
         gates += question
     if arm.gates.has("solve") and arm.gates.solve.solver == "explorer":
         gates += act.times(max_steps(config) * arm.gates.solve.tries)
-    capped = context.times(contexts) + gates.times(drafts)
-    most = arm.advisor.max_calls_per_round
+    return _within(arm.advisor, context.times(contexts) + gates.times(drafts))
+
+
+def _within(caps: Caps, cost: Usage) -> Usage:
+    """Return as much of the cost of a round or of a study as the caps per round allow."""
+    capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
         capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
-    most = arm.advisor.max_tokens_per_round
+    most = caps.max_tokens_per_round
     if most is not None and capped.tokens > most:
         capped = _share(capped, most / capped.tokens)
     return capped
@@ -248,4 +284,5 @@ def _both(one: Estimate, other: Estimate) -> Estimate:
         rounds=(one.rounds or 0) + (other.rounds or 0),
         cost=one.cost + other.cost,
         caps={**one.caps, **other.caps},
+        questions=one.questions + other.questions,
     )

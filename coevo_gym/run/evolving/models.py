@@ -1,4 +1,4 @@
-"""The models that rounds ask: made when they are needed, asked through a tape and a meter."""
+"""The models that rounds and studies ask: made when needed, asked through a tape and a meter."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from coevo_gym.agents.advice.budget import Budgeted
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
-from coevo_gym.config import ExplorerModelSettings, ExplorerSettings, PolicySettings, RunConfig
+from coevo_gym.config import (
+    AnalystSettings,
+    ExplorerModelSettings,
+    ExplorerSettings,
+    PolicySettings,
+    RunConfig,
+)
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
-from coevo_gym.core.scopes import Scopes
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
-from coevo_gym.core.spend import FREE, Caps, Meter, Prices
+from coevo_gym.core.spend import FREE, Caps, Meter
 from coevo_gym.methods.kit import EXPLORE
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.run.policies import make_policy
@@ -27,13 +32,68 @@ from coevo_gym.store.answers import AnswerFile, AnswerTable
 
 
 class Asked:
-    """The model that one arm's rounds ask, and what that has cost.
+    """A model that one arm asks, and what that has cost.
+
+    Args:
+        tape: answers.
+        meter: counts, and caps; one for all models of the arm.
+        model: settings of the model.
+        stopped: whether nothing is to be asked any more.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        meter: Meter,
+        *,
+        model: ExplorerModelSettings,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.tape, self.meter, self._local = tape, meter, model.kind != "openai"
+        prices = FREE if self._local else model.endpoint.prices
+        self._policy, self._stopped = Budgeted(tape, meter, prices=prices), stopped
+
+    @property
+    def scope(self) -> Scope:
+        """Names the work that asks."""
+        return self.meter.scope
+
+    @property
+    def advisor(self) -> Advisor:
+        """Is asked questions."""
+        return ModelAdvisor(
+            _Stoppable(self._policy, self._stopped),
+            at_once=None if self._local else 16,
+            count=self.meter.count,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What was spent, as JSON; an endpoint has caps and counts of its own."""
+        endpoint = self._endpoint
+        return {
+            **self.meter.state_dict(),
+            "endpoint": None if endpoint is None else endpoint.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`."""
+        self.meter.load_state_dict(state)
+        if self._endpoint is not None and state.get("endpoint"):
+            self._endpoint.load_state_dict(state["endpoint"])
+
+    @property
+    def _endpoint(self) -> OpenAIPolicy | None:
+        policy = self.tape.policy
+        return policy if isinstance(policy, OpenAIPolicy) else None
+
+
+class AskedExplorer(Asked):
+    """The model that explores in one arm's rounds.
 
     Args:
         tape: answers.
         meter: counts, and caps.
         settings: of the explorer.
-        prices: of the model.
         prompt: the words in which it is told about the benchmark's env.
         stopped: whether nothing is to be asked any more.
     """
@@ -44,28 +104,11 @@ class Asked:
         meter: Meter,
         *,
         settings: ExplorerSettings,
-        prices: Prices,
         prompt: PromptTemplate,
         stopped: Callable[[], bool],
     ) -> None:
-        self.tape, self.meter, self.settings = tape, meter, settings
-        self._policy = Budgeted(tape, meter, prices=prices)
-        self._prompt, self._stopped = prompt, stopped
-
-    @property
-    def scope(self) -> Scope:
-        """Names the work that asks."""
-        return self.meter.scope
-
-    @property
-    def advisor(self) -> Advisor:
-        """Is asked questions."""
-        local = self.settings.model.kind != "openai"
-        return ModelAdvisor(
-            _Stoppable(self._policy, self._stopped),
-            at_once=None if local else 16,
-            count=self.meter.count,
-        )
+        super().__init__(tape, meter, model=settings.model, stopped=stopped)
+        self.settings, self._prompt = settings, prompt
 
     def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
         """Acts in the env.
@@ -91,25 +134,6 @@ class Asked:
         """What makes a task valid in the env, in words."""
         return self._prompt.tasks
 
-    def state_dict(self) -> dict[str, Any]:
-        """What was spent, as JSON; an endpoint has caps and counts of its own."""
-        endpoint = self._endpoint
-        return {
-            **self.meter.state_dict(),
-            "endpoint": None if endpoint is None else endpoint.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`."""
-        self.meter.load_state_dict(state)
-        if self._endpoint is not None and state.get("endpoint"):
-            self._endpoint.load_state_dict(state["endpoint"])
-
-    @property
-    def _endpoint(self) -> OpenAIPolicy | None:
-        policy = self.tape.policy
-        return policy if isinstance(policy, OpenAIPolicy) else None
-
 
 class Models:
     """Makes the models of a run, each once, and closes them.
@@ -134,7 +158,9 @@ class Models:
         self.config, self.database = config, database
         self._policy, self._prompt, self._seed = policy, prompt, seed
         self._made: dict[str, Policy] = {}
-        self._asked: dict[str, Asked] = {}
+        self._asked: dict[str, AskedExplorer] = {}
+        self._analysts: dict[str, Asked] = {}
+        self._meters: dict[str, Meter] = {}
         self._store: AnswerStore | None = None
         self._spent: list[Any] | None = None
         self._ended = threading.Event()
@@ -146,7 +172,7 @@ class Models:
             self._store = self._open()
         return self._store
 
-    def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> Asked | None:
+    def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
         """The model that an arm's rounds ask; None if they ask none.
 
         Args:
@@ -157,13 +183,44 @@ class Models:
         if explorer.kind != "model":
             return None
         if arm not in self._asked:
-            self._asked[arm] = self._make(arm, explorer, advisor)
+            meter, model = self._meter(arm, advisor), explorer.model
+            self._asked[arm] = AskedExplorer(
+                self._tape(arm, model, meter, thinking=explorer.thinking),
+                meter,
+                settings=explorer,
+                prompt=self._prompt(),
+                stopped=self._ended.is_set,
+            )
         return self._asked[arm]
 
+    def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
+        """Return the model that an arm's studies ask; it shares a budget with the arm's explorer.
+
+        Args:
+            arm: name of the arm.
+            analyst: settings of the model.
+            advisor: the caps.
+        """
+        if arm not in self._analysts:
+            meter, model = self._meter(arm, advisor), analyst.model
+            self._analysts[arm] = Asked(
+                self._tape(arm, model, meter, thinking=analyst.thinking),
+                meter,
+                model=model,
+                stopped=self._ended.is_set,
+            )
+        return self._analysts[arm]
+
     def over(self, arm: str) -> None:
-        """An arm is over: what it has spent counts for the caps of those that follow."""
-        if (asked := self._asked.pop(arm, None)) is not None:
-            self._spent = asked.state_dict()["total"]
+        """An arm is over: what it has spent counts for the caps of those that follow.
+
+        Arms ask one after the other, so models made for others by now have asked nothing yet. They
+        are made anew, with what was spent before them.
+        """
+        if (meter := self._meters.get(arm)) is not None:
+            self._spent = meter.state_dict()["total"]
+        for made in (self._asked, self._analysts, self._meters):
+            made.clear()
 
     def stop(self) -> None:
         """Ask nothing more: work under way ends with an error, and what it was told is kept."""
@@ -182,39 +239,36 @@ class Models:
             close()
         self._store = None
 
-    def _make(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> Asked:
-        scopes, model = Scopes(), explorer.model
-        tape = Tape(
-            self._asks(explorer), self.store, self.config.tape.mode,
-            model=model_name(model, arm), scopes=scopes,
-        )  # fmt: skip
-        meter = Meter(advisor, scopes)
-        if self._spent is not None:
-            meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
-        return Asked(
-            tape,
-            meter,
-            settings=explorer,
-            prices=model.endpoint.prices if model.kind == "openai" else FREE,
-            prompt=self._prompt(),
-            stopped=self._ended.is_set,
-        )
+    def _meter(self, arm: str, advisor: Caps) -> Meter:
+        """Return the meter of an arm, which all of its models share."""
+        if arm not in self._meters:
+            meter = self._meters[arm] = Meter(advisor)
+            if self._spent is not None:
+                meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
+        return self._meters[arm]
 
-    def _asks(self, explorer: ExplorerSettings) -> Policy | None:
+    def _tape(
+        self, arm: str, model: ExplorerModelSettings, meter: Meter, *, thinking: bool
+    ) -> Tape:
+        return Tape(
+            self._asks(model, thinking=thinking), self.store, self.config.tape.mode,
+            model=model_name(model, arm), scopes=meter.scopes,
+        )  # fmt: skip
+
+    def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
         """Who is asked; a tape that is replayed needs nobody, so that no key and no GPU is."""
-        model = explorer.model
         if model.kind == "policy":
             return self._policy()
         if self.config.tape.mode == "replay":
             return None
-        key = json.dumps([model.model_dump(mode="json"), explorer.thinking])
+        key = json.dumps([model.model_dump(mode="json"), thinking])
         if key not in self._made:
             settings = PolicySettings(
                 kind=model.kind,
                 model=model.model,
                 vllm=model.vllm,
                 endpoint=model.endpoint,
-                chat=ChatConfig(thinking=explorer.thinking),
+                chat=ChatConfig(thinking=thinking),
             )
             self._made[key] = make_policy(settings, seed=self._seed)
         return self._made[key]

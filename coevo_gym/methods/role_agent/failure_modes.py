@@ -1,0 +1,325 @@
+"""Studies of failures: in which mode each episode failed, and which other tasks would show it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, create_model
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.inquiry import Analyst, Answer, Inquiry
+from coevo_gym.core.notes import Findings, Note
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import Usage
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
+from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.methods.role_agent.failures import FAILURE_MODE, SIMILAR_FAILURE, FailureMemory
+from coevo_gym.prompts.template import FOLDER
+
+PROMPT, RETRIEVE = "role_agent/failure_mode", "role_agent/retrieve"
+"""Names of the prompts: which failure mode an episode shows, and which tasks would show it."""
+MOST_MODES = 4
+"""Failure modes of a step for which similar tasks are looked for."""
+MOST_CANDIDATES = 30
+"""Tasks among which they are looked for."""
+_MOST_FAILURES = 4
+"""Failures with a mode that are described when similar tasks are looked for."""
+_MOST_CHARS, _REQUEST_CHARS = 1_000, 500
+"""Most characters that are kept of each text of an answer, and of what a task asks for."""
+_NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
+
+
+class ModeAnswer(BaseModel):
+    """What a model says about a failed episode.
+
+    Attributes:
+        mode: a failure mode of the benchmark's list.
+        detail: what went wrong.
+        step: the step that decided it, counted from 1, as the model writes it.
+        lesson: what the agent has to do otherwise, without names or values of the task.
+        query: what other tasks ask for that would show the same mode.
+    """
+
+    mode: str
+    detail: str = ""
+    step: Any = None
+    lesson: str = ""
+    query: str = ""
+
+
+class Retrieved(BaseModel):
+    """The tasks that a model has chosen.
+
+    Attributes:
+        chosen: their numbers, from 1.
+    """
+
+    chosen: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed episode.
+
+    Attributes:
+        group: the group that it is of.
+        index: its place in the group.
+        trajectory: what was done.
+    """
+
+    group: Group
+    index: int
+    trajectory: Trajectory
+
+
+class FailureModes:
+    """A note for each failure mode of each task in a step, at the first trajectory that shows it.
+
+    The note's label is the mode. By rule it is the first mode of the trajectory's diagnosis; lost
+    trajectories have none. With an analyst a model names it, and is asked about one failed
+    trajectory of each task first, then about a second one, and so on. Such a note's step is the one
+    that decided the failure, and its evidence has ``detail``, ``lesson`` and ``query``, in the
+    model's words, and ``request``, what the task asks for. Without a usable answer the rule's mode
+    stands.
+
+    The model is shown the task and what was done, and neither goal, solution nor grader's report.
+
+    Args:
+        benchmark: diagnoses the episodes, and has the list of modes.
+        analyst: returns the model that is asked; None for rules alone.
+        most: most trajectories per step that it is asked about.
+
+    Attributes:
+        latest: the notes of the latest step.
+
+    Raises:
+        ConfigError: if the benchmark cannot diagnose.
+
+    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; rules, fallback and cap are ours.
+    """
+
+    kind = FAILURE_MODE
+
+    def __init__(
+        self, benchmark: Benchmark, analyst: Callable[[], Analyst] | None = None, *, most: int = 32
+    ) -> None:
+        self._benchmark, self._analyst, self._most = diagnosable(benchmark), analyst, most
+        self._schema = answer_among(self._benchmark.modes)
+        self.latest: tuple[Note, ...] = ()
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        failures = [
+            Failure(group, index, trajectory)
+            for group in groups
+            for index, trajectory in enumerate(group.trajectories)
+            if not (trajectory.success or trajectory.end_reason.lost)
+        ]
+        answers, usage = self._ask(groups, failures)
+        found: dict[tuple[str, str], Note] = {}
+        for place, failure in enumerate(failures):
+            note = self._note(failure, answers.get(place))
+            if note is None:
+                continue
+            key = (note.task_id, note.label)
+            if key not in found or (note.source, found[key].source) == ("model", "rule"):
+                found[key] = note
+        self.latest = tuple(found.values())
+        return Findings(self.latest, usage)
+
+    def _ask(
+        self, groups: Sequence[Group], failures: Sequence[Failure]
+    ) -> tuple[Mapping[int, ModeAnswer], Mapping[str, Usage]]:
+        """Return usable answers by the place of the failure, and what they have cost."""
+        if self._analyst is None or not failures:
+            return {}, FrozenDict()
+        analyst, places = self._analyst(), by_turns(failures)[: self._most]
+        with analyst.studying(self.kind, groups) as spent:
+            answers: list[Answer[ModeAnswer]] = analyst.advisor.ask(
+                [self._inquiry(failures[place], analyst) for place in places]
+            )
+            usage = spent()
+        said = zip(places, answers, strict=True)
+        return {place: each.value for place, each in said if each.value is not None}, usage
+
+    def _inquiry(self, failure: Failure, analyst: Analyst) -> Inquiry[ModeAnswer]:
+        def inputs(cap: int) -> Mapping[str, Any]:
+            return {
+                "instruction": failure.group.task.instruction,
+                **retraced(failure.trajectory, cap),
+                "modes": [described(mode) for mode in self._benchmark.modes],
+            }
+
+        return Inquiry(
+            prompt=PROMPT,
+            schema=self._schema,
+            inputs=inputs(EVIDENCE_CHARS),
+            purpose=self.kind,
+            sampling=analyst.sampling,
+            shorten=lambda: inputs(EVIDENCE_CHARS // 2),
+        )
+
+    def _note(self, failure: Failure, said: ModeAnswer | None) -> Note | None:
+        task = failure.group.task
+        about = {"kind": self.kind, "task_id": task.id, "group_id": failure.group.id}
+        if said is not None:
+            evidence = {
+                "detail": clean_text(said.detail.strip(), _MOST_CHARS),
+                "lesson": clean_text(said.lesson.strip(), _MOST_CHARS),
+                "query": clean_text(said.query.strip(), _MOST_CHARS),
+                "request": clean_text(task.instruction, _REQUEST_CHARS),
+            }
+            return Note(
+                **about,
+                index=failure.index,
+                step=_step(said.step, len(failure.trajectory.steps)),
+                label=said.mode,
+                evidence=FrozenDict(evidence),
+                source="model",
+            )
+        for mode in self._benchmark.diagnose(failure.trajectory).modes[:1]:
+            return Note(**about, index=failure.index, label=mode)
+        return None
+
+
+class SimilarFailures:
+    """A note for each of a step's commonest failure modes: other tasks that would show it.
+
+    A model chooses them among the latest tasks for which a lesson is remembered and that have not
+    shown the mode. The evidence has ``tasks``, their ids. Where it chooses none there is no note.
+
+    Args:
+        failures: the study that has found the step's modes; it must run before this one.
+        memory: remembers lessons of earlier steps.
+        analyst: returns the model that is asked.
+
+    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; the caps are ours.
+    """
+
+    kind = SIMILAR_FAILURE
+
+    def __init__(
+        self, failures: FailureModes, memory: FailureMemory, analyst: Callable[[], Analyst]
+    ) -> None:
+        self._failures, self._memory, self._analyst = failures, memory, analyst
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        found = self._failures.latest
+        counts = Counter(note.label for note in found)
+        candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(MOST_MODES)}
+        asked = [mode for mode, tasks in candidates.items() if tasks]
+        if not asked:
+            return Findings()
+        analyst = self._analyst()
+        with analyst.studying(self.kind, groups) as spent:
+            answers = analyst.advisor.ask(
+                [self._inquiry(mode, candidates[mode], analyst) for mode in asked]
+            )
+            usage = spent()
+        notes = []
+        for mode, answer in zip(asked, answers, strict=True):
+            chosen = answer.value.chosen if answer.value is not None else ()
+            tasks = [candidates[mode][n - 1] for n in chosen if 0 < n <= len(candidates[mode])]
+            if tasks:
+                first = next(note for note in found if note.label == mode)
+                notes.append(
+                    Note(
+                        kind=self.kind,
+                        task_id=first.task_id,
+                        group_id=first.group_id,
+                        index=first.index,
+                        label=mode,
+                        evidence=FrozenDict(tasks=tuple(dict.fromkeys(tasks))),
+                        source="model",
+                    )
+                )
+        return Findings(tuple(notes), usage)
+
+    def _candidates(self, mode: str) -> list[str]:
+        """Return the ids of the tasks to choose from, the latest lesson first."""
+        shown = {note.task_id for note in self._failures.latest if note.label == mode}
+        shown |= self._memory.buckets.get(mode, {}).keys()
+        return [task for task in reversed(self._memory.lessons) if task not in shown][
+            :MOST_CANDIDATES
+        ]
+
+    def _inquiry(
+        self, mode: str, candidates: Sequence[str], analyst: Analyst
+    ) -> Inquiry[Retrieved]:
+        told = [
+            {name: note.evidence.get(name, "") for name in ("detail", "lesson", "query")}
+            for note in self._failures.latest
+            if note.label == mode and note.source == "model"
+        ]
+        lessons = [self._memory.lessons[task] for task in candidates]
+        return Inquiry(
+            prompt=RETRIEVE,
+            schema=Retrieved,
+            inputs={
+                "mode": described(mode),
+                "failures": told[:_MOST_FAILURES],
+                "candidates": [
+                    {"number": number, **lesson._asdict()}
+                    for number, lesson in enumerate(lessons, start=1)
+                ],
+            },
+            purpose=self.kind,
+            sampling=analyst.sampling,
+        )
+
+
+def by_turns(failures: Sequence[Failure]) -> list[int]:
+    """Return the places of failures: the first of each task, then the second ones, and so on."""
+    seen = Counter[str]()
+    turns = []
+    for failure in failures:
+        turns.append(seen[failure.group.task.id])
+        seen[failure.group.task.id] += 1
+    return sorted(range(len(failures)), key=turns.__getitem__)
+
+
+def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
+    """Return the schema of answers that name one of these modes, in whatever case and spacing."""
+    known = {_folded(mode): mode for mode in modes}
+
+    def listed(mode: str) -> str:
+        if (found := known.get(_folded(mode))) is None:
+            raise ValueError(f"{clean_text(mode, 80)!r} is not in the list of failure modes")
+        return found
+
+    return create_model(
+        "ModeAnswer", __base__=ModeAnswer, mode=(Annotated[str, AfterValidator(listed)], ...)
+    )
+
+
+def described(mode: str) -> dict[str, str]:
+    """Return a failure mode and what it means, as prompts show it; "" if no meaning is known."""
+    return {"name": mode, "meaning": meanings().get(mode, "")}
+
+
+@lru_cache(maxsize=1)
+def meanings() -> Mapping[str, str]:
+    """Return what each failure mode means, in a line."""
+    text = (FOLDER / "role_agent" / "modes.toml").read_text(encoding="utf-8")
+    return {mode: str(meaning) for mode, meaning in tomllib.loads(text).items()}
+
+
+def _folded(mode: str) -> str:
+    return re.sub(r"[\W_]+", "_", mode.lower()).strip("_")
+
+
+def _step(said: Any, n_steps: int) -> int:
+    """Return the place of the step that an answer names by its number; -1 if it names none."""
+    number = _NUMBER.search(str(said)[:40])
+    place = int(number[0]) - 1 if number else -1
+    return place if place < n_steps else -1

@@ -1,0 +1,334 @@
+"""Failure modes and similar tasks by a model: what is asked, and what becomes of any answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.agents.advice.budget import Budgeted
+from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.core.benchmark import benchmark_specs, get_benchmark
+from coevo_gym.core.inquiry import Analyst, StoredAnswer
+from coevo_gym.core.notes import Note, Notes
+from coevo_gym.core.seams import Sampling, Study
+from coevo_gym.core.spend import Caps, Meter
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.methods.contract import kit_of
+from coevo_gym.methods.role_agent import failures
+from coevo_gym.methods.role_agent.failure_modes import (
+    Failure,
+    FailureModes,
+    SimilarFailures,
+    by_turns,
+    meanings,
+)
+from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
+from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
+from coevo_gym.testing.models import HostilePolicy, Said, ScriptedPolicy
+from tests.curricula.episodes import TRAIN
+from tests.toy import BENCHMARK
+
+BY_RULE = "missing_tool_call"
+ANSWER = {"detail": "It pressed nothing (step 1).", "mode": "state_mismatch", "step": 1}
+ANSWER |= {"lesson": "Press first.", "query": "Tasks with a button."}
+
+
+def analyst(
+    policy: Any, *, caps: Caps | None = None, store: Any = None
+) -> tuple[Callable[[], Analyst], Meter]:
+    """An analyst that asks a policy through a meter, and through a tape if there is a store."""
+    meter = Meter(caps)
+    asks = policy
+    if store is not None:
+        asks = Tape(policy, store, "fill", model="m", scopes=meter.scopes)
+    advisor = ModelAdvisor(Budgeted(asks, meter), count=meter.count)
+    return lambda: Analyst(advisor, meter.scope, Sampling(0.5, 64)), meter
+
+
+def failed(
+    *actions: str, end: EndReason = EndReason.MAX_STEPS, success: bool = False
+) -> Trajectory:
+    """An episode in which nothing was done, which is a missing call by rule."""
+    steps = tuple(Step("a board", "a board", action, calls=("done",)) for action in actions)
+    return Trajectory(
+        task_id=TRAIN[0].id,
+        steps=steps or (Step("a board", "a board", "done", calls=("done",)),),
+        score=float(success),
+        success=success,
+        end_reason=end,
+        last_observation="the end",
+    )
+
+
+def group(*trajectories: Trajectory, task: Task = TRAIN[0], id: str = "g") -> Group:
+    return Group(id, task, len(trajectories), trajectories)
+
+
+def says(*answers: Said) -> ScriptedPolicy:
+    """A model that says these, one after the other, and the last one for ever."""
+    left = list(answers)
+    return ScriptedPolicy([("", lambda prompt: left.pop(0) if len(left) > 1 else left[0])])
+
+
+def examined(policy: Any, *groups: Group, **keywords: Any) -> tuple[Note, ...]:
+    asks, _ = analyst(policy)
+    study: Study = FailureModes(BENCHMARK, asks, **keywords)
+    return study.examine(groups).notes
+
+
+class TestModes:
+    def test_the_model_names_one_with_evidence(self) -> None:
+        policy = says(json.dumps(ANSWER))
+        asks, meter = analyst(policy)
+        findings = FailureModes(BENCHMARK, asks).examine([group(failed("done"))])
+        (note,) = findings.notes
+        assert (note.label, note.step, note.source) == ("state_mismatch", 0, "model")
+        assert note.evidence == {
+            "detail": "It pressed nothing (step 1).",
+            "lesson": "Press first.",
+            "query": "Tasks with a button.",
+            "request": TRAIN[0].instruction,
+        }
+        assert (findings.usage["failure_mode"].calls, findings.usage["failure_mode"].used) == (1, 1)
+        assert findings.usage == meter.usage("study-failure_mode-g")
+        (asked,) = policy.asked
+        assert asked.sampling == Sampling(0.5, 64)
+        assert asked.template == "role_agent/failure_mode@1"
+
+    def test_it_is_shown_the_task_and_what_was_done_and_nothing_of_the_truth(self) -> None:
+        policy = says(json.dumps(ANSWER))
+        report = {"secret": "s3cr3t"}
+        examined(policy, group(replace(failed("done", "look"), report=report)))
+        text = "\n".join(message.content for message in policy.asked[0].messages)
+        assert TRAIN[0].instruction in text
+        assert "[step 2] look" in text
+        for mode in BENCHMARK.modes:
+            assert f"- {mode}: {meanings()[mode]}" in text
+        assert "s3cr3t" not in text
+        assert json.dumps(list(TRAIN[0].solution)) not in text
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "",
+            "I do not know.",
+            '{"mode": "clumsiness"}',
+            '{"detail": "no mode"}',
+            '{"mode": ["state_mismatch"]}',
+            "x" * 1_000_000,
+            json.dumps({"mode": "y" * 1_000_000}),
+            '{"mode": "state_mismatch", "detail": {"a": 1}}',
+        ],
+    )
+    def test_what_cannot_be_used_leaves_the_rule(self, said: str) -> None:
+        asks, meter = analyst(says(said))
+        (note,) = FailureModes(BENCHMARK, asks).examine([group(failed())]).notes
+        assert (note.label, note.source, note.step, note.evidence) == (BY_RULE, "rule", -1, {})
+        used = meter.usage("study-failure_mode-g")["failure_mode"]
+        assert (used.by_rule, used.used, used.repaired) == (1, 0, 0)
+
+    def test_a_wrong_mode_may_be_repaired(self) -> None:
+        policy = says('{"mode": "clumsiness"}', json.dumps(ANSWER))
+        asks, meter = analyst(policy)
+        (note,) = FailureModes(BENCHMARK, asks).examine([group(failed())]).notes
+        assert note.label == "state_mismatch"
+        assert meter.usage("study-failure_mode-g")["failure_mode"].repaired == 1
+        assert "'clumsiness' is not in the list" in policy.asked[1].messages[-1].content
+
+    @pytest.mark.parametrize("said", ["State Mismatch", "`state-mismatch`", " STATE_MISMATCH."])
+    def test_a_mode_may_be_written_otherwise(self, said: str) -> None:
+        (note,) = examined(says(json.dumps({"mode": said})), group(failed()))
+        assert note.label == "state_mismatch"
+
+    @pytest.mark.parametrize(
+        ("said", "step"),
+        [(2, 1), ("step 2", 1), (0, -1), (-1, -1), (3, -1), (None, -1), ([], -1), (10**9, -1)],
+    )
+    def test_the_step_is_one_of_the_episode(self, said: Any, step: int) -> None:
+        answer = json.dumps(ANSWER | {"step": said})
+        (note,) = examined(says(answer), group(failed("look", "done")))
+        assert (note.label, note.step) == ("state_mismatch", step)
+
+    def test_one_of_each_task_is_asked_about_first(self) -> None:
+        lost = failed(end=EndReason.WORKER_LOST)
+        groups = [
+            group(failed("a1"), failed("a2"), lost, failed(success=True)),
+            group(failed("b1"), failed("b2"), task=TRAIN[1], id="h"),
+        ]
+        policy = says(json.dumps(ANSWER))
+        notes = examined(policy, *groups, most=3)
+        acts = [prompt.messages[-1].content.split("[step 1] ")[1][:2] for prompt in policy.asked]
+        assert acts == ["a1", "b1", "a2"]
+        assert [(note.task_id, note.index, note.label, note.source) for note in notes] == [
+            (TRAIN[0].id, 0, "state_mismatch", "model"),
+            (TRAIN[1].id, 0, "state_mismatch", "model"),
+            (TRAIN[1].id, 1, BY_RULE, "rule"),
+        ]
+
+    def test_the_order_of_turns(self) -> None:
+        rows = [group(failed(), failed(), id="a"), group(failed(), task=TRAIN[1], id="b")]
+        found = [Failure(one, n, each) for one in rows for n, each in enumerate(one.trajectories)]
+        assert by_turns(found) == [0, 2, 1]
+
+    def test_a_models_note_stands_before_a_rules_of_the_same_mode(self) -> None:
+        said = json.dumps(ANSWER | {"mode": BY_RULE})
+        policy = ScriptedPolicy([(r"\[step 1\] second", said), ("", "no")])
+        (note,) = examined(policy, group(failed("first"), failed("second")))
+        assert (note.source, note.index) == ("model", 1)
+
+    def test_without_failures_nothing_is_asked(self) -> None:
+        policy = says("")
+        assert examined(policy, group(failed(success=True))) == ()
+        assert policy.asked == []
+
+    def test_a_spent_budget_leaves_the_rules(self) -> None:
+        policy = says(json.dumps(ANSWER))
+        asks, meter = analyst(policy, caps=Caps(max_calls_per_round=1))
+        study = FailureModes(BENCHMARK, asks)
+        for step in ("g-1", "g-2"):  # the caps per round hold for each step by itself
+            groups = [group(failed(), id=step), group(failed(), task=TRAIN[1], id=f"{step}b")]
+            notes = study.examine(groups).notes
+            assert [note.source for note in notes] == ["model", "rule"]
+        assert len(policy.asked) == meter.total.requests == 2
+
+    def test_hostile_answers_are_no_exception_and_counts_add_up(self) -> None:
+        decent = says(json.dumps(ANSWER))
+        for seed in range(20):
+            asks, meter = analyst(HostilePolicy(seed, decent))
+            groups = [group(failed(), task=TRAIN[n], id=f"g{n}") for n in range(6)]
+            notes = FailureModes(BENCHMARK, asks).examine(groups).notes
+            assert [note.task_id for note in notes] == [task.id for task in TRAIN[:6]]
+            assert {note.label for note in notes} <= set(BENCHMARK.modes)
+            used = meter.usage("study-failure_mode-g0")["failure_mode"]
+            by_model = sum(note.source == "model" for note in notes)
+            assert used.used + used.repaired == by_model == 6 - used.by_rule
+
+
+class Answers:
+    """A store of answers in memory."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, StoredAnswer] = {}
+
+    def get(self, keys: Sequence[str]) -> dict[str, StoredAnswer]:
+        return {key: self.kept[key] for key in keys if key in self.kept}
+
+    def put(self, answers: Sequence[StoredAnswer]) -> None:
+        self.kept |= {answer.key: answer for answer in answers}
+
+
+def test_a_study_that_is_repeated_asks_nothing() -> None:
+    store, groups = Answers(), [group(failed(), failed()), group(failed(), task=TRAIN[1], id="h")]
+    first, found = says(json.dumps(ANSWER)), []
+    for policy in (first, says("never asked")):
+        asks, _ = analyst(policy, store=store)
+        found.append(FailureModes(BENCHMARK, asks).examine(groups))
+    assert found[0].notes == found[1].notes
+    assert (len(first.asked), len(store.kept)) == (3, 3)  # equal questions are asked each
+    assert found[1].usage["failure_mode"].cached == 3
+    assert {answer.scope for answer in store.kept.values()} == {"study-failure_mode-g"}
+
+
+def remembering(*lessons: tuple[int, str]) -> FailureMemory:
+    """A memory of these tasks, each with the mode that it has shown."""
+    memory = FailureMemory()
+    memory.note(
+        Notes(
+            Note(
+                kind="failure_mode", task_id=TRAIN[n].id, group_id="g", index=0, label=mode,
+                source="model", evidence={"lesson": f"lesson {n}", "request": f"request {n}"},
+            )
+            for n, mode in lessons
+        )
+    )  # fmt: skip
+    return memory
+
+
+class TestSimilar:
+    def chosen(self, said: str, memory: FailureMemory) -> tuple[tuple[Note, ...], ScriptedPolicy]:
+        policy = ScriptedPolicy([("Other tasks:", said), ("", json.dumps(ANSWER))])
+        asks, _ = analyst(policy)
+        modes = FailureModes(BENCHMARK, asks)
+        similar = SimilarFailures(modes, memory, asks)
+        found = Guiding(studies=(modes, similar)).examine([group(failed(), failed())])
+        return tuple(note for note in found.notes if note.kind == "similar_failure"), policy
+
+    def test_the_model_chooses_among_other_tasks_with_a_lesson(self) -> None:
+        memory = remembering((0, BY_RULE), (1, "state_mismatch"), (2, BY_RULE), (3, BY_RULE))
+        (note,), policy = self.chosen('{"chosen": [2, 2]}', memory)
+        # Task 0 shows the mode in this step, and task 1 has shown it before.
+        assert (note.label, note.evidence) == ("state_mismatch", {"tasks": (TRAIN[2].id,)})
+        assert (note.task_id, note.group_id, note.source) == (TRAIN[0].id, "g", "model")
+        text = policy.asked[-1].messages[-1].content
+        assert "[1] request 3" in text
+        assert "[2] request 2" in text
+        assert "lesson 2" in text
+        assert "request 1" not in text
+        assert "Look for: Tasks with a button." in text
+        memory.note(Notes([note]))
+        assert TRAIN[2].id in memory.buckets["state_mismatch"]
+        assert memory.metrics()["retrieved"] == 1.0
+
+    @pytest.mark.parametrize(
+        "said",
+        ["", '{"chosen": [0, -1, 99]}', '{"chosen": "all"}', '{"chosen": []}', "z" * 1_000_000],
+    )
+    def test_unknown_tasks_are_dropped(self, said: str) -> None:
+        notes, _ = self.chosen(said, remembering((2, BY_RULE)))
+        assert notes == ()
+
+    def test_without_a_lesson_nothing_is_asked(self) -> None:
+        notes, policy = self.chosen("never", FailureMemory())
+        assert (notes, len(policy.asked)) == ((), 2)
+
+    def test_retrieved_tasks_are_drawn_more_often(self) -> None:
+        memory = FailureMemory()
+        selector = ByFailureMode(memory)
+        selector.added(TRAIN[:3])
+        about = {"task_id": TRAIN[0].id, "group_id": "g", "index": 0, "label": "loop"}
+        similar = Note(kind="similar_failure", **about, evidence={"tasks": [TRAIN[2].id]})
+        memory.note(Notes([Note(kind="failure_mode", **about), similar]))
+        weights = selector.weights()
+        assert weights is not None
+        assert weights.tolist() == [2.0, 1.0, 2.0]
+        assert memory.counts == {"loop": 1.0}  # a task that was retrieved has not failed
+
+
+def test_the_memory_goes_on_and_forgets_old_lessons(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "MAX_LESSONS", 2)
+    memory = remembering((0, "a"), (1, "b"), (0, "c"), (2, "d"))
+    assert {task: lesson.mode for task, lesson in memory.lessons.items()} == {
+        TRAIN[0].id: "c",
+        TRAIN[2].id: "d",
+    }
+    other = FailureMemory()
+    other.load_state_dict(json.loads(json.dumps(memory.state_dict())))
+    assert other.state_dict() == memory.state_dict()
+    assert other.lessons == memory.lessons
+    old = {key: memory.state_dict()[key] for key in ("counts", "buckets", "total")}
+    other.load_state_dict(old)
+    assert other.lessons == {}
+
+
+def test_settings() -> None:
+    assert RoleAgentSettings().questions_per_step == {}
+    asks = RoleAgentSettings(modes="model", retrieve=True, questions=5)
+    assert asks.questions_per_step == {"failure_mode": 5, "similar_failure": 4}
+    with pytest.raises(ValueError, match=r"only a model writes them: set modes = 'model'"):
+        RoleAgentSettings(retrieve=True)
+    method = role_agent(asks, kit_of(role_agent, "toy"))
+    assert [study.kind for study in method.studies][:2] == ["failure_mode", "similar_failure"]
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in benchmark_specs() if spec.name != "toy"])
+def test_every_mode_of_every_benchmark_has_a_meaning(name: str) -> None:
+    benchmark = diagnosable(get_benchmark(name))
+    assert set(benchmark.modes) <= meanings().keys()
