@@ -1,0 +1,55 @@
+"""Which steps of an episode were needed, found out by leaving steps out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from coevo_gym.methods.agentevolver.credit import BAD, GOOD, NO_LABEL
+
+_TOLERANCE = 1e-9
+
+
+def never(step: int, later: Sequence[int]) -> bool:
+    """Return False: every step may be left out."""
+    return False
+
+
+def eliminated(
+    score: Callable[[Sequence[int]], float],
+    n: int,
+    *,
+    keep: Callable[[int, Sequence[int]], bool] = never,
+    errors: Collection[int] = (),
+) -> list[int]:
+    """Label the steps of an episode by whether it scores as much without them.
+
+    From the last step to the first, each is dropped if the rest, without those dropped already,
+    scores as much as the whole. Of two steps that do the same, the earlier is therefore needed.
+
+    Args:
+        score: returns the score of some of the steps, given by their rising positions.
+        n: number of steps.
+        keep: called with a step and the later ones that were kept; True to keep the step untried.
+        errors: steps that failed.
+
+    Returns:
+        (n,) 1 for a step that was kept, -1 for one that was dropped. If the whole scores 0 nothing
+        is tried: steps that failed get -1, the others 0.
+
+    Example:
+        >>> eliminated(lambda steps: float({0, 2} <= {*steps}), 3)
+        [1, -1, 1]
+
+    Source: ours, in place of the judge model of AgentEvolver (arXiv 2511.10395), 5.1.
+    """
+    steps = [*range(n)]
+    whole = score(steps)
+    if whole <= 0.0:
+        return [BAD if step in errors else NO_LABEL for step in range(n)]
+    for step in reversed(range(n)):
+        if keep(step, [one for one in steps if one > step]):
+            continue
+        rest = [one for one in steps if one != step]
+        if score(rest) >= whole - _TOLERANCE:
+            steps = rest
+    return [GOOD if step in steps else BAD for step in range(n)]
