@@ -217,5 +217,6 @@ def labels_of(notes: Notes, group_id: str, index: int, n_steps: int) -> list[int
     """Return the label of each step of a trajectory."""
     found = [NO_LABEL] * n_steps
     for note in notes.of(ATTRIBUTION, group_id, index):
-        found[note.step] = int(note.value)
+        if note.step >= 0:
+            found[note.step] = int(note.value)
     return found

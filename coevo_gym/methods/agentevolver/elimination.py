@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from coevo_gym.methods.agentevolver.credit import BAD, GOOD, NO_LABEL
 
+Keep = Callable[[int, Sequence[int]], bool]
 _TOLERANCE = 1e-9
 
 
@@ -18,8 +19,9 @@ def eliminated(
     score: Callable[[Sequence[int]], float],
     n: int,
     *,
-    keep: Callable[[int, Sequence[int]], bool] = never,
+    keep: Keep = never,
     errors: Collection[int] = (),
+    detours: Sequence[Sequence[int]] = (),
 ) -> list[int]:
     """Label the steps of an episode by whether it scores as much without them.
 
@@ -29,12 +31,16 @@ def eliminated(
     Args:
         score: returns the score of some of the steps, given by their rising positions.
         n: number of steps.
-        keep: called with a step and the later ones that were kept; True to keep the step untried.
+        keep: called with a step and the later ones that would be left; True to keep the step
+            untried.
         errors: steps that failed.
+        detours: steps that are first tried together, in this order. A walk and the way back cannot
+            be dropped one by one.
 
     Returns:
         (n,) 1 for a step that was kept, -1 for one that was dropped. If the whole scores 0 nothing
-        is tried: steps that failed get -1, the others 0.
+        is tried: steps that failed get -1, the others 0. Besides the whole, each detour and each
+        step is scored at most once.
 
     Example:
         >>> eliminated(lambda steps: float({0, 2} <= {*steps}), 3)
@@ -46,10 +52,12 @@ def eliminated(
     whole = score(steps)
     if whole <= 0.0:
         return [BAD if step in errors else NO_LABEL for step in range(n)]
-    for step in reversed(range(n)):
-        if keep(step, [one for one in steps if one > step]):
+    for dropped in (*detours, *([step] for step in reversed(range(n)))):
+        rest = [step for step in steps if step not in dropped]
+        if len(steps) - len(rest) < len(dropped):
+            continue  # some of it is gone already
+        if any(keep(step, [one for one in rest if one > step]) for step in dropped):
             continue
-        rest = [one for one in steps if one != step]
         if score(rest) >= whole - _TOLERANCE:
             steps = rest
     return [GOOD if step in steps else BAD for step in range(n)]
