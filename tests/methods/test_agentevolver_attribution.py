@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,8 @@ from tests import needs
 from tests.curricula.episodes import TRAIN
 from tests.curricula.test_minimise import Shelf
 from tests.toy import BENCHMARK
+
+BENCH = Path(__file__).parents[2] / "bench" / "attribution.py"
 
 
 def went(
@@ -58,6 +62,11 @@ class TestTheStudy:
             ("fail / take 12 / end", [-1, 1, 1], [-1, 1, 1]),
             ("take 3 / put 3 / take 12 / end", [-1, -1, 1, 1], [-1, -1, 1, 1]),
             ("take 12 / put 12 / take 12 / end", [1, -1, -1, 1], [1, -1, -1, 1]),
+            (
+                "take 3 / take 7 / put 7 / put 3 / take 12 / end",
+                [-1] * 4 + [1] * 2,
+                [-1] * 4 + [1] * 2,
+            ),
             ("list / take 12 / end", [1, 1, 1], [1, 1, 1]),  # nothing else tells the number
             ("list / list / take 12 / end", [1, -1, 1, 1], [1, -1, 1, 1]),
             ("take 12 / list / end", [1, 0, 1], [1, -1, 1]),  # a search, though in vain
@@ -215,6 +224,27 @@ def note(index: int, step: int, value: float) -> Note:
     return Note(
         kind="attribution", task_id=TRAIN[0].id, group_id="g", index=index, step=step, value=value
     )
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "n_tasks"),
+    [
+        ("webshop", 8),
+        ("bfcl", 12),
+        pytest.param("alfworld", 4, marks=pytest.mark.slow),
+        pytest.param("appworld", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_planted_steps_are_told_from_the_reference_s(
+    benchmark: str, n_tasks: int, engine: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(benchmark)
+    spec = importlib.util.spec_from_file_location("attribution", BENCH)
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    assert bench.main([benchmark, "--tasks", str(n_tasks)]) == 0, capsys.readouterr()
 
 
 class TestTheCredit:

@@ -34,8 +34,8 @@ def eliminated(
         keep: called with a step and the later ones that would be left; True to keep the step
             untried.
         errors: steps that failed.
-        detours: steps that are first tried together, in this order. A walk and the way back cannot
-            be dropped one by one.
+        detours: steps that are first tried together, in this order; what was dropped before is left
+            out of them. A walk and the way back cannot be dropped one by one.
 
     Returns:
         (n,) 1 for a step that was kept, -1 for one that was dropped. If the whole scores 0 nothing
@@ -52,11 +52,10 @@ def eliminated(
     whole = score(steps)
     if whole <= 0.0:
         return [BAD if step in errors else NO_LABEL for step in range(n)]
-    for dropped in (*detours, *([step] for step in reversed(range(n)))):
+    for stretch in (*detours, *([step] for step in reversed(range(n)))):
+        dropped = [step for step in stretch if step in steps]
         rest = [step for step in steps if step not in dropped]
-        if len(steps) - len(rest) < len(dropped):
-            continue  # some of it is gone already
-        if any(keep(step, [one for one in rest if one > step]) for step in dropped):
+        if not dropped or any(keep(one, [s for s in rest if s > one]) for one in dropped):
             continue
         if score(rest) >= whole - _TOLERANCE:
             steps = rest

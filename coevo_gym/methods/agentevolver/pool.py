@@ -174,7 +174,8 @@ class ExperiencePool:
         self._index = None
 
     def _vector(self, text: str) -> NDArray[np.float64]:
-        return self._embed([text])[0]
+        (vector,) = self._embed([text])
+        return np.asarray(vector)
 
     def _nearest(self, vector: NDArray[np.float64], k: int) -> list[tuple[str, float]]:
         """Return ids and cosines of the most alike experiences, the most alike first."""

@@ -176,7 +176,7 @@ class _Replays:
 def _detours(whole: Replay) -> list[range]:
     """Return stretches of steps after which the engine is as before them, though one changed it.
 
-    The longest come first, of equally long ones the latest; as many as there are steps at most.
+    The shortest come first, of equally long ones the latest; as many as there are steps at most.
     """
     states, n = whole.states, len(whole.effects)
     found = [
@@ -185,7 +185,7 @@ def _detours(whole: Replay) -> list[range]:
         for last in range(first + 2, n + 1)
         if states[first] == states[last] and Effect.CHANGED in whole.effects[first:last]
     ]
-    return sorted(found, key=lambda one: (-len(one), -one.start))[:n]
+    return sorted(found, key=lambda one: (len(one), -one.start))[:n]
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
