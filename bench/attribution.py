@@ -33,7 +33,8 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.methods.agentevolver.credit import BAD, GOOD, NO_LABEL, labels_of
-from coevo_gym.methods.agentevolver.study import EXAMINED, Attribution
+from coevo_gym.methods.agentevolver.replays import EXAMINED
+from coevo_gym.methods.agentevolver.study import Attribution
 from coevo_gym.testing import make_env
 
 Planted = tuple[str, ...]

@@ -14,6 +14,9 @@ EXPERIENCE = "experience"
 EXPERIENCE_USE = "experience_use"
 """Kind of the notes that compare the rollouts that were told an experience with the others."""
 
+OFFERED, REFUSED = "offered", "refused"
+"""Labels of these notes: an experience, or one that gives its task away and is never told."""
+
 Source = Literal["pair", "success", "failure", "rule"]
 """What an experience was made from: a success and a failure, one of the two, or by a rule."""
 

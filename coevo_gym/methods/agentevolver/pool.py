@@ -16,6 +16,7 @@ from coevo_gym.curricula.pool.index import VectorIndex
 from coevo_gym.methods.agentevolver.experience import (
     EXPERIENCE,
     EXPERIENCE_USE,
+    OFFERED,
     UNMEASURED,
     Experience,
     Usefulness,
@@ -36,7 +37,11 @@ class ExperiencePool:
 
     Metrics: ``experiences``, how many there are; ``measured``, those with a utility, and
     ``utility``, its mean over them; ``admitted``, ``copies`` (refused), ``harmful`` and ``crowded``
-    (both dropped), counts since the beginning.
+    (both dropped), counts since the beginning; and ``success_guided`` and ``success_free``, the
+    mean success of both kinds of rollouts over the groups of the latest step that had both.
+
+    Attributes:
+        steps: steps of the learner that it has taken in.
 
     Args:
         embed: turns texts into vectors.
@@ -71,6 +76,7 @@ class ExperiencePool:
         self._ids: list[str] = []
         self._harmful: list[str] = []
         self._counts = Counter[str]()
+        self._rates: dict[str, float] = {}
         self.steps = 0
 
     def __len__(self) -> int:
@@ -120,22 +126,29 @@ class ExperiencePool:
         return self._entries[id].use if id in self._entries else None
 
     def note(self, notes: Notes) -> None:
-        """Take in how experiences were used, then new ones.
-
-        A note about an experience that was dropped meanwhile is ignored.
-        """
+        """Take in how experiences were used, then new ones."""
+        self._rates = {}
+        used = [note for note in notes if note.kind == EXPERIENCE_USE]
+        if used:
+            by_group = {note.group_id: note.evidence for note in used}
+            for kind in ("guided", "free"):
+                self._rates[f"success_{kind}"] = fmean(one[kind] for one in by_group.values())
+        for note in used:
+            self._measure(note.evidence["experience"], note.value)
         for note in notes:
-            if note.kind == EXPERIENCE_USE and note.label in self._entries:
-                entry = self._entries[note.label]
-                use = entry.use.after(note.value, self._beta)
-                self._entries[note.label] = entry._replace(use=use)
-                if use.harms(self._least_groups):
-                    self._harmful.append(note.label)
-                    self._drop(note.label, "harmful")
-        for note in notes:
-            if note.kind == EXPERIENCE:
+            if note.kind == EXPERIENCE and note.label == OFFERED:
                 self.admit(Experience.model_validate(dict(note.evidence)))
         self.steps += 1
+
+    def _measure(self, id: str, gained: float) -> None:
+        """Take in another group; an experience that was dropped meanwhile is ignored."""
+        if id not in self._entries:
+            return
+        use = self._entries[id].use.after(gained, self._beta)
+        self._entries[id] = self._entries[id]._replace(use=use)
+        if use.harms(self._least_groups):
+            self._harmful.append(id)
+            self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
         """See the class."""
@@ -143,6 +156,7 @@ class ExperiencePool:
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:
             found["utility"] = fmean(measured)
+        found |= self._rates
         counted = ("admitted", "copies", "harmful", "crowded")
         return found | {name: float(self._counts[name]) for name in counted}
 
@@ -156,12 +170,14 @@ class ExperiencePool:
             ],
             "harmful": list(self._harmful),
             "counts": dict(self._counts),
+            "rates": dict(self._rates),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore :meth:`state_dict`."""
         self.steps = state["steps"]
         self._harmful, self._counts = list(state["harmful"]), Counter(state["counts"])
+        self._rates = dict(state["rates"])
         saved = [
             (Experience.model_validate(one["experience"]), Usefulness(*one["use"]))
             for one in state["experiences"]

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import compress
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
-from coevo_gym.core.benchmark import Benchmark, Effect, Replay
-from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note, Notes
-from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
-from coevo_gym.curricula.gates.sources import Sources
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
     BAD,
@@ -21,18 +18,23 @@ from coevo_gym.methods.agentevolver.credit import (
     NO_LABEL,
     AttributionCredit,
 )
-from coevo_gym.methods.agentevolver.elimination import eliminated
+from coevo_gym.methods.agentevolver.replays import (
+    FAULT,
+    LEFT_OUT,
+    UNLIKE,
+    Judged,
+    judged,
+    most_replays,
+    unlabelled,
+)
 from coevo_gym.trainers.credit import Outcome
 
 logger = logging.getLogger(__name__)
 
 MAX_REPLAYS = 2000
 """Most replays of a learner's step."""
-EXAMINED, LEFT_OUT, UNLIKE, FAULT = "examined", "left_out", "unlike", "fault"
-"""Labels of the note about a whole trajectory: its steps are labelled; it would have taken too many
-replays; a replay of all its actions has another score; the engine failed."""
+_SAME_OUTCOME = 1e-9
 _NAMES = {GOOD: "good", BAD: "bad"}
-_SAME_SCORE = 1e-9
 
 
 class Attribution:
@@ -45,8 +47,8 @@ class Attribution:
     steps only: those that failed.
 
     The value of a step's note is 1 or -1, its label ``good`` or ``bad``. The note of a trajectory
-    has step -1; its label is one of :data:`EXAMINED`, :data:`LEFT_OUT`, :data:`UNLIKE` and
-    :data:`FAULT`, its value the outcome, and its evidence has ``labels``, one for each step.
+    has step -1; its label says how it was judged (``examined``, ``left_out``, ``unlike`` or
+    ``fault``), its value the outcome, and its evidence has ``labels``, one for each step.
 
     Args:
         benchmark: replays actions.
@@ -77,7 +79,11 @@ class Attribution:
             for index, trajectory in enumerate(group.trajectories):
                 if trajectory.end_reason.lost:
                     continue
-                found = self._judged(group.task, trajectory) if replayed else _unseen(trajectory)
+                found = unlabelled(trajectory)
+                if replayed:
+                    found = judged(
+                        self._benchmark, group.task, trajectory, hindsight=self._hindsight
+                    )
                 env_steps += found.env_steps
                 notes += self._notes(group, index, trajectory, found)
         return Findings(tuple(notes), env_steps=env_steps)
@@ -93,17 +99,7 @@ class Attribution:
             found[place] = True
         return found
 
-    def _judged(self, task: Task, trajectory: Trajectory) -> _Judged:
-        replays = _Replays(self._benchmark, task, trajectory.actions)
-        try:
-            return replays.judged(trajectory.score, hindsight=self._hindsight)
-        except EnvBackendError as error:
-            logger.warning("task=%s: no labels, a replay failed: %s", task.name, error)
-            return _unseen(trajectory, FAULT, replays.env_steps)
-
-    def _notes(
-        self, group: Group, index: int, trajectory: Trajectory, found: _Judged
-    ) -> list[Note]:
+    def _notes(self, group: Group, index: int, trajectory: Trajectory, found: Judged) -> list[Note]:
         about = {"kind": self.kind, "task_id": group.task.id, "group_id": group.id, "index": index}
         whole = Note(
             **about,
@@ -117,90 +113,6 @@ class Attribution:
             for step, label in enumerate(found.labels)
             if label
         ]
-
-
-class _Judged(NamedTuple):
-    how: str
-    labels: list[int]
-    env_steps: int = 0
-
-
-def _unseen(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> _Judged:
-    return _Judged(how, [NO_LABEL] * len(trajectory.steps), env_steps)
-
-
-def most_replays(trajectory: Trajectory) -> int:
-    """Return how many replays it takes at most to label the steps of a trajectory."""
-    if trajectory.end_reason.lost:
-        return 0
-    return 1 + 2 * len(trajectory.steps) if trajectory.score > 0.0 else 1
-
-
-class _Replays:
-    """Replays of one trajectory, whole and in parts."""
-
-    def __init__(self, benchmark: Benchmark, task: Task, actions: Sequence[str]) -> None:
-        self._benchmark, self._task, self._actions = benchmark, task, actions
-        self.env_steps = 0
-
-    def judged(self, score: float, *, hindsight: bool) -> _Judged:
-        """Label the steps; none if all actions do not score what the trajectory has scored."""
-        actions = self._actions
-        whole = self._play(range(len(actions)))
-        if abs(whole.scores[-1] - score) > _SAME_SCORE:
-            return _Judged(UNLIKE, [NO_LABEL] * len(actions), self.env_steps)
-        sources = Sources(whole, self._benchmark.evidence(self._task))
-
-        def keep(step: int, later: Sequence[int]) -> bool:
-            closes = whole.effects[step] is Effect.CLOSED
-            return closes or sources.feeds(step, [actions[one] for one in later])
-
-        def scored(steps: Sequence[int]) -> float:
-            played = whole if len(steps) == len(actions) else self._play(steps)
-            return played.scores[-1]
-
-        errors = [step for step, error in enumerate(whole.errors) if error]
-        labels = eliminated(scored, len(actions), keep=keep, errors=errors, detours=_detours(whole))
-        if not hindsight:
-            for step in _showing_news(whole, self._task.instruction):
-                if labels[step] == BAD and step not in errors:
-                    labels[step] = NO_LABEL
-        return _Judged(EXAMINED, labels, self.env_steps)
-
-    def _play(self, steps: Sequence[int]) -> Replay:
-        played = self._benchmark.replay(self._task, [self._actions[step] for step in steps])
-        self.env_steps += len(played.errors)
-        return played
-
-
-def _detours(whole: Replay) -> list[range]:
-    """Return stretches of steps after which the engine is as before them, though one changed it.
-
-    The shortest come first, of equally long ones the latest; as many as there are steps at most.
-    """
-    states, n = whole.states, len(whole.effects)
-    found = [
-        range(first, last)
-        for first in range(n - 1)
-        for last in range(first + 2, n + 1)
-        if states[first] == states[last] and Effect.CHANGED in whole.effects[first:last]
-    ]
-    return sorted(found, key=lambda one: (len(one), -one.start))[:n]
-
-
-def _showing_news(whole: Replay, instruction: str) -> list[int]:
-    """Return the steps that showed a text that nothing before them has shown."""
-    shown = {_plain(text) for text in ("", whole.opening, instruction)}
-    found = []
-    for step, text in enumerate(map(_plain, whole.shown)):
-        if text not in shown:
-            found.append(step)
-        shown.add(text)
-    return found
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split())
 
 
 class AttributionRecord:
@@ -243,15 +155,10 @@ class AttributionRecord:
         for group in by_group.values():
             labels = [note.evidence["labels"] for note in group]
             outcomes = [note.value for note in group]
-            judged = self._credit.judge(labels, outcomes)
             mean = fmean(outcomes)
-            gaps = [outcome - mean for outcome in outcomes]
-            told = [
-                bool(row) and abs(gap) > _SAME_SCORE for row, gap in zip(judged, gaps, strict=True)
-            ]
-            found += [
-                row[0] * gap < 0.0 for row, gap in compress(zip(judged, gaps, strict=True), told)
-            ]
+            for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
+                if row and abs(outcome - mean) > _SAME_OUTCOME:
+                    found.append(row[0] * (outcome - mean) < 0.0)
         return found
 
     def metrics(self) -> dict[str, float]:
