@@ -13,7 +13,7 @@ A selector or a growth of your own needs the methods of its Protocol in ``core/s
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from numpy.random import Generator
 
@@ -27,6 +27,7 @@ from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
 from coevo_gym.curricula.pool.covered import CoveredTags
+from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder
 from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP
@@ -273,6 +274,13 @@ class CurriculumConfig(GrowthConfig):
 
     selector: SelectorConfig = UniformConfig()
     """Which task of the pool is practised next."""
+    embedder: Literal["words", "sentences"] = "words"
+    """Vectors of texts that a method searches by likeness. words: hashed counts of words and word
+    pairs, which need no model. sentences: a sentence-transformers model, of the extra ``embed``."""
+
+    def make_embedder(self) -> Embedder:
+        """Create what turns texts into vectors."""
+        return HashingEmbedder() if self.embedder == "words" else SentenceEmbedder()
 
     @property
     def cap(self) -> int | None:
