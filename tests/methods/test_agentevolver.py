@@ -14,12 +14,14 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Split
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.methods.agentevolver.credit import AttributionCredit
 from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of
-from coevo_gym.methods.method import Method
+from coevo_gym.methods.method import Method, NoSettings
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.credit import Outcome
@@ -64,6 +66,16 @@ class TestAssembly:
         neither = made(navigating=False, attributing=False, native=False)
         assert (neither.coach, neither.credit, neither.studies) == (None, None, ())
         assert neither.first_round is not None
+
+    def test_a_pool_that_grows_by_signals_is_practised_with_both(self) -> None:
+        kit = kit_of(agentevolver, "toy")
+        growing = kit_of(coevolve, "toy").curriculum
+        method = agentevolver(AgentEvolverSettings(native=False), replace(kit, curriculum=growing))
+        assert isinstance(method.curriculum, PoolCurriculum)
+        grows = coevolve(NoSettings(), kit_of(coevolve, "toy")).curriculum
+        assert method.curriculum.state_dict() == grows.state_dict()
+        assert method.evolver is not None
+        assert method.coach is not None
 
     def test_without_labels_nothing_is_replayed(self) -> None:
         method = made(navigating=False, attribution=False)
