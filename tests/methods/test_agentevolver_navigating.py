@@ -262,6 +262,15 @@ class TestRules:
         assert RuleExperiences(BENCHMARK, lambda: True).examine([failed]).notes == ()
         assert RuleExperiences(BENCHMARK, lambda: False).examine([solved]) == ((), {}, 0)
 
+    def test_replays_are_capped(self) -> None:
+        short, long = TRAIN[0], TRAIN[1]
+        groups = [
+            Group("long", long, 1, (pressed(long, "press pink", *long.solution),)),
+            Group("short", short, 1, (pressed(short, *short.solution),)),
+        ]
+        study = RuleExperiences(BENCHMARK, lambda: True, max_replays=9)
+        assert [note.group_id for note in study.examine(groups).notes] == ["short"]
+
     def test_values_of_the_instruction_are_left_out(self) -> None:
         task = TRAIN[0].model_copy(update={"instruction": "Pay 12.50 to Ann by 2024-05-01 now"})
         made = rule_experience(BENCHMARK, task, pressed(task, "press red"), [True])

@@ -14,8 +14,9 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach
 from coevo_gym.methods.agentevolver.credit import AttributionCredit, Scheme
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
 from coevo_gym.methods.agentevolver.rules import RuleExperiences
-from coevo_gym.methods.agentevolver.study import MAX_REPLAYS, Attribution, AttributionRecord
+from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
 from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.methods.coevolve import static
 from coevo_gym.methods.kit import Kit
@@ -60,7 +61,8 @@ class AgentEvolverSettings(FrozenModel):
     hindsight: bool = False
     """(attributing) Call searches that were not needed bad, too."""
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
-    """(attributing) Most replays in a step; the groups that may take most are left out."""
+    """Most replays in a step, for labels, and as many again for experiences; the groups that may
+    take most are left out. On AppWorld a replay takes seconds."""
 
 
 @method(
@@ -100,6 +102,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         since, every = pool.steps - built, settings.update_every
         return since < 0 or (every > 0 and since % every == 0)
 
+    rules = RuleExperiences(kit.benchmark, due, max_replays=settings.max_replays)
     coach = ExperienceCoach(
         pool,
         group_size=kit.group_size,
@@ -111,7 +114,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
     return replace(
         found,
         coach=coach,
-        studies=(*found.studies, ExperienceUse(), RuleExperiences(kit.benchmark, due)),
+        studies=(*found.studies, ExperienceUse(), rules),
         memories={**found.memories, "experiences": pool},
     )
 

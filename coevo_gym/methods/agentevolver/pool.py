@@ -182,7 +182,8 @@ class ExperiencePool:
             (Experience.model_validate(one["experience"]), Usefulness(*one["use"]))
             for one in state["experiences"]
         ]
-        vectors = self._embed([experience.when_to_use for experience, _ in saved])
+        texts = [experience.when_to_use for experience, _ in saved]
+        vectors = self._embed(texts) if texts else ()  # a model may refuse nothing at all
         self._entries = {
             experience.id: _Entry(experience, use, vector)
             for (experience, use), vector in zip(saved, vectors, strict=True)

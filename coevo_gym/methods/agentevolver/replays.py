@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 EXAMINED, LEFT_OUT, UNLIKE, FAULT = "examined", "left_out", "unlike", "fault"
 """Labels of the note about a whole trajectory: its steps are labelled; it would have taken too many
 replays; a replay of all its actions has another score; the engine failed."""
+MAX_REPLAYS = 2000
+"""Most replays of a learner's step."""
 _SAME_SCORE = 1e-9
 
 
@@ -46,6 +48,26 @@ def most_replays(trajectory: Trajectory) -> int:
     if trajectory.end_reason.lost:
         return 0
     return 1 + 2 * len(trajectory.steps) if trajectory.score > 0.0 else 1
+
+
+def affordable(costs: Sequence[int], most: int) -> list[bool]:
+    """Tell which of some episodes or groups may be replayed, the cheapest first.
+
+    Args:
+        costs: replays that each may take.
+        most: replays that all of them may take together.
+
+    Example:
+        >>> affordable([5, 2, 3], 6)
+        [False, True, True]
+    """
+    found = [False] * len(costs)
+    for place in sorted(range(len(costs)), key=costs.__getitem__):
+        most -= costs[place]
+        if most < 0:
+            break
+        found[place] = True
+    return found
 
 
 def judged(

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import groupby
+from itertools import compress, groupby, islice
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note
@@ -16,7 +16,7 @@ from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.methods.agentevolver.credit import GOOD
 from coevo_gym.methods.agentevolver.experience import EXPERIENCE, OFFERED, REFUSED, Experience
 from coevo_gym.methods.agentevolver.leak import leak
-from coevo_gym.methods.agentevolver.replays import judged
+from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS, affordable, judged, most_replays
 from coevo_gym.prompts.template import FOLDER
 
 _FAILED = "!"
@@ -34,24 +34,29 @@ class RuleExperiences:
     Args:
         benchmark: replays actions, and names what a step did.
         due: tells before each step whether experiences are made in it.
+        max_replays: most replays of a learner's step; the longest successes are left out.
     """
 
     kind = EXPERIENCE
 
-    def __init__(self, benchmark: Benchmark, due: Callable[[], bool]) -> None:
-        self._benchmark, self._due = benchmark, due
+    def __init__(
+        self, benchmark: Benchmark, due: Callable[[], bool], *, max_replays: int = MAX_REPLAYS
+    ) -> None:
+        self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """See :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
+        solved = [
+            (group, index, trajectory)
+            for group in groups
+            for index, trajectory in islice(_successes(group), 1)
+        ]
+        costs = [most_replays(trajectory) for *_, trajectory in solved]
         notes: list[Note] = []
         env_steps = 0
-        for group in groups:
-            solved = (index for index, t in enumerate(group.trajectories) if t.success)
-            if (index := next(solved, None)) is None:
-                continue
-            trajectory = group.trajectories[index]
+        for group, index, trajectory in compress(solved, affordable(costs, self._max_replays)):
             found = judged(self._benchmark, group.task, trajectory)
             env_steps += found.env_steps
             needed = [label == GOOD for label in found.labels]
@@ -95,6 +100,10 @@ def rule_experience(
         task_id=task.id,
         source="rule",
     )
+
+
+def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
+    return ((index, t) for index, t in enumerate(group.trajectories) if t.success)
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:

@@ -21,8 +21,10 @@ from coevo_gym.methods.agentevolver.credit import (
 from coevo_gym.methods.agentevolver.replays import (
     FAULT,
     LEFT_OUT,
+    MAX_REPLAYS,
     UNLIKE,
     Judged,
+    affordable,
     judged,
     most_replays,
     unlabelled,
@@ -31,8 +33,6 @@ from coevo_gym.trainers.credit import Outcome
 
 logger = logging.getLogger(__name__)
 
-MAX_REPLAYS = 2000
-"""Most replays of a learner's step."""
 _SAME_OUTCOME = 1e-9
 _NAMES = {GOOD: "good", BAD: "bad"}
 
@@ -72,10 +72,10 @@ class Attribution:
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """See :class:`~coevo_gym.core.seams.Study`."""
-        affordable = self._affordable(groups)
+        costs = [sum(map(most_replays, group.trajectories)) for group in groups]
         notes: list[Note] = []
         env_steps = 0
-        for group, replayed in zip(groups, affordable, strict=True):
+        for group, replayed in zip(groups, affordable(costs, self._max_replays), strict=True):
             for index, trajectory in enumerate(group.trajectories):
                 if trajectory.end_reason.lost:
                     continue
@@ -87,17 +87,6 @@ class Attribution:
                 env_steps += found.env_steps
                 notes += self._notes(group, index, trajectory, found)
         return Findings(tuple(notes), env_steps=env_steps)
-
-    def _affordable(self, groups: Sequence[Group]) -> list[bool]:
-        """Tell which groups are replayed, those first that may take the fewest replays."""
-        most = [sum(map(most_replays, group.trajectories)) for group in groups]
-        left, found = self._max_replays, [False] * len(groups)
-        for place in sorted(range(len(groups)), key=most.__getitem__):
-            if most[place] > left:
-                break
-            left -= most[place]
-            found[place] = True
-        return found
 
     def _notes(self, group: Group, index: int, trajectory: Trajectory, found: Judged) -> list[Note]:
         about = {"kind": self.kind, "task_id": group.task.id, "group_id": group.id, "index": index}
