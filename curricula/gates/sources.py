@@ -12,7 +12,7 @@ class Sources:
     """The values that each step of a replay was the first to show.
 
     The id that a list has shown can be written down without the list, but the agent could not know
-    it then: whoever leaves out steps has to keep the list.
+    it then. So the list is needed, although a replay without it works.
 
     Args:
         replay: the steps; only those that read something are sources.
