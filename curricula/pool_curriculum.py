@@ -13,7 +13,7 @@ A custom selector or growth must implement its Protocol in ``core/seams.py``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from numpy.random import Generator
 
@@ -27,6 +27,7 @@ from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
 from coevo_gym.curricula.pool.covered import CoveredTags
+from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder
 from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP
@@ -275,6 +276,13 @@ class CurriculumConfig(GrowthConfig):
 
     selector: SelectorConfig = UniformConfig()
     """Rule that selects the next task from the pool."""
+    embedder: Literal["words", "sentences"] = "words"
+    """Embedding of texts for similarity search in methods. words: hashed counts of words and word
+    pairs, without a model. sentences: a sentence-transformers model from the extra ``embed``."""
+
+    def make_embedder(self) -> Embedder:
+        """Create the embedder."""
+        return HashingEmbedder() if self.embedder == "words" else SentenceEmbedder()
 
     @property
     def cap(self) -> int | None:

@@ -16,6 +16,7 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "coevolve_rbc": "coevo_gym.methods.rbc:coevolve_rbc",
         "seal": "coevo_gym.methods.seal.method:seal",
         "role_agent": "coevo_gym.methods.role_agent.method:role_agent",
+        "agentevolver": "coevo_gym.methods.agentevolver.method:agentevolver",
         **{
             name: f"coevo_gym.methods.curriculum:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")

@@ -22,6 +22,7 @@ from coevo_gym.testing.curriculum import assert_curriculum_contract
 from coevo_gym.trainers.settings import LearnerConfig
 
 _TASKS = 6
+_GROUP_SIZE = 4
 
 
 def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> None:
@@ -85,6 +86,9 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         tries=none_yet,
         analyst=none_yet,
         max_envs=8,
+        group_size=_GROUP_SIZE,
+        study_only_steps=sections.get("loop", {}).get("study_only_steps", 0),
+        embedder=curriculum.make_embedder,
         language_model=False,
     )
 

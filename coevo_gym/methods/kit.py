@@ -25,6 +25,7 @@ from coevo_gym.curricula.gates.gates import default_gates
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.gates.solve import Solver
+from coevo_gym.curricula.pool.embed import Embedder
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_PROMPTS
@@ -86,6 +87,9 @@ class Kit:
         seed: returns the seed of one part of the run, by its purpose.
         explorer_settings: settings of the explorer.
         gate_settings: settings of the gates.
+        group_size: K, rollouts in a group.
+        study_only_steps: first steps of the learner in which nothing is learned.
+        embedder: creates what turns texts into vectors, as ``curriculum.embedder`` says.
         language_model: whether the policy under training is a language model.
         answer_form: where its answers hold the action; None for another policy.
         asked: the model that rounds ask; None if they ask none.
@@ -110,6 +114,9 @@ class Kit:
     tries: Callable[[float], Agent]
     analyst: Callable[[], Analyst]
     max_envs: int
+    group_size: int
+    study_only_steps: int
+    embedder: Callable[[], Embedder]
     language_model: bool
     answer_form: AnswerForm | None = None
     asked: ExplorerModel | None = None

@@ -262,6 +262,9 @@ class Assembly:
             analyst=lambda: self._analyst(arm),
             language_model=prompt is not None,
             answer_form=None if prompt is None else prompt.header.answer,
+            group_size=self.config.rollout.group_size,
+            study_only_steps=settings.loop.study_only_steps,
+            embedder=settings.curriculum.make_embedder,
             asked=self.asked(arm),
             on_verdict=on_verdict,
         )

@@ -14,7 +14,7 @@ from coevo_gym.core.benchmark import Benchmark, Effect, Replay
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.gates.told import Told, stands_in
+from coevo_gym.curricula.gates.sources import Sources
 
 MAX_REPLAYS = 24
 """Most replays that a reference is shortened by; what is left of a longer one stays."""
@@ -140,19 +140,12 @@ class _Shortening:
 
     def _sources(self) -> set[int]:
         """The steps that have shown what a later step uses, or the answer."""
-        told = Told(self._evidence.said)
-        found = set()
-        for index, (effect, text) in enumerate(
-            zip(self._replay.effects, self._replay.shown, strict=True)
-        ):
-            if effect is Effect.READ:
-                later = "\n".join(self._steps[index + 1 :])
-                news = told.news(text)
-                counted = told.counts(text) & {*self._evidence.answers}
-                if counted or any(stands_in(later, value) for value in news):
-                    found.add(index)
-            told.read(text)
-        return found
+        sources = Sources(self._replay, self._evidence)
+        return {
+            index
+            for index in range(len(self._steps))
+            if sources.feeds(index, self._steps[index + 1 :])
+        }
 
     def _play(self, steps: Sequence[str]) -> Replay:
         self._left -= 1

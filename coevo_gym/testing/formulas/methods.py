@@ -28,6 +28,20 @@ _PLACES = {
         "role.rule_modes",
         "role.empirical",
     ),
+    "coevo_gym.methods.agentevolver.formulas:AGENTEVOLVER": (
+        "adca",
+        "adca.allocation",
+        "adca.sign_trap",
+        "attribution.elimination",
+        "exp.retrieve",
+        "exp.admit",
+        "exp.utility",
+        "exp.places",
+        "exp.selective_boost",
+        "question.window",
+        "question.mixture",
+        "question.judge_score",
+    ),
 }
 """``"module:mapping"`` and the names in it. A method stands above this room, so it is a string."""
 

@@ -1,0 +1,219 @@
+"""Check the labels of attribution by replay on references with planted steps that nobody needs.
+
+Each reference gets a repeated start and a detour: on WebShop a second search and a look at the
+description, on BFCL a folder made and removed or a call that fails, on ALFWorld a walk to another
+place and back. Exactly the reference's actions must be good; judged with hindsight, all planted
+ones must be bad. In AppWorld's built-in world documents are read before the reference: those steps
+are needed for knowledge only, and must not be bad.
+
+A reference may hold steps of its own that are not needed; it is labelled without planted steps
+first, and what is good there is what must be good. Prints a row for each benchmark: episodes,
+references that are good as a whole, episodes with exactly these steps good, those whose planted
+steps are all bad with hindsight, the share of steps without a label, and the cost. Exits with 1 if
+an episode is not as it should be.
+
+Run: python bench/attribution.py [BENCHMARK …] [--tasks 20]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import NamedTuple
+
+import coevo_gym
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import trajectory_of
+from coevo_gym.methods.agentevolver.credit import BAD, GOOD, NO_LABEL, labels_of
+from coevo_gym.methods.agentevolver.replays import EXAMINED
+from coevo_gym.methods.agentevolver.study import Attribution
+from coevo_gym.testing import make_env
+
+Planted = tuple[str, ...]
+
+
+class Plan(NamedTuple):
+    """A reference with steps put into it.
+
+    Attributes:
+        actions: all actions.
+        planted: how many of them are not the reference's.
+    """
+
+    actions: Sequence[str]
+    planted: int
+
+
+def webshop(task: Task, env: TaskEnv) -> Plan:
+    """Search twice, and look at the description of the product."""
+    search, product, *rest = task.solution
+    again, look = ("click[back to search]", search), ("click[description]", "click[< prev]")
+    return Plan((search, *again, product, *look, *rest), 4)
+
+
+def bfcl(task: Task, env: TaskEnv) -> Plan:
+    """Make and remove a folder where there are files, else call what there is not; twice."""
+    files = "api:GorillaFileSystem" in get_benchmark("bfcl").tags(task)
+    detour = ("[mkdir('zz_new')]", "[rmdir('zz_new')]") if files else ("[no_such_function()]",)
+    first, *rest = task.solution
+    return Plan((*detour, first, *detour, *rest), 2 * len(detour))
+
+
+def alfworld(task: Task, env: TaskEnv) -> Plan:
+    """Go to another place first, then begin the reference, leave, and begin it again."""
+    first, *rest = task.solution
+    places = [one for one in env.view.info["admissible"] if one.startswith("go to ")]
+    elsewhere = [one for one in places if one not in (first, *rest)]
+    walk = random.Random(task.id).choice(elsewhere)
+    return Plan((walk, first, walk, first, *rest), 3)
+
+
+DOCUMENTS = tuple(
+    f"```python\nprint(apis.api_docs.{call})\n```"
+    for call in ("show_app_descriptions()", "show_api_descriptions(app_name='spotify')")
+)
+
+
+def appworld(task: Task, env: TaskEnv) -> Plan:
+    """Read documents first."""
+    return Plan((*DOCUMENTS, *task.solution), len(DOCUMENTS))
+
+
+PLANS: dict[str, Callable[[Task, TaskEnv], Plan]] = {
+    "webshop": webshop,
+    "bfcl": bfcl,
+    "alfworld": alfworld,
+    "appworld": appworld,
+}
+TASKS = {"webshop": 400, "bfcl": 200, "alfworld": 100, "appworld": 10}
+
+
+def play(env: TaskEnv, task: Task, actions: Sequence[str]) -> Trajectory:
+    """Play actions; where they end before the episode, a limit of time cuts it."""
+    env.reset(seed=0, options={"task": task})
+    for action in actions:
+        *_, terminated, truncated, _ = env.step(action)
+        if terminated or truncated:
+            return trajectory_of(env)
+    env.cut(EndReason.TIME_LIMIT)
+    return trajectory_of(env)
+
+
+class Labelled(NamedTuple):
+    """The labels of an episode.
+
+    Attributes:
+        labels: one for each step; none if they cannot be told.
+        env_steps: env steps of the replays.
+        seconds: time that it took.
+    """
+
+    labels: list[int]
+    env_steps: int
+    seconds: float
+
+
+def labelled(name: str, task: Task, done: Trajectory, *, hindsight: bool = False) -> Labelled:
+    """Label an episode that has succeeded."""
+    study = Attribution(get_benchmark(name), hindsight=hindsight)
+    started = time.perf_counter()
+    found = study.examine([Group("g", task, 1, (done,))])
+    seconds = time.perf_counter() - started
+    if found.notes[0].label != EXAMINED:
+        return Labelled([], found.env_steps, seconds)
+    return Labelled(
+        labels_of(Notes(found.notes), "g", 0, len(done.steps)), found.env_steps, seconds
+    )
+
+
+class Row:
+    """Counts over the episodes of a benchmark."""
+
+    def __init__(self) -> None:
+        self.episodes = self.unfit = self.whole = self.exact = self.planted_bad = 0
+        self.steps = self.unlabelled = self.env_steps = 0
+        self.seconds = 0.0
+        self.wrong: list[str] = []
+
+    def add(self, name: str, env: TaskEnv, task: Task) -> None:
+        """Label the reference of a task, and then with planted steps."""
+        env.reset(seed=0, options={"task": task})
+        plan = PLANS[name](task, env)
+        done = play(env, task, plan.actions)
+        if not done.success:
+            self.unfit += 1
+            return
+        alone = labelled(name, task, play(env, task, task.solution)).labels
+        needed = [
+            action for action, label in zip(task.solution, alone, strict=True) if label == GOOD
+        ]
+        found = labelled(name, task, done)
+        if not found.labels:
+            self.wrong.append(f"{task.name}: its replay is unlike")
+            return
+        self.episodes += 1
+        self.whole += len(needed) == len(task.solution)
+        self.steps += len(done.steps)
+        self.unlabelled += found.labels.count(NO_LABEL)
+        self.env_steps += found.env_steps
+        self.seconds += found.seconds
+        if name == "appworld":
+            exact = BAD not in found.labels[: plan.planted]
+            blamed = True
+        else:
+            good = [a for a, label in zip(plan.actions, found.labels, strict=True) if label == GOOD]
+            exact = good == needed
+            judged = labelled(name, task, done, hindsight=True).labels
+            blamed = NO_LABEL not in judged and judged.count(GOOD) == len(needed)
+        self.exact += exact
+        self.planted_bad += blamed
+        if not (exact and blamed):
+            self.wrong.append(f"{task.name}: {list(zip(plan.actions, found.labels, strict=True))}")
+
+    def told(self) -> str:
+        """The row as Markdown."""
+        share = self.unlabelled / self.steps if self.steps else 0.0
+        each = max(self.episodes, 1)
+        return (
+            f"{self.episodes} | {self.unfit} | {self.whole} | {self.exact} | {self.planted_bad} | "
+            f"{share:.0%} | {self.env_steps / each:.0f} | {self.seconds / each:.2f} |"
+        )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the table; 1 if an episode is not labelled as it should be."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("benchmarks", nargs="*", default=[*PLANS], metavar="BENCHMARK")
+    parser.add_argument("--tasks", type=int, help=f"tasks per benchmark; default: {TASKS}")
+    parser.add_argument("--seed", type=int, default=0, help="which tasks are drawn")
+    options = parser.parse_args(arguments)
+    failed = False
+    print(
+        "| benchmark | episodes | failed with planted steps | references good as a whole | "
+        "exactly the needed steps good | planted steps bad with hindsight | unlabelled steps | "
+        "env steps each | seconds each |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    for name in options.benchmarks:
+        native = list(coevo_gym.tasks(name, "train"))
+        n = min(options.tasks or TASKS[name], len(native))
+        row = Row()
+        with closing(make_env(name, max_steps=100)) as env:
+            for task in random.Random(options.seed).sample(native, n):
+                row.add(name, env, task)
+        print(f"| {name} | {row.told()}", flush=True)
+        for line in row.wrong[:5]:
+            print(f"  {line}", file=sys.stderr)
+        failed |= bool(row.wrong) or not row.episodes
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""Credit from attribution: labels of steps, mixed with the outcome of their trajectory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from statistics import fmean
+from typing import Literal
+
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.seams import Advantage
+from coevo_gym.core.trajectory import Group
+from coevo_gym.trainers.advantages import returns
+from coevo_gym.trainers.credit import Outcome
+
+ATTRIBUTION = "attribution"
+"""Kind of the notes that label steps."""
+GOOD, BAD, NO_LABEL = 1, -1, 0
+"""Labels of a step."""
+Scheme = Literal["decoupled", "allocation"]
+"""How labels and outcomes are mixed: each standardised by itself and then added, or the labels
+share out the sign of the outcome."""
+
+_EPS = 1e-8
+_LEAST_DEVIATION = 1e-6
+"""Standard deviations below it count as 0."""
+_ODD = 0.2
+"""Weight of a step whose label contradicts the outcome, in the allocation scheme."""
+
+Labels = Sequence[Sequence[int]]
+
+
+def attributed(
+    labels: Labels,
+    outcomes: Sequence[float],
+    valid: Sequence[bool] | None = None,
+    *,
+    alpha: float = 0.1,
+    length_norm: bool = False,
+    attribution: bool = True,
+    outcome: bool = True,
+) -> list[list[float]]:
+    """Judge each step by the labels from it on and by the outcome of its trajectory.
+
+    Both are standardised within the group. The mean and the deviation of the labels are those of
+    the trajectories' mean labels, so that long trajectories do not count more.
+
+    Args:
+        labels: (K, T_k) label of each step; steps labelled 0 get no attribution.
+        outcomes: (K,) reward of each trajectory, any scale.
+        valid: (K,) False where a trajectory was lost; it is in no mean.
+        alpha: weight of attribution against the outcome.
+        length_norm: divide the attribution of a trajectory of T steps by the square root of T.
+        attribution: use the labels.
+        outcome: use the outcomes.
+
+    Returns:
+        (K, T_k) advantages; 0 in lost trajectories. Without length_norm the sum of labels grows
+        with T, and outweighs the outcome where alpha times T is above 1.
+
+    Example:
+        >>> judged = attributed([[1, 1], [1, -1]], [0.0, 0.0], alpha=0.5)
+        >>> [[round(a, 6) for a in row] for row in judged]
+        [[1.0, 0.5], [-1.0, -1.5]]
+
+    Source: AgentEvolver (arXiv 2511.10395), Eq. 18 to 21.
+    """
+    kept = [True] * len(outcomes) if valid is None else valid
+    of_labels = _Scale(_means(labels, kept)) if attribution else _Scale([])
+    of_outcomes = _Scale([*compress(outcomes, kept)]) if outcome else _Scale([])
+    found = []
+    for row, reward, counts in zip(labels, outcomes, kept, strict=True):
+        weight = alpha / math.sqrt(len(row)) if length_norm and row else alpha
+        earned = [weight * of_labels(label) if label and counts else 0.0 for label in row]
+        if row and counts:
+            earned[-1] += of_outcomes(reward)
+        found.append(returns(earned, 1.0))
+    return found
+
+
+def allocated(
+    labels: Labels,
+    outcomes: Sequence[float],
+    valid: Sequence[bool] | None = None,
+    *,
+    odd: float = _ODD,
+) -> list[list[float]]:
+    """Share out the sign of each trajectory's outcome among its steps, by their labels.
+
+    A trajectory has +1 to share if its outcome is above 0, else -1. Steps whose label agrees with
+    that get a full share, the other labelled steps a share of ``odd``; without any label all steps
+    get the same. Shares are then standardised: their mean is that over trajectories of their mean
+    share, and their variance the mean over trajectories of the mean squared distance from it.
+
+    Args:
+        labels: (K, T_k) label of each step; steps labelled 0 get nothing if others have labels.
+        outcomes: (K,) reward of each trajectory.
+        valid: (K,) False where a trajectory was lost; it is in no mean.
+        odd: share of a step whose label contradicts the outcome, against one that agrees.
+
+    Returns:
+        (K, T_k) advantages; 0 in lost trajectories, and in all if all shares are equal.
+
+    Example:
+        >>> judged = allocated([[1, -1], [-1, -1, 1]], [1.0, 0.0])
+        >>> [[round(a, 6) for a in row] for row in judged]
+        [[1.687521, 0.168752], [-2.531282, -1.442064, -0.352845]]
+
+    Source: the ``allocation`` scheme of AgentEvolver's published code.
+    """
+    kept = [True] * len(outcomes) if valid is None else valid
+    shares = [
+        _shares(row, 1 if reward > 0 else -1, odd) if counts else []
+        for row, reward, counts in zip(labels, outcomes, kept, strict=True)
+    ]
+    labelled = [[one for one in row if one is not None] for row in shares]
+    used = [row for row in labelled if row]
+    mean = fmean(map(fmean, used)) if used else 0.0
+    variance = fmean(fmean((one - mean) ** 2 for one in row) for row in used) if used else 0.0
+    if math.sqrt(variance) < _LEAST_DEVIATION:
+        return [[0.0] * len(row) for row in labels]
+    deviation = math.sqrt(variance + _EPS)
+    found = []
+    for row, of_steps in zip(labels, shares, strict=True):
+        standard = [
+            0.0 if one is None else (one - mean) / deviation
+            for one in of_steps or [None] * len(row)
+        ]
+        found.append(returns(standard, 1.0))
+    return found
+
+
+def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
+    """Return the share of each step of a trajectory; None for one that gets nothing."""
+    if not any(row):
+        return [sign / len(row)] * len(row)
+    weights = [None if not label else 1.0 if label == sign else odd for label in row]
+    total = math.fsum(weight for weight in weights if weight is not None)
+    return [None if weight is None else sign * weight / total for weight in weights]
+
+
+def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
+    """Return the mean label of each kept trajectory that has any."""
+    labelled = [[label for label in row if label] for row in compress(labels, kept)]
+    return [fmean(row) for row in labelled if row]
+
+
+class _Scale:
+    """Standardises by the mean and the population deviation of numbers; 0 if they are equal."""
+
+    def __init__(self, numbers: Sequence[float]) -> None:
+        self._mean = fmean(numbers) if numbers else 0.0
+        squares = [(number - self._mean) ** 2 for number in numbers]
+        self._deviation = math.sqrt(fmean(squares)) if squares else 0.0
+
+    def __call__(self, number: float) -> float:
+        if self._deviation < _LEAST_DEVIATION:
+            return 0.0
+        return (number - self._mean) / (self._deviation + _EPS)
+
+
+@dataclass(frozen=True)
+class AttributionCredit:
+    """An estimator: one advantage per step, from notes that label steps and from outcomes.
+
+    A step without a note has no label. Lost trajectories get 0 and are in no mean.
+
+    Attributes:
+        reward: the outcome of a trajectory.
+        alpha: weight of attribution.
+        length_norm: divide attribution by the square root of a trajectory's steps.
+        attribution: use labels; without them the outcome reaches all steps, standardised by the
+            population deviation, where ``GroupRelative`` takes that of a sample.
+        outcome: use outcomes.
+        scheme: how both are mixed. ``allocation`` has neither weights nor switches.
+    """
+
+    reward: Outcome = field(default_factory=Outcome)
+    alpha: float = 0.1
+    length_norm: bool = False
+    attribution: bool = True
+    outcome: bool = True
+    scheme: Scheme = "decoupled"
+
+    def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
+        """See :func:`attributed` and :func:`allocated`."""
+        return [[*self._judge(group, notes)] for group in groups]
+
+    def _judge(self, group: Group, notes: Notes) -> list[list[float]]:
+        labels = [
+            labels_of(notes, group.id, index, len(trajectory.steps))
+            for index, trajectory in enumerate(group.trajectories)
+        ]
+        outcomes = [self.reward(trajectory) for trajectory in group.trajectories]
+        return self.judge(labels, outcomes, [not t.end_reason.lost for t in group.trajectories])
+
+    def judge(
+        self, labels: Labels, outcomes: Sequence[float], valid: Sequence[bool] | None = None
+    ) -> list[list[float]]:
+        """Return (K, T_k) advantages of a group, by its scheme."""
+        if self.scheme == "allocation":
+            return allocated(labels, outcomes, valid)
+        return attributed(
+            labels,
+            outcomes,
+            valid,
+            alpha=self.alpha,
+            length_norm=self.length_norm,
+            attribution=self.attribution,
+            outcome=self.outcome,
+        )
+
+
+def labels_of(notes: Notes, group_id: str, index: int, n_steps: int) -> list[int]:
+    """Return the label of each step of a trajectory."""
+    found = [NO_LABEL] * n_steps
+    for note in notes.of(ATTRIBUTION, group_id, index):
+        if note.step >= 0:
+            found[note.step] = int(note.value)
+    return found

@@ -1,0 +1,120 @@
+"""AgentEvolver's formulas by name; see ``coevo_gym.testing.formulas``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from coevo_gym.methods.agentevolver.coach import places
+from coevo_gym.methods.agentevolver.credit import allocated, attributed
+from coevo_gym.methods.agentevolver.elimination import eliminated
+from coevo_gym.methods.agentevolver.experience import Experience, Usefulness
+from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
+from coevo_gym.methods.agentevolver.use import difference
+from coevo_gym.testing.formulas.check import Formula, Inputs
+
+
+def _adca(v: Inputs) -> list[list[float]]:
+    switches = {name: v[name] for name in ("alpha", "length_norm", "attribution", "outcome")}
+    return attributed(v["labels"], v["outcomes"], **switches)
+
+
+def _sign_trap(v: Inputs) -> list[float]:
+    return [row[0] for row in attributed(v["flags"], v["Rout"], alpha=v["alpha"])]
+
+
+def _elimination(v: Inputs) -> list[int]:
+    def score(steps: Sequence[int]) -> float:
+        return max((worth for worth, way in v["ways"] if {*way} <= {*steps}), default=0.0)
+
+    return eliminated(score, v["n"], errors=v["errors"])
+
+
+def _pool(vectors: Sequence[Sequence[float]], **settings: Any) -> ExperiencePool:
+    """Return a pool that embeds the number of a vector as that vector."""
+    rows = np.asarray(vectors, dtype=np.float64)
+    return ExperiencePool(lambda texts: rows[[int(text) for text in texts]], **settings)
+
+
+def _experience(number: int) -> Experience:
+    return Experience(when_to_use=str(number), content="-", task_id="", source="rule")
+
+
+def _retrieve(v: Inputs) -> list[int]:
+    pool = _pool([*v["pool"], v["q"]], copy=2.0)
+    for number in range(len(v["pool"])):
+        pool.admit(_experience(number))
+    found = pool.retrieve(str(len(v["pool"])), k=v["k"], least=v["least"])
+    return [int(one.when_to_use) for one in found]
+
+
+def _admit(v: Inputs) -> list[int]:
+    vectors = [vector for vector, _ in v["offered"]]
+    pool = _pool(vectors, copy=v["copy"], capacity=v["capacity"])
+    for number, (_, utility) in enumerate(v["offered"]):
+        pool.admit(_experience(number), Usefulness(utility, 1))
+    numbers = range(len(vectors))
+    return [number for number in numbers if pool.usefulness(_experience(number).id)]
+
+
+def _utility(v: Inputs) -> dict[str, Any]:
+    use, kept = Usefulness(), True
+    for guided, free in v["groups"]:
+        if kept and (gained := difference(guided, free)) is not None:
+            use = use.after(gained, v["beta"])
+            kept = not use.harms(v["least_groups"])
+    return {"utility": use.utility, "groups": use.groups, "kept": kept}
+
+
+def _selective_boost(v: Inputs) -> list[list[float]]:
+    import torch
+
+    from coevo_gym.trainers.update.loss import grpo_loss
+
+    def surrogate(ratio: float, advantage: float, clip_high: float) -> float:
+        logp = torch.tensor([[ratio]], dtype=torch.float64).log()
+        old = torch.zeros_like(logp)
+        clips = {"clip_low": v["low"], "clip_high": clip_high, "kl_coef": 0.0}
+        advantages = torch.full_like(logp, advantage)
+        mask = torch.ones_like(logp, dtype=torch.bool)
+        return -grpo_loss(logp, old, logp, advantages, mask, **clips).policy_loss.item()
+
+    return [
+        [
+            surrogate(ratio, advantage, clip)
+            for clip in (v["high"], v["boosted"] if advantage > 0 else v["high"], v["boosted"])
+        ]
+        for ratio, advantage in v["r_A"]
+    ]
+
+
+def _mixture(v: Inputs) -> dict[str, Any]:
+    found = mixture(
+        v["original"],
+        v["synthetic"],
+        lam=v["lam"],
+        ratio=v["ratio"],
+        use_native=v["use_original"],
+    )
+    weights = [found.native_weight, found.evolved_weight]
+    return {"original": found.n_native, "synthetic": found.n_evolved, "weights": weights}
+
+
+AGENTEVOLVER: Mapping[str, Formula] = {
+    "adca": _adca,
+    "adca.allocation": lambda v: allocated(v["labels"], v["outcomes"], odd=v["odd"]),
+    "adca.sign_trap": _sign_trap,
+    "attribution.elimination": _elimination,
+    "exp.retrieve": _retrieve,
+    "exp.admit": _admit,
+    "exp.utility": _utility,
+    "exp.places": lambda v: places(v["K"], v["eta"]),
+    "exp.selective_boost": _selective_boost,
+    "question.window": lambda v: [[*shown(step, v["N_b"], v["N_d"])] for step in v["steps"]],
+    "question.mixture": _mixture,
+    "question.judge_score": lambda v: judge_score(**v),
+}
+"""Formulas by name."""

@@ -1,0 +1,68 @@
+"""Texts that give a task away, and so must not become experiences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.curricula.gates.told import stands_in
+
+_DIGITS = 4
+"""Digits from which a number is a value of its task, and no count of steps."""
+_ACTIONS = 3
+"""Actions of a reference in a row that give it away."""
+_TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
+
+
+def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
+    """Return why a text gives a task away, in words; "" if it does not.
+
+    It does if it holds an answer of the task; a value with at least 4 digits or an id (a word with
+    letters and digits) that the rollouts have shown and the instruction has not; or 3 actions of a
+    reference in a row, or all of a shorter one.
+
+    Args:
+        text: what an experience says.
+        benchmark: knows the answers.
+        task: what it was learned on.
+        trajectories: what it was learned from.
+    """
+    for answer in benchmark.evidence(task).answers:
+        if stands_in(text, answer):
+            return f"it holds the answer {answer!r}"
+    shown = _values(
+        part
+        for trajectory in trajectories
+        for part in (
+            *trajectory.actions,
+            *(step.observation for step in trajectory.steps),
+            trajectory.last_observation,
+        )
+    )
+    for value in sorted(_values([text]) & (shown - _values([task.instruction]))):
+        return f"it holds the value {value!r} of a rollout"
+    for reference in (task.solution, benchmark.demonstration(task)):
+        if _quotes(text, reference):
+            return "it holds actions of the reference"
+    return ""
+
+
+def _values(texts: Iterable[str]) -> set[str]:
+    """Return the values and the ids in some texts, in lower case."""
+    found = set()
+    for text in texts:
+        for token in _TOKEN.findall(text.casefold()):
+            n_digits = sum(map(str.isdigit, token))
+            if n_digits >= _DIGITS or (n_digits and any(map(str.isalpha, token))):
+                found.add(token)
+    return found
+
+
+def _quotes(text: str, reference: Sequence[str]) -> bool:
+    """Tell whether some actions of a reference in a row stand in a text."""
+    n = min(_ACTIONS, len(reference))
+    held = [stands_in(text, action) for action in reference]
+    return n > 0 and any(all(held[at : at + n]) for at in range(len(held) - n + 1))

@@ -1,0 +1,148 @@
+"""AgentEvolver, assembled: GRPO with experiences that guide rollouts and labels that judge steps.
+
+Each part can be switched off. Without both it is GRPO on the same tasks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach
+from coevo_gym.methods.agentevolver.credit import AttributionCredit, Scheme
+from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
+from coevo_gym.methods.agentevolver.rules import RuleExperiences
+from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
+from coevo_gym.methods.agentevolver.use import ExperienceUse
+from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.kit import Kit
+from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.trainers.credit import Credit, GroupRelative, credit_of
+from coevo_gym.trainers.settings import GRPOConfig
+
+
+class AgentEvolverSettings(FrozenModel):
+    """Which parts are on, what is told, and how steps are judged."""
+
+    native: bool = True
+    """Practise all native training tasks, in place of the first tasks."""
+    navigating: bool = True
+    """Tell some rollouts of each group what earlier ones taught, and cut it out of what is trained
+    on. The pool is built in the first ``loop.study_only_steps`` steps, in which nothing is told."""
+    attributing: bool = True
+    """Judge steps by labels and outcomes; otherwise as the learner's settings say."""
+    guided_share: float = Field(default=0.5, ge=0, le=1)
+    """(navigating) Share of a group's rollouts that are told experiences, rounded down. With 1
+    there is nothing to compare with, and utilities never change."""
+    experiences: int = Field(default=5, ge=1)
+    """(navigating) Most experiences that a rollout is told."""
+    least_cosine: float = Field(default=0.3, ge=-1, le=1)
+    """(navigating) Least likeness of an instruction and the tasks that an experience is for."""
+    capacity: int = Field(default=1000, ge=1)
+    """(navigating) Most experiences in the pool."""
+    update_every: int = Field(default=0, ge=0)
+    """(navigating) Steps between additions to the pool once it is built; 0 for never."""
+    alpha: float = Field(default=0.1, ge=0)
+    """(attributing) Weight of labels against the outcome."""
+    length_norm: bool = False
+    """(attributing) Divide labels by the square root of an episode's steps, so that they do not
+    outweigh the outcome of a long one."""
+    attribution: bool = True
+    """(attributing) Use labels; without them the outcome reaches all steps."""
+    outcome: bool = True
+    """(attributing) Use outcomes; without them only labels count."""
+    scheme: Scheme = "decoupled"
+    """(attributing) Mix labels and outcomes, each standardised by itself (``decoupled``), or let
+    labels share out the outcome's sign (``allocation``), which ignores the weights above."""
+    hindsight: bool = False
+    """(attributing) Call searches that were not needed bad, too."""
+    max_replays: int = Field(default=MAX_REPLAYS, ge=0)
+    """Most replays in a step, for labels, and as many again for experiences; the groups that may
+    take most are left out. On AppWorld a replay takes seconds."""
+
+
+@method(
+    "agentevolver",
+    curriculum={"growth": {"kind": "none"}},
+    learner={
+        "kind": "pg",
+        "minibatches": 4,
+        "old_logprobs": "recomputed",
+        "clip_high_cued": 0.6,
+    },
+    loop={"study_only_steps": 4},
+)
+def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
+    """Experiences guide half of the rollouts, and labels judge each step (arXiv 2511.10395)."""
+    found = static(NoSettings(), kit)
+    if settings.native:
+        pool = kit.curriculum.make(kit.native_tasks, native=kit.starts)
+        found = replace(found, curriculum=pool, first_round=None)
+    if settings.navigating:
+        found = _navigating(found, settings, kit)
+    return _attributing(found, settings, kit) if settings.attributing else found
+
+
+def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+    learner, built = kit.learner, kit.study_only_steps
+    recomputes = isinstance(learner, GRPOConfig) and learner.old_logprobs == "recomputed"
+    if kit.language_model and not recomputes:
+        raise ConfigError(
+            "method.navigating cuts experiences out of what is trained on, so the learner must "
+            "recompute log-probabilities. Leave learner.kind = 'pg' and learner.old_logprobs = "
+            "'recomputed'."
+        )
+    pool = ExperiencePool(kit.embedder(), capacity=settings.capacity)
+
+    def due() -> bool:
+        since, every = pool.steps - built, settings.update_every
+        return since < 0 or (every > 0 and since % every == 0)
+
+    rules = RuleExperiences(kit.benchmark, due, max_replays=settings.max_replays)
+    coach = ExperienceCoach(
+        pool,
+        group_size=kit.group_size,
+        share=settings.guided_share,
+        k=settings.experiences,
+        least=settings.least_cosine,
+        build_steps=built,
+    )
+    return replace(
+        found,
+        coach=coach,
+        studies=(*found.studies, ExperienceUse(), rules),
+        memories={**found.memories, "experiences": pool},
+    )
+
+
+def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+    estimator = credit_of(kit.learner).estimator if isinstance(kit.learner, GRPOConfig) else None
+    if not isinstance(estimator, GroupRelative) or not estimator.normalise_std:
+        raise ConfigError(
+            "method.attributing judges steps by labels and by the outcomes of their group, both "
+            "divided by their deviations. Leave learner.kind = 'pg', learner.advantage = 'grpo' "
+            "and learner.normalise_std = true, or set method.attributing = false."
+        )
+    credit = AttributionCredit(
+        estimator.outcome,
+        alpha=settings.alpha,
+        length_norm=settings.length_norm,
+        attribution=settings.attribution,
+        outcome=settings.outcome,
+        scheme=settings.scheme,
+    )
+    found = replace(found, credit=Credit(credit))
+    if not settings.attribution and settings.scheme == "decoupled":
+        return found
+    study = Attribution(
+        kit.benchmark,
+        outcome=estimator.outcome,
+        hindsight=settings.hindsight,
+        max_replays=settings.max_replays,
+    )
+    memories = {**found.memories, "attribution": AttributionRecord(credit)}
+    return replace(found, studies=(*found.studies, study), memories=memories)

@@ -1,0 +1,219 @@
+"""The pool of experiences: search by instruction, admission, utility."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coevo_gym.core.notes import Notes
+from coevo_gym.curricula.pool.embed import Embedder
+from coevo_gym.curricula.pool.index import VectorIndex
+from coevo_gym.methods.agentevolver.experience import (
+    EXPERIENCE,
+    EXPERIENCE_USE,
+    OFFERED,
+    UNMEASURED,
+    Experience,
+    Usefulness,
+)
+
+
+class _Entry(NamedTuple):
+    experience: Experience
+    use: Usefulness
+    vector: NDArray[np.float64]
+
+
+class ExperiencePool:
+    """A memory of experiences that are found by the instruction of a task.
+
+    Near copies are refused. A full pool drops its least useful experience, and of equally useful
+    ones the oldest. One that does harm is dropped, and never admitted again.
+
+    Metrics: ``experiences``, how many there are; ``measured``, those with a utility, and
+    ``utility``, its mean over them; ``admitted``, ``copies`` (refused), ``harmful`` and ``crowded``
+    (both dropped), counts since the beginning; and ``success_guided`` and ``success_free``, the
+    mean success of both kinds of rollouts over the groups of the latest step that had both.
+
+    Attributes:
+        steps: steps of the learner that it has taken in.
+
+    Args:
+        embed: turns texts into vectors.
+        capacity: most experiences.
+        copy: cosine of two ``when_to_use`` from which one is a copy of the other.
+        beta: weight of a new group in the moving average of utility.
+        least_groups: groups after which a negative utility drops an experience.
+
+    Example:
+        >>> from coevo_gym.curricula.pool.embed import HashingEmbedder
+        >>> pool = ExperiencePool(HashingEmbedder())
+        >>> pool.admit(Experience(when_to_use="a red mug is wanted", content="Look in the sink.",
+        ...     task_id="t", source="rule"))
+        True
+        >>> [found.content for found in pool.retrieve("find a red mug", k=5, least=0.3)]
+        ['Look in the sink.']
+    """
+
+    def __init__(
+        self,
+        embed: Embedder,
+        *,
+        capacity: int = 1000,
+        copy: float = 0.9,
+        beta: float = 0.2,
+        least_groups: int = 8,
+    ) -> None:
+        self._embed, self._capacity, self._copy = embed, capacity, copy
+        self._beta, self._least_groups = beta, least_groups
+        self._entries: dict[str, _Entry] = {}
+        self._index: VectorIndex | None = None
+        self._ids: list[str] = []
+        self._harmful: list[str] = []
+        self._counts = Counter[str]()
+        self._rates: dict[str, float] = {}
+        self.steps = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def retrieve(self, text: str, *, k: int, least: float) -> tuple[Experience, ...]:
+        """Return the experiences whose ``when_to_use`` is most like a text.
+
+        Args:
+            text: the instruction of a task.
+            k: how many at most.
+            least: least cosine.
+
+        Returns:
+            The most alike first; of equally alike ones the older.
+        """
+        found = self._nearest(self._vector(text), k)
+        return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
+
+    def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
+        """Take an experience in, unless it is a copy, did harm before, or the pool is better.
+
+        Args:
+            experience: what to take in.
+            use: how useful it is known to be.
+
+        Returns:
+            Whether it is in the pool now.
+        """
+        if experience.id in self._harmful:
+            return False
+        vector = self._vector(experience.when_to_use)
+        nearest = self._nearest(vector, 1)
+        if experience.id in self._entries or (nearest and nearest[0][1] >= self._copy):
+            self._counts["copies"] += 1
+            return False
+        self._entries[experience.id] = _Entry(experience, use, vector)
+        self._index = None if self._index is None else self._grown(experience.id, vector)
+        self._counts["admitted"] += 1
+        if len(self._entries) > self._capacity:
+            worst = min(self._entries, key=lambda id: self._entries[id].use.utility)
+            self._drop(worst, "crowded")
+        return experience.id in self._entries
+
+    def usefulness(self, id: str) -> Usefulness | None:
+        """Return how useful an experience is; None for one that is not in the pool."""
+        return self._entries[id].use if id in self._entries else None
+
+    def note(self, notes: Notes) -> None:
+        """Take in how experiences were used, then new ones."""
+        self._rates = {}
+        used = [note for note in notes if note.kind == EXPERIENCE_USE]
+        if used:
+            by_group = {note.group_id: note.evidence for note in used}
+            for kind in ("guided", "free"):
+                self._rates[f"success_{kind}"] = fmean(one[kind] for one in by_group.values())
+        for note in used:
+            self._measure(note.evidence["experience"], note.value)
+        for note in notes:
+            if note.kind == EXPERIENCE and note.label == OFFERED:
+                self.admit(Experience.model_validate(dict(note.evidence)))
+        self.steps += 1
+
+    def _measure(self, id: str, gained: float) -> None:
+        """Take in another group; an experience that was dropped meanwhile is ignored."""
+        if id not in self._entries:
+            return
+        use = self._entries[id].use.after(gained, self._beta)
+        self._entries[id] = self._entries[id]._replace(use=use)
+        if use.harms(self._least_groups):
+            self._harmful.append(id)
+            self._drop(id, "harmful")
+
+    def metrics(self) -> dict[str, float]:
+        """See the class."""
+        measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
+        found = {"experiences": float(len(self)), "measured": float(len(measured))}
+        if measured:
+            found["utility"] = fmean(measured)
+        found |= self._rates
+        counted = ("admitted", "copies", "harmful", "crowded")
+        return found | {name: float(self._counts[name]) for name in counted}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Texts and numbers as JSON; vectors are made again."""
+        return {
+            "steps": self.steps,
+            "experiences": [
+                {"experience": entry.experience.model_dump(mode="json"), "use": [*entry.use]}
+                for entry in self._entries.values()
+            ],
+            "harmful": list(self._harmful),
+            "counts": dict(self._counts),
+            "rates": dict(self._rates),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self.steps = state["steps"]
+        self._harmful, self._counts = list(state["harmful"]), Counter(state["counts"])
+        self._rates = dict(state["rates"])
+        saved = [
+            (Experience.model_validate(one["experience"]), Usefulness(*one["use"]))
+            for one in state["experiences"]
+        ]
+        texts = [experience.when_to_use for experience, _ in saved]
+        vectors = self._embed(texts) if texts else ()  # a model may refuse nothing at all
+        self._entries = {
+            experience.id: _Entry(experience, use, vector)
+            for (experience, use), vector in zip(saved, vectors, strict=True)
+        }
+        self._index = None
+
+    def _vector(self, text: str) -> NDArray[np.float64]:
+        (vector,) = self._embed([text])
+        return np.asarray(vector)
+
+    def _nearest(self, vector: NDArray[np.float64], k: int) -> list[tuple[str, float]]:
+        """Return ids and cosines of the most alike experiences, the most alike first."""
+        if not self._entries:
+            return []
+        if self._index is None:
+            self._ids = [*self._entries]
+            vectors = [entry.vector for entry in self._entries.values()]
+            self._index = VectorIndex(len(vector), vectors)
+        rows, cosines = self._index.nearest(vector[None], k)
+        return [
+            (self._ids[row], float(cosine)) for row, cosine in zip(rows[0], cosines[0], strict=True)
+        ]
+
+    def _grown(self, id: str, vector: NDArray[np.float64]) -> VectorIndex:
+        assert self._index is not None
+        self._ids.append(id)
+        self._index.add(vector[None])
+        return self._index
+
+    def _drop(self, id: str, why: str) -> None:
+        del self._entries[id]
+        self._index = None
+        self._counts[why] += 1

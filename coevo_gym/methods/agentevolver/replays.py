@@ -1,0 +1,156 @@
+"""Labels of an episode's steps, found out by replays."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from coevo_gym.core.benchmark import Benchmark, Effect, Replay
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.curricula.gates.sources import Sources
+from coevo_gym.methods.agentevolver.credit import BAD, NO_LABEL
+from coevo_gym.methods.agentevolver.elimination import eliminated
+
+logger = logging.getLogger(__name__)
+
+EXAMINED, LEFT_OUT, UNLIKE, FAULT = "examined", "left_out", "unlike", "fault"
+"""Labels of the note about a whole trajectory: its steps are labelled; it would have taken too many
+replays; a replay of all its actions has another score; the engine failed."""
+MAX_REPLAYS = 2000
+"""Most replays of a learner's step."""
+_SAME_SCORE = 1e-9
+
+
+class Judged(NamedTuple):
+    """The labels of a trajectory.
+
+    Attributes:
+        how: one of :data:`EXAMINED`, :data:`LEFT_OUT`, :data:`UNLIKE` and :data:`FAULT`.
+        labels: one for each step.
+        env_steps: env steps of the replays.
+    """
+
+    how: str
+    labels: list[int]
+    env_steps: int = 0
+
+
+def unlabelled(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> Judged:
+    """Return the labels of a trajectory of which nothing is known."""
+    return Judged(how, [NO_LABEL] * len(trajectory.steps), env_steps)
+
+
+def most_replays(trajectory: Trajectory) -> int:
+    """Return how many replays it takes at most to label the steps of a trajectory."""
+    if trajectory.end_reason.lost:
+        return 0
+    return 1 + 2 * len(trajectory.steps) if trajectory.score > 0.0 else 1
+
+
+def affordable(costs: Sequence[int], most: int) -> list[bool]:
+    """Tell which of some episodes or groups may be replayed, the cheapest first.
+
+    Args:
+        costs: replays that each may take.
+        most: replays that all of them may take together.
+
+    Example:
+        >>> affordable([5, 2, 3], 6)
+        [False, True, True]
+    """
+    found = [False] * len(costs)
+    for place in sorted(range(len(costs)), key=costs.__getitem__):
+        most -= costs[place]
+        if most < 0:
+            break
+        found[place] = True
+    return found
+
+
+def judged(
+    benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
+) -> Judged:
+    """Label the steps of a trajectory by replays; a failing engine gives no labels.
+
+    Args:
+        benchmark: replays actions.
+        task: the task of the trajectory.
+        trajectory: what is labelled; not a lost one.
+        hindsight: call all steps bad that were not needed, searches too.
+    """
+    replays = _Replays(benchmark, task, trajectory.actions)
+    try:
+        return replays.judged(trajectory.score, hindsight=hindsight)
+    except EnvBackendError as error:
+        logger.warning("task=%s: no labels, a replay failed: %s", task.name, error)
+        return unlabelled(trajectory, FAULT, replays.env_steps)
+
+
+class _Replays:
+    """Replays of one trajectory, whole and in parts."""
+
+    def __init__(self, benchmark: Benchmark, task: Task, actions: Sequence[str]) -> None:
+        self._benchmark, self._task, self._actions = benchmark, task, actions
+        self.env_steps = 0
+
+    def judged(self, score: float, *, hindsight: bool) -> Judged:
+        """Label the steps; none if all actions do not score what the trajectory has scored."""
+        actions = self._actions
+        whole = self._play(range(len(actions)))
+        if abs(whole.scores[-1] - score) > _SAME_SCORE:
+            return Judged(UNLIKE, [NO_LABEL] * len(actions), self.env_steps)
+        sources = Sources(whole, self._benchmark.evidence(self._task))
+
+        def keep(step: int, later: Sequence[int]) -> bool:
+            closes = whole.effects[step] is Effect.CLOSED
+            return closes or sources.feeds(step, [actions[one] for one in later])
+
+        def scored(steps: Sequence[int]) -> float:
+            played = whole if len(steps) == len(actions) else self._play(steps)
+            return played.scores[-1]
+
+        errors = [step for step, error in enumerate(whole.errors) if error]
+        labels = eliminated(scored, len(actions), keep=keep, errors=errors, detours=_detours(whole))
+        if not hindsight:
+            for step in _showing_news(whole, self._task.instruction):
+                if labels[step] == BAD and step not in errors:
+                    labels[step] = NO_LABEL
+        return Judged(EXAMINED, labels, self.env_steps)
+
+    def _play(self, steps: Sequence[int]) -> Replay:
+        played = self._benchmark.replay(self._task, [self._actions[step] for step in steps])
+        self.env_steps += len(played.errors)
+        return played
+
+
+def _detours(whole: Replay) -> list[range]:
+    """Return stretches of steps after which the engine is as before them, though one changed it.
+
+    The shortest come first, of equally long ones the latest; as many as there are steps at most.
+    """
+    states, n = whole.states, len(whole.effects)
+    found = [
+        range(first, last)
+        for first in range(n - 1)
+        for last in range(first + 2, n + 1)
+        if states[first] == states[last] and Effect.CHANGED in whole.effects[first:last]
+    ]
+    return sorted(found, key=lambda one: (len(one), -one.start))[:n]
+
+
+def _showing_news(whole: Replay, instruction: str) -> list[int]:
+    """Return the steps that showed a text that nothing before them has shown."""
+    shown = {_plain(text) for text in ("", whole.opening, instruction)}
+    found = []
+    for step, text in enumerate(map(_plain, whole.shown)):
+        if text not in shown:
+            found.append(step)
+        shown.add(text)
+    return found
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())

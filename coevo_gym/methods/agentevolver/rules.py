@@ -1,0 +1,119 @@
+"""Experiences that are made by a rule, without a model."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from itertools import compress, groupby, islice
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.notes import Findings, Note
+from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.methods.agentevolver.credit import GOOD
+from coevo_gym.methods.agentevolver.experience import EXPERIENCE, OFFERED, REFUSED, Experience
+from coevo_gym.methods.agentevolver.leak import leak
+from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS, affordable, judged, most_replays
+from coevo_gym.prompts.template import FOLDER
+
+_FAILED = "!"
+"""The symbol of a step without effect."""
+
+
+class RuleExperiences:
+    """A note for each task that a step has solved: the kinds of the steps that were needed.
+
+    Of each group the first success is replayed without its steps, as for attribution; the symbols
+    of the good ones make the advice, and the instruction, without whatever has a digit, says when
+    it applies. It is coarse by intent: a control for advice that a model writes, and a way to try
+    the rest without one.
+
+    Args:
+        benchmark: replays actions, and names what a step did.
+        due: tells before each step whether experiences are made in it.
+        max_replays: most replays of a learner's step; the longest successes are left out.
+    """
+
+    kind = EXPERIENCE
+
+    def __init__(
+        self, benchmark: Benchmark, due: Callable[[], bool], *, max_replays: int = MAX_REPLAYS
+    ) -> None:
+        self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        if not self._due():
+            return Findings()
+        solved = [
+            (group, index, trajectory)
+            for group in groups
+            for index, trajectory in islice(_successes(group), 1)
+        ]
+        costs = [most_replays(trajectory) for *_, trajectory in solved]
+        notes: list[Note] = []
+        env_steps = 0
+        for group, index, trajectory in compress(solved, affordable(costs, self._max_replays)):
+            found = judged(self._benchmark, group.task, trajectory)
+            env_steps += found.env_steps
+            needed = [label == GOOD for label in found.labels]
+            if made := rule_experience(self._benchmark, group.task, trajectory, needed):
+                notes.append(self._note(group, index, made))
+        return Findings(tuple(notes), env_steps=env_steps)
+
+    def _note(self, group: Group, index: int, made: Experience) -> Note:
+        texts = f"{made.when_to_use}\n{made.content}"
+        why = leak(texts, self._benchmark, group.task, group.trajectories)
+        return Note(
+            kind=self.kind,
+            task_id=group.task.id,
+            group_id=group.id,
+            index=index,
+            label=REFUSED if why else OFFERED,
+            evidence=FrozenDict(why=why) if why else FrozenDict(made.model_dump(mode="json")),
+            source="rule",
+        )
+
+
+def rule_experience(
+    benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
+) -> Experience | None:
+    """Return what a success teaches; None if its steps say nothing.
+
+    Args:
+        benchmark: names what a step did.
+        task: the task.
+        trajectory: the success.
+        needed: (T,) which of its steps were needed.
+    """
+    symbols = [symbol for symbol, _ in groupby(_symbols(benchmark, trajectory, needed))]
+    when = " ".join(re.sub(r"\S*\d\S*", "", task.instruction).split())
+    if not symbols or not when:
+        return None
+    template = _templates().get(benchmark.name, _templates()["any"])
+    return Experience(
+        when_to_use=when,
+        content=template.format(steps=", ".join(symbols)),
+        task_id=task.id,
+        source="rule",
+    )
+
+
+def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
+    return ((index, t) for index, t in enumerate(group.trajectories) if t.success)
+
+
+def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
+    """Yield what the needed steps did; where they were taken, and in which task, is left out."""
+    for step, counts in zip(trajectory.steps, needed, strict=True):
+        if counts:
+            alone = replace(step, observation="", shown="", extras=FrozenDict())
+            yield from (s for s in benchmark.symbol(alone).split() if s != _FAILED)
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Mapping[str, str]:
+    return tomllib.loads((FOLDER / "agentevolver" / "rules.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,174 @@
+"""The study that labels steps by replaying episodes without them, and the record of its labels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.methods.agentevolver.credit import (
+    ATTRIBUTION,
+    BAD,
+    GOOD,
+    NO_LABEL,
+    AttributionCredit,
+)
+from coevo_gym.methods.agentevolver.replays import (
+    FAULT,
+    LEFT_OUT,
+    MAX_REPLAYS,
+    UNLIKE,
+    Judged,
+    affordable,
+    judged,
+    most_replays,
+    unlabelled,
+)
+from coevo_gym.trainers.credit import Outcome
+
+logger = logging.getLogger(__name__)
+
+_SAME_OUTCOME = 1e-9
+_NAMES = {GOOD: "good", BAD: "bad"}
+
+
+class Attribution:
+    """A note for each labelled step, and one for each trajectory, lost ones left out.
+
+    A step is good if the episode scores less without it, bad if it scores as much. Never left out,
+    and therefore good, are steps that end a turn and steps that read what a later needed step uses.
+    By default a step that was not needed gets no label if it worked and showed something new: it
+    was a search, and only hindsight knows that it was in vain. An episode that scores 0 has bad
+    steps only: those that failed.
+
+    The value of a step's note is 1 or -1, its label ``good`` or ``bad``. The note of a trajectory
+    has step -1; its label says how it was judged (``examined``, ``left_out``, ``unlike`` or
+    ``fault``), its value the outcome, and its evidence has ``labels``, one for each step.
+
+    Args:
+        benchmark: replays actions.
+        outcome: the reward of a trajectory.
+        hindsight: call all steps bad that were not needed.
+        max_replays: most replays of a learner's step; the groups that may take most are left out.
+    """
+
+    kind = ATTRIBUTION
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        *,
+        outcome: Outcome | None = None,
+        hindsight: bool = False,
+        max_replays: int = MAX_REPLAYS,
+    ) -> None:
+        self._benchmark, self._outcome = benchmark, outcome or Outcome()
+        self._hindsight, self._max_replays = hindsight, max_replays
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        costs = [sum(map(most_replays, group.trajectories)) for group in groups]
+        notes: list[Note] = []
+        env_steps = 0
+        for group, replayed in zip(groups, affordable(costs, self._max_replays), strict=True):
+            for index, trajectory in enumerate(group.trajectories):
+                if trajectory.end_reason.lost:
+                    continue
+                found = unlabelled(trajectory)
+                if replayed:
+                    found = judged(
+                        self._benchmark, group.task, trajectory, hindsight=self._hindsight
+                    )
+                env_steps += found.env_steps
+                notes += self._notes(group, index, trajectory, found)
+        return Findings(tuple(notes), env_steps=env_steps)
+
+    def _notes(self, group: Group, index: int, trajectory: Trajectory, found: Judged) -> list[Note]:
+        about = {"kind": self.kind, "task_id": group.task.id, "group_id": group.id, "index": index}
+        whole = Note(
+            **about,
+            label=found.how,
+            value=self._outcome(trajectory),
+            evidence=FrozenDict(labels=tuple(found.labels)),
+            source="replay",
+        )
+        return [whole] + [
+            Note(**about, step=step, label=_NAMES[label], value=float(label), source="replay")
+            for step, label in enumerate(found.labels)
+            if label
+        ]
+
+
+class AttributionRecord:
+    """A memory of the latest step's labels; each step replaces the one before.
+
+    Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike`` and
+    ``faults``, shares of trajectories without labels (see :class:`Attribution`); and ``flipped``,
+    the share of the trajectories with a better or worse outcome than their group whose advantage,
+    as the credit sees it, has the other sign in the first step. A warning tells of it.
+
+    Args:
+        credit: judges groups.
+    """
+
+    def __init__(self, credit: AttributionCredit) -> None:
+        self._credit = credit
+        self._metrics: dict[str, float] = {}
+        self._warned = False
+
+    def note(self, notes: Notes) -> None:
+        """See :class:`~coevo_gym.core.seams.Memory`."""
+        wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
+        self._metrics = _shares(wholes)
+        if flips := self._flips(wholes):
+            self._metrics["flipped"] = fmean(flips)
+            if any(flips) and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "flipped=%.3f: attribution outweighs the outcome in this share of "
+                    "trajectories. Lower method.alpha, or set method.length_norm = true.",
+                    self._metrics["flipped"],
+                )
+
+    def _flips(self, wholes: Sequence[Note]) -> list[bool]:
+        """Tell of each trajectory with steps and an outcome unlike the mean whether it flipped."""
+        by_group: dict[str, list[Note]] = {}
+        for note in wholes:
+            by_group.setdefault(note.group_id, []).append(note)
+        found = []
+        for group in by_group.values():
+            labels = [note.evidence["labels"] for note in group]
+            outcomes = [note.value for note in group]
+            mean = fmean(outcomes)
+            for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
+                if row and abs(outcome - mean) > _SAME_OUTCOME:
+                    found.append(row[0] * (outcome - mean) < 0.0)
+        return found
+
+    def metrics(self) -> dict[str, float]:
+        """See the class; {} for a step without a study."""
+        return dict(self._metrics)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: it tells of one step, and checkpoints lie between steps."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore :meth:`state_dict`."""
+        self._metrics = {}
+
+
+def _shares(wholes: Sequence[Note]) -> dict[str, float]:
+    if not wholes:
+        return {}
+    labels = [label for note in wholes for label in note.evidence["labels"]]
+    names = {"good": GOOD, "bad": BAD, "unlabelled": NO_LABEL}
+    of_steps = {name: labels.count(label) / len(labels) for name, label in names.items() if labels}
+    hows = {"left_out": LEFT_OUT, "unlike": UNLIKE, "faults": FAULT}
+    ends = [note.label for note in wholes]
+    return of_steps | {name: ends.count(label) / len(ends) for name, label in hows.items()}

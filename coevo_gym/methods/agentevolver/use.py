@@ -1,0 +1,78 @@
+"""How much the experiences that were told have helped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from coevo_gym.core.notes import Findings, Note
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group
+from coevo_gym.methods.agentevolver.coach import told_ids
+from coevo_gym.methods.agentevolver.experience import EXPERIENCE_USE
+
+
+def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
+    """Return how much more often guided rollouts of a group succeed than free ones.
+
+    Args:
+        guided: success of the rollouts that were told an experience, 0 or 1 each.
+        free: success of those that were told nothing.
+
+    Returns:
+        A number in [-1, 1]; None if one of the kinds is missing.
+
+    Example:
+        >>> difference([1, 0], [0, 0])
+        0.5
+    """
+    return fmean(guided) - fmean(free) if guided and free else None
+
+
+class ExperienceUse:
+    """A note for each experience that was told in a group with both kinds of rollouts.
+
+    Its value is the difference of the success rates; its label ``helped``, ``harmed`` or ``even``;
+    its evidence has the ``experience``'s id and the rates, ``guided`` and ``free``. Rollouts are
+    told several experiences together, so each is credited for all of them. Lost rollouts count for
+    nothing.
+    """
+
+    kind = EXPERIENCE_USE
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """See :class:`~coevo_gym.core.seams.Study`."""
+        return Findings(tuple(note for group in groups for note in self._of(group)))
+
+    def _of(self, group: Group) -> list[Note]:
+        free: list[float] = []
+        guided: dict[str, list[float]] = {}
+        first: dict[str, int] = {}
+        for index, trajectory in enumerate(group.trajectories):
+            if trajectory.end_reason.lost:
+                continue
+            told = told_ids(trajectory.cue_ids)
+            for id in told:
+                guided.setdefault(id, []).append(float(trajectory.success))
+                first.setdefault(id, index)
+            if not told:
+                free.append(float(trajectory.success))
+        found = []
+        for id, outcomes in guided.items():
+            gained = difference(outcomes, free)
+            if gained is not None:
+                found.append(self._note(group, first[id], id, gained, fmean(outcomes), fmean(free)))
+        return found
+
+    def _note(
+        self, group: Group, index: int, id: str, gained: float, guided: float, free: float
+    ) -> Note:
+        return Note(
+            kind=self.kind,
+            task_id=group.task.id,
+            group_id=group.id,
+            index=index,
+            label="helped" if gained > 0 else "harmed" if gained < 0 else "even",
+            value=gained,
+            evidence=FrozenDict(experience=id, guided=guided, free=free),
+        )

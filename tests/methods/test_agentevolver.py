@@ -1,0 +1,184 @@
+"""AgentEvolver assembled: its switches, what it refuses, and runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coevo_gym
+from coevo_gym.config import RunConfig, arm_configs
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.notes import NO_NOTES
+from coevo_gym.core.seams import Ticket
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.methods.agentevolver.credit import AttributionCredit
+from coevo_gym.methods.agentevolver.experience import Experience
+from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
+from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.coevolve import coevolve
+from coevo_gym.methods.contract import assert_method_contract, kit_of
+from coevo_gym.methods.method import Method, NoSettings
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
+from coevo_gym.store.reader import RunReader
+from coevo_gym.trainers.credit import Outcome
+from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
+from tests.run.conftest import TOY
+from tests.toy import BENCHMARK
+
+pytest.importorskip("torch")
+
+
+def made(**values: Any) -> Method:
+    return agentevolver(AgentEvolverSettings(**values), kit_of(agentevolver, "toy"))
+
+
+class TestAssembly:
+    @pytest.mark.parametrize("benchmark", ["webshop", "bfcl"])
+    def test_it_keeps_the_contract_of_methods(self, benchmark: str) -> None:
+        assert_method_contract(agentevolver, benchmark=benchmark)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("benchmark", ["alfworld", "appworld"])
+    def test_it_keeps_the_contract_on_slow_engines(self, benchmark: str, engine: Any) -> None:
+        engine(benchmark)
+        assert_method_contract(agentevolver, benchmark=benchmark)
+
+    def test_with_all_of_it(self) -> None:
+        method = made()
+        assert [study.kind for study in method.studies] == [
+            "experience_use", "experience", "attribution"
+        ]  # fmt: skip
+        assert set(method.memories) == {"experiences", "attribution"}
+        assert method.coach is not None
+        assert method.credit is not None
+        assert method.credit.estimator == AttributionCredit()
+        assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
+
+    def test_each_part_can_be_left_out(self) -> None:
+        told = made(attributing=False)
+        assert (told.credit, set(told.memories)) == (None, {"experiences"})
+        labelled = made(navigating=False)
+        assert (labelled.coach, set(labelled.memories)) == (None, {"attribution"})
+        neither = made(navigating=False, attributing=False, native=False)
+        assert (neither.coach, neither.credit, neither.studies) == (None, None, ())
+        assert neither.first_round is not None
+
+    def test_a_pool_that_grows_by_signals_is_practised_with_both(self) -> None:
+        kit = kit_of(agentevolver, "toy")
+        growing = kit_of(coevolve, "toy").curriculum
+        method = agentevolver(AgentEvolverSettings(native=False), replace(kit, curriculum=growing))
+        assert isinstance(method.curriculum, PoolCurriculum)
+        grows = coevolve(NoSettings(), kit_of(coevolve, "toy")).curriculum
+        assert method.curriculum.state_dict() == grows.state_dict()
+        assert method.evolver is not None
+        assert method.coach is not None
+
+    def test_without_labels_nothing_is_replayed(self) -> None:
+        method = made(navigating=False, attribution=False)
+        assert method.studies == ()
+        assert method.credit is not None
+        assert method.credit.estimator == AttributionCredit(attribution=False)
+
+    def test_the_outcome_is_the_learner_s(self) -> None:
+        kit = replace(kit_of(agentevolver, "toy"), learner=GRPOConfig(outcome="score"))
+        method = agentevolver(AgentEvolverSettings(alpha=0.3, scheme="allocation"), kit)
+        assert method.credit is not None
+        expected = AttributionCredit(Outcome("score"), alpha=0.3, scheme="allocation")
+        assert method.credit.estimator == expected
+
+    @pytest.mark.parametrize(
+        "learner",
+        [PPOConfig(), GRPOConfig(advantage="gigpo"), GRPOConfig(normalise_std=False)],
+    )
+    def test_labels_need_advantages_by_group(self, learner: Any) -> None:
+        kit = replace(kit_of(agentevolver, "toy"), learner=learner)
+        with pytest.raises(ConfigError, match=r"advantage = 'grpo'.*attributing = false"):
+            agentevolver(AgentEvolverSettings(), kit)
+        agentevolver(AgentEvolverSettings(attributing=False), kit)
+
+    def test_a_language_model_needs_recomputed_logprobs(self) -> None:
+        kit = replace(kit_of(agentevolver, "toy"), language_model=True)
+        agentevolver(AgentEvolverSettings(), kit)
+        kit = replace(kit, learner=GRPOConfig())
+        with pytest.raises(ConfigError, match="old_logprobs = 'recomputed'"):
+            agentevolver(AgentEvolverSettings(), kit)
+        agentevolver(AgentEvolverSettings(navigating=False), kit)
+
+    @pytest.mark.parametrize(
+        ("update_every", "made_in"), [(0, [0, 1]), (1, [0, 1, 2, 3, 4, 5]), (2, [0, 1, 2, 4])]
+    )
+    def test_when_experiences_are_made(self, update_every: int, made_in: list[int]) -> None:
+        """The pool is built in the first two steps."""
+        kit = replace(kit_of(agentevolver, "toy"), study_only_steps=2)
+        method = agentevolver(AgentEvolverSettings(update_every=update_every), kit)
+        _, rules, _ = method.studies
+        pool = method.memories["experiences"]
+        assert isinstance(pool, ExperiencePool)
+        task = BENCHMARK.tasks(Split.TRAIN)[0]
+        pool.admit(Experience(when_to_use=task.instruction, content="-", task_id="", source="rule"))
+        found, told = [], []
+        for step in range(6):
+            if rules._due():  # type: ignore[attr-defined]
+                found.append(step)
+            assert method.coach is not None
+            tickets = [Ticket(str(place), task, "g", place) for place in range(4)]
+            told.append(sum(bool(one.cues) for one in method.coach.guide(tickets)))
+            pool.note(NO_NOTES)
+        assert found == made_in
+        assert told == [0, 0, 2, 2, 2, 2]
+
+
+def test_its_settings_are_those_of_the_arm() -> None:
+    config = RunConfig(arms=("agentevolver",), rollout={"group_size": 6})  # type: ignore[arg-type]
+    arm = arm_configs(config)["agentevolver"]
+    assert isinstance(arm.learner, GRPOConfig)
+    assert (arm.learner.clip_high_cued, arm.learner.old_logprobs) == (0.6, "recomputed")
+    assert arm.loop.study_only_steps == 4
+
+
+@pytest.mark.parametrize("embedder", ["words", "sentences"])
+def test_the_embedder_is_a_setting(embedder: str) -> None:
+    kit = kit_of(agentevolver, "toy")
+    settings = kit.curriculum.model_copy(update={"embedder": embedder})
+    name = {"words": "HashingEmbedder", "sentences": "SentenceEmbedder"}[embedder]
+    assert type(settings.make_embedder()).__name__ == name
+
+
+def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    plain = {
+        "method.navigating": False,
+        "method.attributing": False,
+        "method.native": False,
+        "learner.minibatches": 1,
+        "learner.old_logprobs": "recorded",
+        "loop.study_only_steps": 0,
+    }
+    sets: dict[str, Any] = {
+        "arms": ["static", "plain", "agentevolver"],
+        "arm.plain.method": "agentevolver",
+        **{f"arm.plain.set.{key}": value for key, value in plain.items()},
+        "arm.agentevolver.set.loop.study_only_steps": 2,
+        "arm.agentevolver.set.method.update_every": 1,
+        "arm.agentevolver.set.method.native": False,
+        "store.record": "all",
+    }
+    coevo_gym.train(TOY, sets=sets, folder=folder.path)
+    arms = read_json(folder.summary)["arms"]
+    assert arms["plain"]["weights"] == arms["static"]["weights"]
+    assert arms["agentevolver"]["weights"] != arms["static"]["weights"]
+    reader = RunReader(folder.database)
+    assert {note.kind for note in reader.notes("plain")} == set()
+    kinds = {note.kind for note in reader.notes("agentevolver")}
+    assert kinds == {"experience", "experience_use", "attribution"}
+    steps = [x for x in read_lines(folder.metrics) if x["event"] == "step"]
+    last = [line for line in steps if line["arm"] == "agentevolver"][-1]
+    assert last["memory.experiences.experiences"] > 0
+    shares = ("good", "bad", "unlabelled")
+    assert sum(last[f"memory.attribution.{name}"] for name in shares) == pytest.approx(1.0)
+    assert last["memory.attribution.unlike"] == 0.0
+    assert {"study_s.attribution", "memory.experiences.success_guided"} <= last.keys()

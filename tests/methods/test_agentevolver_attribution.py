@@ -1,0 +1,313 @@
+"""Attribution by replay: labels of steps, the credit from them, and what they never say."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.benchmark import Replay
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.seams import Estimator, Memory, Study
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import trajectory_of
+from coevo_gym.methods.agentevolver.credit import AttributionCredit, attributed, labels_of
+from coevo_gym.methods.agentevolver.replays import most_replays
+from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
+from coevo_gym.testing import make_env
+from coevo_gym.trainers.credit import Outcome
+from tests import needs
+from tests.curricula.episodes import TRAIN
+from tests.curricula.test_minimise import Shelf
+from tests.toy import BENCHMARK
+
+BENCH = Path(__file__).parents[2] / "bench" / "attribution.py"
+
+
+def went(
+    *actions: str, score: float = 1.0, end: EndReason = EndReason.FAILED, task: Task = TRAIN[0]
+) -> Trajectory:
+    return Trajectory(
+        task_id=task.id,
+        steps=tuple(Step("", "", action) for action in actions),
+        score=score,
+        success=score >= 1.0,
+        end_reason=end,
+    )
+
+
+def group(*trajectories: Trajectory, task: Task = TRAIN[0], id: str = "g") -> Group:
+    return Group(id, task, len(trajectories), trajectories)
+
+
+def labels(actions: str, *, score: float = 1.0, **settings: Any) -> list[int]:
+    """Labels on the shelf: solved by ``end`` after ``take 12``; ``list`` shows that number."""
+    trajectory = went(*actions.split(" / "), score=score)
+    notes = Notes(Attribution(Shelf(), **settings).examine([group(trajectory)]).notes)
+    return labels_of(notes, "g", 0, len(trajectory.steps))
+
+
+class TestTheStudy:
+    @pytest.mark.parametrize(
+        ("actions", "expected", "with_hindsight"),
+        [
+            ("take 12 / end", [1, 1], [1, 1]),
+            ("think / take 12 / end", [-1, 1, 1], [-1, 1, 1]),
+            ("fail / take 12 / end", [-1, 1, 1], [-1, 1, 1]),
+            ("take 3 / put 3 / take 12 / end", [-1, -1, 1, 1], [-1, -1, 1, 1]),
+            ("take 12 / put 12 / take 12 / end", [1, -1, -1, 1], [1, -1, -1, 1]),
+            (
+                "take 3 / take 7 / put 7 / put 3 / take 12 / end",
+                [-1] * 4 + [1] * 2,
+                [-1] * 4 + [1] * 2,
+            ),
+            ("list / take 12 / end", [1, 1, 1], [1, 1, 1]),  # nothing else tells the number
+            ("list / list / take 12 / end", [1, -1, 1, 1], [1, -1, 1, 1]),
+            ("take 12 / list / end", [1, 0, 1], [1, -1, 1]),  # a search, though in vain
+            ("list / take 7 / put 7 / take 12 / end", [1, -1, -1, 1, 1], [1, -1, -1, 1, 1]),
+        ],
+    )
+    def test_a_success(self, actions: str, expected: list[int], with_hindsight: list[int]) -> None:
+        assert labels(actions) == expected
+        assert labels(actions, hindsight=True) == with_hindsight
+
+    def test_a_source_of_a_step_that_is_dropped_was_a_search(self) -> None:
+        """The list tells the number 7 alone, and 12 stands in the request."""
+        shelf = Shelf()
+        task = TRAIN[0]
+        steps = ("take 12", "list", "take 7", "put 7", "end")
+        notes = Attribution(shelf).examine([group(went(*steps), task=task)]).notes
+        assert labels_of(Notes(notes), "g", 0, 5) == [1, 0, -1, -1, 1]
+
+    def test_a_failure_has_bad_steps_only(self) -> None:
+        assert labels("take 7 / fail / list / end", score=0.0) == [0, -1, 0, 0]
+
+    def test_a_part_of_the_score_is_a_score(self) -> None:
+        task = TRAIN[0]
+        first, second, *_ = task.solution
+        actions = (first, "press pink", second)
+        done = went(*actions, score=BENCHMARK.replay(task, actions).scores[-1])
+        notes = Notes(Attribution(BENCHMARK).examine([group(done)]).notes)
+        assert 0.0 < done.score < 1.0
+        assert labels_of(notes, "g", 0, 3) == [1, -1, 1]
+
+    def test_another_score_than_the_episode_s_gives_no_labels(self) -> None:
+        found = Attribution(Shelf()).examine([group(went("take 7", "fail", "end", score=1.0))])
+        (note,) = found.notes
+        assert (note.label, note.step, note.evidence["labels"]) == ("unlike", -1, (0, 0, 0))
+        assert found.env_steps == 3
+
+    def test_lost_episodes_have_no_notes(self) -> None:
+        lost = went("take 12", "end", end=EndReason.WORKER_LOST)
+        shelf = Shelf()
+        assert Attribution(shelf).examine([group(lost)]).notes == ()
+        assert shelf.steps == 0
+        assert most_replays(lost) == 0
+
+    def test_an_engine_that_fails_gives_no_labels(self) -> None:
+        class Broken(Shelf):
+            def replay(
+                self, task: Task, actions: Sequence[str], *, to_error: bool = False
+            ) -> Replay:
+                if len(actions) < 3:
+                    raise EnvBackendError("the engine is gone")
+                return super().replay(task, actions)
+
+        found = Attribution(Broken()).examine([group(went("think", "take 12", "end"))])
+        (note,) = found.notes
+        assert (note.label, note.evidence["labels"], found.env_steps) == ("fault", (0, 0, 0), 3)
+
+    def test_what_it_costs_is_counted(self) -> None:
+        shelf = Shelf()
+        study: Study = Attribution(shelf)
+        episodes = (
+            went("think", "take 12", "end"),
+            went("end", score=0.0),
+            went("fail", score=0.0),
+        )
+        assert study.examine([group(*episodes)]).env_steps == shelf.steps > 0
+
+    def test_the_longest_groups_are_left_out(self) -> None:
+        short, long = went("take 12", "end"), went("think", "take 12", "end")
+        groups = [group(long, id="long"), group(short, id="a"), group(short, id="b")]
+        shelf = Shelf()
+        found = Attribution(shelf, max_replays=10).examine(groups)
+        wholes = [(note.group_id, note.label) for note in found.notes if note.step < 0]
+        assert wholes == [("long", "left_out"), ("a", "examined"), ("b", "examined")]
+        assert found.env_steps == shelf.steps
+        assert Attribution(shelf, max_replays=0).examine(groups).env_steps == 0
+
+    def test_notes(self) -> None:
+        done = went("think", "take 12", "end")
+        whole, *steps = (
+            Attribution(Shelf()).examine([group(went("end", score=0.0), done)]).notes[1:]
+        )
+        assert (whole.index, whole.value, whole.source) == (1, 1.0, "replay")
+        assert [(note.step, note.label, note.value) for note in steps] == [
+            (0, "bad", -1.0), (1, "good", 1.0), (2, "good", 1.0)
+        ]  # fmt: skip
+
+
+KNOWLEDGE: dict[str, tuple[str, ...]] = {
+    "alfworld": ("look", "inventory"),
+    "appworld": (
+        "print(apis.api_docs.show_app_descriptions())",
+        "print(apis.api_docs.show_api_descriptions(app_name='spotify'))",
+    ),
+}
+"""Actions that show something, and change nothing."""
+
+
+def played(env: TaskEnv, task: Task, actions: Sequence[str]) -> Trajectory:
+    env.reset(seed=0, options={"task": task})
+    for action in actions:
+        *_, terminated, truncated, _ = env.step(action)
+        assert not truncated
+        if terminated:
+            break
+    return trajectory_of(env)
+
+
+def labelled(benchmark: str, env: TaskEnv, actions: Sequence[str]) -> list[int]:
+    from coevo_gym.core.benchmark import get_benchmark
+
+    done = played(env, env.task, actions)
+    assert done.success
+    found = Attribution(get_benchmark(benchmark)).examine([group(done, task=env.task)])
+    assert found.notes[0].label == "examined"
+    return labels_of(Notes(found.notes), "g", 0, len(actions))
+
+
+class TestStepsForKnowledge:
+    """A step that is needed only because of what it shows is never bad."""
+
+    def test_webshop(self) -> None:
+        env = make_env("webshop")
+        search, product, *rest = env.task.solution
+        look = ("click[description]", "click[< prev]")
+        assert labelled("webshop", env, (search, product, *look, *rest)) == [
+            1, 1, 0, -1, *[1] * len(rest)
+        ]  # fmt: skip
+
+    def test_bfcl(self) -> None:
+        """The list of files names what is sorted, and the sorted text is what is posted."""
+        env = make_env("bfcl", "bfcl/multi_turn_base_4")
+        first, *rest = env.task.solution
+        extra = "[ls(a=True)]", "[pwd()]"
+        found = labelled("bfcl", env, (first, *extra, *rest))
+        assert found == [1, -1, 0, *[1] * len(rest)]
+
+    @pytest.mark.skipif(bool(needs.alfworld()), reason=needs.alfworld())
+    def test_alfworld(self) -> None:
+        env = make_env("alfworld")
+        first, *rest = env.task.solution
+        found = labelled("alfworld", env, (*KNOWLEDGE["alfworld"], first, *rest))
+        assert found == [0, 0, *[1] * (len(rest) + 1)]
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(bool(needs.isolation()), reason=needs.isolation())
+    @pytest.mark.usefixtures("appworld_root")
+    def test_appworld(self) -> None:
+        env = make_env("appworld")
+        actions = [f"```python\n{code}\n```" for code in KNOWLEDGE["appworld"]]
+        found = labelled("appworld", env, (*actions, *env.task.solution))
+        assert found == [0, 0, *[1] * len(env.task.solution)]
+
+
+def note(index: int, step: int, value: float) -> Note:
+    return Note(
+        kind="attribution", task_id=TRAIN[0].id, group_id="g", index=index, step=step, value=value
+    )
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "n_tasks"),
+    [
+        ("webshop", 8),
+        ("bfcl", 12),
+        pytest.param("alfworld", 4, marks=pytest.mark.slow),
+        pytest.param("appworld", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_planted_steps_are_told_from_the_reference_s(
+    benchmark: str, n_tasks: int, engine: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine(benchmark)
+    spec = importlib.util.spec_from_file_location("attribution", BENCH)
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    assert bench.main([benchmark, "--tasks", str(n_tasks)]) == 0, capsys.readouterr()
+
+
+class TestTheCredit:
+    def test_it_reads_labels_from_notes(self) -> None:
+        groups = [group(went("a", "b"), went("a", "b", score=0.0))]
+        notes = Notes([note(0, 0, 1.0), note(0, 1, 1.0), note(1, 1, -1.0), note(0, -1, 1.0)])
+        credit: Estimator = AttributionCredit(alpha=0.3)
+        assert credit(groups, notes) == [attributed([[1, 1], [0, -1]], [1.0, 0.0], alpha=0.3)]
+
+    def test_without_notes_the_outcome_reaches_all_steps(self) -> None:
+        groups = [group(went("a", "b"), went("a", score=0.0))]
+        high = 1.0 / (1.0 + 2e-8)
+        assert AttributionCredit()(groups, NO_NOTES) == [
+            [pytest.approx([high] * 2), pytest.approx([-high])]
+        ]
+        assert AttributionCredit(outcome=False)(groups, NO_NOTES) == [[[0.0, 0.0], [0.0]]]
+
+    def test_lost_ones_are_nothing_and_in_no_mean(self) -> None:
+        lost = replace(went("a", "b", score=0.0), end_reason=EndReason.MODEL_LOST)
+        whole = [went("a", "b"), went("a", score=0.0)]
+        notes = Notes([note(2, 0, -1.0), note(0, 0, 1.0), note(1, 0, -1.0)])
+        for credit in (AttributionCredit(), AttributionCredit(scheme="allocation")):
+            ((*kept, gone),) = credit([group(*whole, lost)], notes)
+            assert [kept] == credit([group(*whole)], notes)
+            assert gone == [0.0, 0.0]
+
+    def test_the_outcome_is_the_learner_s(self) -> None:
+        groups = [group(went("a", score=0.5), went("a", score=0.0))]
+        assert AttributionCredit()(groups, NO_NOTES) == [[[0.0], [0.0]]]
+        ((first, second),) = AttributionCredit(Outcome("score"))(groups, NO_NOTES)
+        assert first[0] > 0.0 > second[0]  # type: ignore[index]
+
+
+class TestTheRecord:
+    def test_its_numbers(self) -> None:
+        record: Memory = AttributionRecord(AttributionCredit())
+        episodes = [
+            group(went("think", "take 12", "end"), went("take 7", "end", score=0.0), id="a"),
+            group(went("end"), id="b"),
+        ]
+        record.note(Notes(Attribution(Shelf()).examine(episodes).notes))
+        assert record.metrics() == {
+            "good": 2 / 6, "bad": 1 / 6, "unlabelled": 3 / 6,
+            "left_out": 0.0, "unlike": 1 / 3, "faults": 0.0, "flipped": 0.0,
+        }  # fmt: skip
+        record.note(NO_NOTES)
+        assert record.metrics() == {}
+
+    def test_it_warns_once_of_flips(self, caplog: pytest.LogCaptureFixture) -> None:
+        """An episode of ten good steps that fails, beside one of ten bad steps that succeeds."""
+        about: dict[str, Any] = {"kind": "attribution", "task_id": "t", "group_id": "g"}
+        notes = Notes(
+            Note(**about, index=index, label="examined", value=value,
+                 evidence={"labels": [label] * 10})
+            for index, (value, label) in enumerate([(0.0, 1), (1.0, -1)])
+        )  # fmt: skip
+        record = AttributionRecord(AttributionCredit(alpha=0.2))
+        for _ in range(2):
+            record.note(notes)
+        assert record.metrics()["flipped"] == 1.0
+        assert len(caplog.records) == 1
+        assert "flipped=1.000" in caplog.text
+        by_length = AttributionRecord(AttributionCredit(alpha=0.2, length_norm=True))
+        by_length.note(notes)
+        assert by_length.metrics()["flipped"] == 0.0

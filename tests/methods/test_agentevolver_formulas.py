@@ -1,0 +1,252 @@
+"""AgentEvolver's formulas: numbers of each, and what they must always hold to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.methods.agentevolver.coach import places
+from coevo_gym.methods.agentevolver.credit import allocated, attributed
+from coevo_gym.methods.agentevolver.elimination import eliminated
+from coevo_gym.methods.agentevolver.experience import Usefulness
+from coevo_gym.methods.agentevolver.formulas import AGENTEVOLVER
+from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
+from coevo_gym.testing.formulas import FORMULAS
+from coevo_gym.testing.formulas.check import equal
+from coevo_gym.testing.formulas.methods import METHODS
+
+JUDGED = {"alpha": 0.1, "length_norm": False, "attribution": True, "outcome": True}
+HALF = 0.99999998  # 0.5 / (0.5 + 1e-8)
+NUMBERS: list[tuple[str, dict[str, Any], Any]] = [
+    # Means 1 and 0, so the deviation is 0.5: labels become 1, and 1 and -3; outcomes 1 and -1.
+    (
+        "adca",
+        {"labels": [[1, 1], [1, -1]], "outcomes": [1.0, 0.0]} | JUDGED,
+        [[HALF * 1.2, HALF * 1.1], [HALF * -1.2, HALF * -1.3]],
+    ),
+    (
+        "adca",
+        {"labels": [[1, 1, 1, 1], [1, -1]], "outcomes": [0.0, 0.0]} | JUDGED
+        | {"length_norm": True},
+        [
+            [HALF * 0.2, HALF * 0.15, HALF * 0.1, HALF * 0.05],
+            [HALF * -0.2 / math.sqrt(2), HALF * -0.3 / math.sqrt(2)],
+        ],
+    ),
+    (
+        "adca",
+        {"labels": [[1], [-1]], "outcomes": [0.0, 1.0]} | JUDGED | {"outcome": False},
+        [[0.1 * 0.99999999], [-0.1 * 0.99999999]],
+    ),
+    ("adca", {"labels": [[], [0]], "outcomes": [1.0, 0.0]} | JUDGED, [[], [-HALF]]),
+    (
+        "adca.sign_trap",
+        {"flags": [[1] * 10, [-1] * 10], "Rout": [0.0, 1.0], "alpha": 0.2},
+        [0.99999999 * 2 - HALF, HALF - 0.99999999 * 2],
+    ),
+    # Shares .5 and .5, and -1: mean -.25, squares .5625 each.
+    (
+        "adca.allocation",
+        {"labels": [[1, 1], [-1]], "outcomes": [1.0, 0.0], "odd": 0.2},
+        [[1.99999998, 0.99999999], [-0.99999999]],
+    ),
+    # Nothing is known of the second: all its steps share its sign alike.
+    (
+        "adca.allocation",
+        {"labels": [[1, 0], [0, 0]], "outcomes": [1.0, 0.0], "odd": 0.2},
+        [[1.0 / 1.0, 0.0], [-2.0 / 1.0, -1.0 / 1.0]],
+    ),
+    ("adca.allocation", {"labels": [[1], [1]], "outcomes": [1.0, 1.0], "odd": 0.2}, [[0.0], [0.0]]),
+    (
+        "attribution.elimination",
+        {"n": 4, "ways": [[1.0, [1, 3]], [0.5, [1]]], "errors": [0]},
+        [-1, 1, -1, 1],
+    ),
+    ("attribution.elimination", {"n": 2, "ways": [], "errors": [1]}, [0, -1]),
+    ("exp.places", {"K": 6, "eta": 0.5}, [1, 3, 5]),
+    ("exp.places", {"K": 10, "eta": 0.3}, [3, 6, 9]),
+    ("exp.retrieve", {"q": [1, 1], "pool": [[0, 2], [-1, 0], [3, 0], [5, 5]], "k": 2, "least": 0.3},
+     [3, 0]),
+    ("exp.retrieve", {"q": [1, 0], "pool": [[0, 2]], "k": 2, "least": 0.3}, []),
+    ("exp.admit", {"offered": [[[1, 0], 0.1], [[0, 1], 0.1], [[-1, 0], 0.1]], "copy": 0.9,
+                   "capacity": 2}, [1, 2]),
+    ("exp.utility", {"groups": [[[1, 0], [1]], [[1], [0, 1]]], "beta": 0.5, "least_groups": 1},
+     {"utility": -0.5, "groups": 1, "kept": False}),
+    ("exp.utility", {"groups": [[[1], [0]], [[1], [0, 1]]], "beta": 0.5, "least_groups": 1},
+     {"utility": 0.75, "groups": 2, "kept": True}),
+    (
+        "exp.selective_boost",
+        {"r_A": [[1.5, 1], [1.5, -1], [0.5, 1], [0.5, -1], [1.25, 1], [1.0, 2]],
+         "low": 0.2, "high": 0.28, "boosted": 0.6},
+        [[1.28, 1.5, 1.5], [-1.5] * 3, [0.5] * 3, [-0.8] * 3, [1.25] * 3, [2.0] * 3],
+    ),
+    ("question.window", {"N_b": 2, "N_d": 3, "steps": [1, 2, 9]}, [[0, 1], [0, 1, 2], [7, 8, 9]]),
+    ("question.mixture", {"original": 4, "ratio": 1.0, "synthetic": 0, "use_original": True,
+                          "lam": 0.5}, {"original": 4, "synthetic": 0, "weights": [0.125, 0.0]}),
+    ("question.judge_score", {"score": 60, "relevant": True, "looped": False, "achieved": True},
+     0.6),
+    ("question.judge_score", {"score": 40, "relevant": True, "looped": False, "achieved": False},
+     0.4),
+    ("question.judge_score", {"score": 101, "relevant": True, "looped": False, "achieved": True},
+     None),
+    ("question.judge_score", {"score": None, "relevant": True, "looped": False, "achieved": True},
+     None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "expected"), NUMBERS)
+def test_numbers(name: str, inputs: dict[str, Any], expected: Any) -> None:
+    if name == "exp.selective_boost":
+        pytest.importorskip("torch")
+    found = FORMULAS[name](inputs)
+    if name == "adca.allocation":  # eps in the root moves what is computed by hand a little
+        assert found == [pytest.approx(row, abs=1e-6) for row in expected]
+    else:
+        assert equal(found, expected), found
+
+
+def test_every_formula_has_its_name_and_numbers() -> None:
+    named = {
+        name for name in METHODS if name.startswith(("adca", "attribution", "exp", "question"))
+    }
+    assert named == set(AGENTEVOLVER) == {name for name, _, _ in NUMBERS}
+
+
+labels = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=6)
+groups = st.lists(st.tuples(labels, st.sampled_from([0.0, 0.5, 1.0]), st.booleans()), max_size=6)
+Drawn = list[tuple[list[int], float, bool]]
+
+
+def parts(drawn: Drawn) -> tuple[list[list[int]], list[float], list[bool]]:
+    return [row for row, *_ in drawn], [reward for _, reward, _ in drawn], [v for *_, v in drawn]
+
+
+@given(groups, st.booleans())
+def test_lost_trajectories_get_nothing_and_change_nothing(drawn: Drawn, by_sign: bool) -> None:
+    judge: Any = allocated if by_sign else attributed
+    rows, rewards, valid = parts(drawn)
+    found = judge(rows, rewards, valid)
+    kept_rows, kept_rewards, _ = parts([one for one in drawn if one[2]])
+    assert [row for row, one in zip(found, valid, strict=True) if one] == judge(
+        kept_rows, kept_rewards
+    )
+    assert all(not any(row) for row, one in zip(found, valid, strict=True) if not one)
+    assert [len(row) for row in found] == [len(row) for row in rows]
+    assert all(map(math.isfinite, (a for row in found for a in row)))
+
+
+@given(groups)
+def test_without_attribution_all_steps_get_the_standardised_outcome(drawn: Drawn) -> None:
+    rows, rewards, _ = parts(drawn)
+    found = attributed(rows, rewards, attribution=False)
+    assert found == attributed([[0] * len(row) for row in rows], rewards)
+    firsts = [row[0] for row in found]
+    assert all(row == [first] * len(row) for row, first in zip(found, firsts, strict=True))
+    assert math.fsum(firsts) == pytest.approx(0.0, abs=1e-6)
+    order = sorted(range(len(rewards)), key=rewards.__getitem__)
+    assert sorted(firsts) == pytest.approx([firsts[place] for place in order])
+
+
+@given(groups)
+def test_attribution_and_outcome_add_up(drawn: Drawn) -> None:
+    rows, rewards, _ = parts(drawn)
+    whole = attributed(rows, rewards, alpha=0.3)
+    alone = attributed(rows, rewards, attribution=False)
+    labelled = attributed(rows, rewards, alpha=0.3, outcome=False)
+    for row, first, second in zip(whole, alone, labelled, strict=True):
+        assert row == pytest.approx([a + b for a, b in zip(first, second, strict=True)])
+
+
+ways = st.lists(
+    st.tuples(st.sampled_from([0.5, 1.0]), st.sets(st.integers(0, 5), min_size=1)), max_size=3
+)
+
+
+@given(ways, st.integers(1, 6), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
+def test_what_is_kept_scores_as_much_and_no_less_would_do(
+    ways: list[tuple[float, set[int]]], n: int, errors: set[int], kept: set[int]
+) -> None:
+    tried: list[tuple[int, ...]] = []
+
+    def score(steps: Sequence[int]) -> float:
+        tried.append(tuple(steps))
+        return max((worth for worth, way in ways if way <= {*steps}), default=0.0)
+
+    found = eliminated(score, n, keep=lambda step, later: step in kept, errors=errors)
+    assert len(tried) <= n + 1
+    whole = score(range(n))
+    good = [step for step in range(n) if found[step] > 0]
+    if not whole:
+        assert found == [-1 if step in errors else 0 for step in range(n)]
+        return
+    assert score(good) == whole
+    assert {*range(n)} & kept <= {*good}
+    for step in {*good} - kept:
+        assert score([one for one in good if one != step]) < whole
+
+
+def test_a_step_is_kept_for_the_later_ones_that_are_kept() -> None:
+    asked: list[tuple[int, list[int]]] = []
+
+    def shows(step: int, later: Sequence[int]) -> bool:
+        asked.append((step, [*later]))
+        return step == 0 and 2 in later
+
+    assert eliminated(lambda steps: float(2 in steps), 4, keep=shows) == [1, -1, 1, -1]
+    assert asked == [(3, []), (2, []), (1, [2]), (0, [2])]
+
+
+@given(st.integers(1, 40), st.floats(0.0, 1.0))
+def test_places_are_as_many_as_asked_and_spread(size: int, share: float) -> None:
+    found = places(size, share)
+    assert len(found) == math.floor(size * share + 1e-9)
+    gaps = {later - first for first, later in pairwise(found)}
+    assert max(gaps, default=0) - min(gaps, default=0) <= 1
+    assert not found or found[-1] == size - 1
+
+
+@given(st.lists(st.floats(-1.0, 1.0), max_size=20), st.floats(0.0, 1.0))
+def test_utility_lies_between_the_differences(differences: list[float], beta: float) -> None:
+    use = Usefulness()
+    for one in differences:
+        use = use.after(one, beta)
+    assert use.groups == len(differences)
+    low, high = min(differences, default=0.0), max(differences, default=0.0)
+    assert low - 1e-9 <= use.utility <= high + 1e-9
+    assert use.harms(len(differences)) is (use.utility < 0.0)
+    assert not use.harms(len(differences) + 1)
+
+
+@given(st.integers(0, 60), st.integers(0, 5), st.integers(1, 30))
+def test_an_explorer_sees_the_present_and_at_most_a_window(step: int, n_b: int, n_d: int) -> None:
+    found = shown(step, n_b, n_d)
+    assert found[-1] == step
+    assert len(found) == (step + 1 if step < n_b else min(n_d, step + 1))
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.floats(0, 1), st.floats(0, 2), st.booleans())
+def test_a_mixture_weighs_each_part(
+    native: int, evolved: int, lam: float, ratio: float, use: bool
+) -> None:
+    found = mixture(native, evolved, lam=lam, ratio=ratio, use_native=use)
+    assert found.n_evolved <= min(evolved, native * ratio)
+    assert found.n_native * found.native_weight == pytest.approx((1 - lam) * (found.n_native > 0))
+    assert found.n_evolved * found.evolved_weight == pytest.approx(lam * (found.n_evolved > 0))
+
+
+@given(st.none() | st.floats(-10, 110), st.booleans(), st.booleans(), st.booleans())
+def test_a_verdict_is_a_reward_or_none(
+    score: float | None, relevant: bool, looped: bool, achieved: bool
+) -> None:
+    found = judge_score(score, relevant=relevant, looped=looped, achieved=achieved)
+    if not relevant:
+        assert found == 0.0
+    elif found is not None:
+        assert 0.0 <= found <= (0.2 if looped else 1.0)
+        assert achieved is (score is not None and score >= 60)

@@ -1,0 +1,449 @@
+"""Navigating: the pool, what is told to which rollouts, what is refused, and what is trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coevo_gym.core.benchmark import Clue, Evidence
+from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.seams import Act, Coach, Guidance, Memory, Study, Ticket
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
+from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.episodes.evaluation import evaluate
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach, places, told_ids
+from coevo_gym.methods.agentevolver.experience import Experience, Usefulness
+from coevo_gym.methods.agentevolver.leak import leak
+from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.rules import RuleExperiences, rule_experience
+from coevo_gym.methods.agentevolver.use import ExperienceUse
+from coevo_gym.trainers.loop import Loop, LoopConfig
+from tests.curricula.episodes import TRAIN
+from tests.toy import BENCHMARK, ToyBenchmark
+from tests.trainers.test_loop import VAL, Counts
+
+WORDS = "press red green blue black white amber sink mug shelf".split()  # noqa: SIM905
+
+
+def experience(when: str = "press some buttons", content: str = "Press them all.") -> Experience:
+    return Experience(when_to_use=when, content=content, task_id="t", source="rule")
+
+
+def offered(made: Experience, group_id: str = "g") -> Note:
+    return Note(
+        kind="experience",
+        task_id="t",
+        group_id=group_id,
+        index=0,
+        label="offered",
+        evidence=made.model_dump(mode="json"),
+    )
+
+
+def used(id: str, value: float, group_id: str = "g") -> Note:
+    return Note(
+        kind="experience_use",
+        task_id="t",
+        group_id=group_id,
+        index=0,
+        value=value,
+        evidence={"experience": id, "guided": max(value, 0.0), "free": max(-value, 0.0)},
+    )
+
+
+def pool_of(*made: Experience, **settings: Any) -> ExperiencePool:
+    pool = ExperiencePool(HashingEmbedder(), **settings)
+    for one in made:
+        assert pool.admit(one)
+    return pool
+
+
+class TestThePool:
+    def test_notes_bring_experiences_and_what_they_were_worth(self) -> None:
+        memory: Memory = pool_of()
+        assert isinstance(memory, ExperiencePool)
+        made = experience()
+        memory.note(Notes([offered(made)]))
+        memory.note(Notes([used(made.id, 0.5), used(made.id, -0.5, "h"), used("gone", 1.0, "i")]))
+        assert memory.usefulness(made.id) == Usefulness(pytest.approx(0.3), 2)
+        assert memory.steps == 2
+        assert memory.metrics() == {
+            "experiences": 1.0, "measured": 1.0, "utility": pytest.approx(0.3),
+            "success_guided": 0.5, "success_free": pytest.approx(1 / 6),
+            "admitted": 1.0, "copies": 0.0, "harmful": 0.0, "crowded": 0.0,
+        }  # fmt: skip
+        memory.note(NO_NOTES)
+        assert "success_guided" not in memory.metrics()
+
+    def test_what_was_refused_by_the_study_is_not_taken_in(self) -> None:
+        pool, refused = pool_of(), offered(experience())
+        pool.note(Notes([refused.model_copy(update={"label": "refused", "evidence": {"why": ""}})]))
+        assert len(pool) == 0
+
+    def test_one_that_harms_is_dropped_and_never_comes_back(self) -> None:
+        harmful, other = experience(content="Press pink."), experience("wash a mug")
+        pool = pool_of(harmful, other, least_groups=3)
+        for n in range(3):
+            assert pool.usefulness(harmful.id) is not None
+            pool.note(Notes([used(harmful.id, -0.1, str(n))]))
+        assert pool.usefulness(harmful.id) is None
+        assert not pool.admit(harmful)
+        assert pool.metrics()["harmful"] == 1.0
+        assert pool.retrieve("press some buttons", k=5, least=0.3) == ()
+        assert pool.retrieve("wash a mug", k=5, least=0.3) == (other,)
+        pool.note(Notes([used(harmful.id, -0.1)]))  # told before it was dropped
+
+    def test_copies_are_refused(self) -> None:
+        pool = pool_of(experience())
+        assert not pool.admit(experience("Press some buttons!", "Something else."))
+        assert pool.admit(experience("wash a mug"))
+        assert pool.metrics()["copies"] == 1.0
+
+    def test_the_most_alike_come_first_and_unlike_ones_do_not(self) -> None:
+        near, far = experience("press red and then green"), experience("press something, red")
+        pool = pool_of(far, near, experience("wash a mug"))
+        assert pool.retrieve("press red and then blue", k=5, least=0.2) == (near, far)
+        assert pool.retrieve("press red and then blue", k=1, least=0.3) == (near,)
+        assert pool.retrieve("press red and then blue", k=5, least=0.99) == ()
+
+    @settings(max_examples=30)
+    @given(st.data())
+    def test_a_loaded_state_goes_on_as_if_it_had_never_stopped(self, data: st.DataObject) -> None:
+        given_settings: dict[str, Any] = {"capacity": 4, "least_groups": 2, "copy": 0.8}
+        whole, other = pool_of(**given_settings), pool_of(**given_settings)
+        texts = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+        made: list[Experience] = []
+        for number in range(data.draw(st.integers(1, 6))):
+            made += [experience(when) for when in data.draw(st.lists(texts, max_size=3))]
+            notes = [offered(one, str(number)) for one in made[-2:]]
+            if made:
+                told = st.tuples(st.sampled_from(made), st.sampled_from([-0.5, 0.0, 1.0]))
+                uses = data.draw(st.lists(told, max_size=4))
+                notes += [used(one.id, value, str(number)) for one, value in uses]
+            whole.note(Notes(notes))
+            other.note(Notes(notes))
+            fresh = pool_of(**given_settings)
+            fresh.load_state_dict(json.loads(json.dumps(other.state_dict())))
+            other = fresh
+            asked = data.draw(texts)
+            assert other.state_dict() == whole.state_dict()
+            assert other.metrics() == whole.metrics()
+            assert other.retrieve(asked, k=3, least=0.1) == whole.retrieve(asked, k=3, least=0.1)
+            assert len(whole) <= 4
+
+
+def tickets(task: Task, n: int = 4) -> list[Ticket]:
+    return [Ticket(f"t{index}", task, "g", index) for index in range(n)]
+
+
+class TestTheCoach:
+    def test_half_of_a_group_is_told_what_fits(self) -> None:
+        made = experience(TRAIN[0].instruction, "Press all of them.")
+        coach: Coach = ExperienceCoach(pool_of(made, experience("wash a mug")), group_size=4)
+        guided = [guidance.cues for guidance in coach.guide(tickets(TRAIN[0]))]
+        assert [len(cues) for cues in guided] == [0, 1, 0, 1]
+        (cue,) = guided[1]
+        assert (cue.place, cue.strip, cue.id) == ("first", True, f"exp:{made.id}")
+        assert "Press all of them." in cue.text
+        assert made.when_to_use in cue.text
+        assert "mug" not in cue.text
+        assert guided[3] == guided[1]
+
+    def test_where_nothing_fits_there_is_no_cue(self) -> None:
+        coach = ExperienceCoach(pool_of(experience("wash a mug")), group_size=4, share=1.0)
+        assert [*coach.guide(tickets(TRAIN[0]))] == [Guidance()] * 4
+        assert [*ExperienceCoach(pool_of(), group_size=4).guide(tickets(TRAIN[0]))] == [
+            Guidance()
+        ] * 4
+
+    def test_while_the_pool_is_built_nothing_is_told(self) -> None:
+        pool = pool_of(experience(TRAIN[0].instruction))
+        coach = ExperienceCoach(pool, group_size=2, build_steps=1)
+        assert not any(guidance.cues for guidance in coach.guide(tickets(TRAIN[0], 2)))
+        pool.note(NO_NOTES)
+        assert [len(guidance.cues) for guidance in coach.guide(tickets(TRAIN[0], 2))] == [0, 1]
+
+    def test_neither_verifier_nor_solution_change_what_is_told(self) -> None:
+        coach = ExperienceCoach(pool_of(experience(TRAIN[0].instruction)), group_size=4)
+        truth = {"verifier": TRAIN[9].verifier, "solution": TRAIN[9].solution}
+        swapped = TRAIN[0].model_copy(update=truth)
+        assert coach.guide(tickets(swapped)) == coach.guide(tickets(TRAIN[0]))
+
+    def test_several_are_told_in_one_cue(self) -> None:
+        first, second = experience("press red now", "A."), experience("press red soon", "B.")
+        coach = ExperienceCoach(pool_of(first, second), group_size=1, share=1.0)
+        task = TRAIN[0].model_copy(update={"instruction": "press red now"})
+        (cue,) = coach.guide(tickets(task, 1))[0].cues
+        assert told_ids([cue.id, "other"]) == (first.id, second.id)
+        assert cue.text.index("A.") < cue.text.index("B.")
+
+
+def ended(
+    success: bool, *cue_ids: str, end: EndReason = EndReason.FAILED, task: Task = TRAIN[0]
+) -> Trajectory:
+    return Trajectory(
+        task_id=task.id,
+        steps=(),
+        score=float(success),
+        success=success,
+        end_reason=end,
+        cue_ids=cue_ids,
+    )
+
+
+class TestTheUse:
+    def test_guided_rollouts_are_compared_with_the_others(self) -> None:
+        lost = EndReason.WORKER_LOST
+        group = Group("g", TRAIN[0], 6, (
+            ended(False, "time"), ended(True, "exp:a,b"), ended(True), ended(False, "exp:a"),
+            ended(False, end=lost), ended(True, "exp:b", end=lost),
+        ))  # fmt: skip
+        study: Study = ExperienceUse()
+        notes = study.examine([group]).notes
+        assert [(n.evidence["experience"], n.value, n.label, n.index) for n in notes] == [
+            ("a", 0.0, "even", 1), ("b", 0.5, "helped", 1)
+        ]  # fmt: skip
+
+    def test_a_group_of_one_kind_says_nothing(self) -> None:
+        for cue_ids in ((), ("exp:a",)):
+            group = Group("g", TRAIN[0], 2, (ended(True, *cue_ids), ended(False, *cue_ids)))
+            assert ExperienceUse().examine([group]).notes == ()
+
+
+def pressed(task: Task, *actions: str) -> Trajectory:
+    steps = tuple(
+        Step(f"saw {n}", "", action, calls=(action.split()[0],)) for n, action in enumerate(actions)
+    )
+    score = BENCHMARK.replay(task, actions).scores[-1]
+    return Trajectory(
+        task_id=task.id,
+        steps=steps,
+        score=score,
+        success=score >= 1.0,
+        end_reason=EndReason.SOLVED,
+        last_observation="the order number is 48213",
+    )
+
+
+class TestRules:
+    def test_the_needed_steps_of_a_success_are_the_advice(self) -> None:
+        task = TRAIN[0]
+        wrong, *rest = pressed(task, "press pink", *task.solution).steps
+        solved = replace(
+            pressed(task, "press pink", *task.solution),
+            steps=(replace(wrong, error_kind="no_such_button"), *rest),
+        )
+        failed = pressed(task, "done")
+        study: Study = RuleExperiences(BENCHMARK, lambda: True)
+        found = study.examine([Group("g", task, 2, (failed, solved))])
+        (note,) = found.notes
+        assert (note.label, note.index, note.source) == ("offered", 1, "rule")
+        made = Experience.model_validate(dict(note.evidence))
+        assert made.content == "These kinds of steps were enough, in this order: press, done."
+        assert made.when_to_use == task.instruction
+        assert found.env_steps > 0
+
+    def test_nothing_is_made_where_nothing_was_solved_or_due(self) -> None:
+        task = TRAIN[0]
+        failed = Group("g", task, 1, (pressed(task, "done"),))
+        solved = Group("g", task, 1, (pressed(task, *task.solution),))
+        assert RuleExperiences(BENCHMARK, lambda: True).examine([failed]).notes == ()
+        assert RuleExperiences(BENCHMARK, lambda: False).examine([solved]) == ((), {}, 0)
+
+    def test_replays_are_capped(self) -> None:
+        short, long = TRAIN[0], TRAIN[1]
+        groups = [
+            Group("long", long, 1, (pressed(long, "press pink", *long.solution),)),
+            Group("short", short, 1, (pressed(short, *short.solution),)),
+        ]
+        study = RuleExperiences(BENCHMARK, lambda: True, max_replays=9)
+        assert [note.group_id for note in study.examine(groups).notes] == ["short"]
+
+    def test_values_of_the_instruction_are_left_out(self) -> None:
+        task = TRAIN[0].model_copy(update={"instruction": "Pay 12.50 to Ann by 2024-05-01 now"})
+        made = rule_experience(BENCHMARK, task, pressed(task, "press red"), [True])
+        assert made is not None
+        assert made.when_to_use == "Pay to Ann by now"
+        assert rule_experience(BENCHMARK, task, pressed(task, "press red"), [False]) is None
+
+
+class Answered(ToyBenchmark):
+    def evidence(self, task: Task) -> Evidence:
+        return Evidence(task.instruction, (Clue("it", ("it",), ""),), ("Low Tide",))
+
+
+class TestLeaks:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("Press all buttons that are named, in order.", ""),
+            ("The song is low  tide.", "answer 'Low Tide'"),
+            ("Ask for order 48213.", "value '48213'"),
+            ("Look for ab12 first.", "value 'ab12'"),
+            ("Ask for order 99999, or cd34.", ""),  # nobody has shown these
+            ("Wait for 481 seconds.", ""),
+            ("press red, press green, then press blue, done", "actions of the reference"),
+            ("press red and then press green", ""),
+        ],
+    )
+    def test_what_gives_a_task_away_is_refused(self, text: str, why: str) -> None:
+        task = TRAIN[0].model_copy(
+            update={"solution": ("press red", "press green", "press blue", "done")}
+        )
+        shown = replace(pressed(task, "press red"), last_observation="Order 48213: ab12, 481.")
+        found = leak(text, Answered(), task, [shown])
+        assert why in found
+        assert bool(found) is bool(why)
+
+    def test_what_the_instruction_says_is_no_secret(self) -> None:
+        task = TRAIN[0].model_copy(update={"instruction": "Pay the order 48213."})
+        shown = replace(pressed(task, "press red"), last_observation="Order 48213")
+        assert leak("Ask for 48213.", BENCHMARK, task, [shown]) == ""
+
+    def test_a_rule_that_tells_the_answer_is_noted_as_refused(self) -> None:
+        class Solved(ToyBenchmark):
+            def evidence(self, task: Task) -> Evidence:
+                return Evidence(task.instruction, (Clue("it", ("it",), ""),), ("done",))
+
+        task = TRAIN[0]
+        solved = Group("g", task, 1, (pressed(task, *task.solution),))
+        (note,) = RuleExperiences(Solved(), lambda: True).examine([solved]).notes
+        assert note.label == "refused"
+        assert note.evidence["why"] == "it holds the answer 'done'"
+
+
+GOOD, BAD = "Press the buttons in the order that is named.", "Say that you are done at once."
+
+
+class Told:
+    """Solves a task only if it is told how, and fails if it is told the opposite."""
+
+    def __init__(self, *, alone: bool = False) -> None:
+        self.alone = alone
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        return [Act(self._action(view)) for view in views]
+
+    def _action(self, view: View) -> str:
+        told = "\n".join(cue.text for cue in view.cues)
+        wanted = view.instruction.removeprefix("Press ").removesuffix(".").split(", ")
+        n = len(view.history)
+        knows = (GOOD in told or self.alone) and BAD not in told
+        return f"press {wanted[n]}" if knows and n < len(wanted) else "done"
+
+
+def practised(pool: ExperiencePool, agent: Told, steps: int, *, evaluates: bool = False) -> Guiding:
+    envs = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True))
+    guiding = Guiding(
+        ExperienceCoach(pool, group_size=4, least=0.1), [ExperienceUse()], {"pool": pool}
+    )
+    loop = Loop(
+        LoopConfig(max_steps=steps, groups_per_step=2, evaluate_every_steps=1 if evaluates else 0),
+        session=CurriculumSession(PoolCurriculum(TRAIN[:6]), group_size=4),
+        agent=agent,
+        learner=Counts(),
+        envs=envs,
+        evaluate=(lambda: evaluate(agent, VAL[:4], envs, seed=1)) if evaluates else None,
+        guiding=guiding,
+    )
+    loop.run()
+    envs.close()
+    return guiding
+
+
+class TestInALoop:
+    def test_what_helps_rises(self) -> None:
+        made = experience("Press red, green, blue, black, white, amber.", GOOD)
+        pool = pool_of(made)
+        practised(pool, Told(), 3)
+        assert pool.usefulness(made.id) == Usefulness(1.0, 6)
+        numbers = pool.metrics()
+        assert (numbers["success_guided"], numbers["success_free"]) == (1.0, 0.0)
+
+    def test_what_harms_is_gone_within_16_groups(self) -> None:
+        made = experience("Press red, green, blue, black, white, amber.", BAD)
+        pool = pool_of(made)
+        practised(pool, Told(alone=True), 8)
+        assert pool.usefulness(made.id) is None
+        assert pool.metrics()["harmful"] == 1.0
+
+    def test_evaluations_are_told_nothing_and_change_nothing(self) -> None:
+        made = experience("Press red, green, blue, black, white, amber.", GOOD)
+        states = []
+        for evaluates in (False, True):
+            pool = pool_of(made)
+            practised(pool, Told(), 2, evaluates=evaluates)
+            states.append(pool.state_dict())
+        assert states[0] == states[1]
+
+
+SECRET = "zanzibar"
+
+
+def test_no_experience_is_trained_on_or_told_in_an_evaluation() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from coevo_gym.agents.chat import ChatAgent, ChatConfig
+    from coevo_gym.agents.chat.format import ChatFormat
+    from coevo_gym.core.trajectory import Segment
+    from coevo_gym.trainers.segments import samples
+    from tests.agents.test_chat_format import TEMPLATES, tokenizer
+    from tests.agents.test_history import TOY
+    from tests.agents.test_stripping import Drawing
+
+    class Keeps(Counts):
+        def __init__(self) -> None:
+            super().__init__()
+            self.groups: list[Group] = []
+
+        def update(self, groups: Sequence[Group], advantages: Any) -> Any:
+            self.groups += groups
+            return super().update(groups, advantages)
+
+    words = tokenizer(next(iter(TEMPLATES.values())))
+    policy = Drawing(ChatFormat(words), ["<action>press red</action>", "<action>done</action>"])
+    agent = ChatAgent(policy, TOY, ChatConfig(max_answer_tokens=32))
+    pool = pool_of(experience("Press red, green, blue, black, white, amber.", SECRET))
+    envs = EnvPool(lambda: gym.make("Toy-v0", disable_env_checker=True, max_steps=4))
+    learner = Keeps()
+    Loop(
+        LoopConfig(max_steps=2, groups_per_step=2, evaluate_every_steps=0),
+        session=CurriculumSession(PoolCurriculum(TRAIN[:6]), group_size=4),
+        agent=agent,
+        learner=learner,
+        envs=envs,
+        guiding=Guiding(ExperienceCoach(pool, group_size=4, least=0.1), [], {"pool": pool}),
+    ).run()
+
+    def secrets(messages: Any) -> int:
+        return sum(SECRET in message.content for message in messages)
+
+    told = [prompt for prompt in policy.prompts if secrets(prompt.messages)]
+    assert told
+    assert all(prompt.trained is not None and not secrets(prompt.trained) for prompt in told)
+    guided = [t for group in learner.groups for t in group.trajectories if told_ids(t.cue_ids)]
+    assert len(guided) == sum(len(group.trajectories) for group in learner.groups) // 2
+    assert {index for group in learner.groups for index, t in enumerate(group.trajectories)
+            if told_ids(t.cue_ids)} == set(places(4, 0.5))  # fmt: skip
+    for trajectory in guided:
+        for sample in samples([step.decision for step in trajectory.steps if step.decision]):
+            assert isinstance(sample, Segment)
+            assert sample.stripped
+            assert SECRET not in words.decode(sample.ids)
+    policy.prompts.clear()
+    evaluate(agent, VAL[:4], envs, seed=1)
+    envs.close()
+    assert policy.prompts
+    assert not any(secrets(prompt.messages) for prompt in policy.prompts)
