@@ -77,7 +77,7 @@ def rule_modes(
         other mode applies.
 
     Example:
-        >>> step = Stretch("open door", "locked", "hall")
+        >>> step = Stretch("open chest", "locked", "hall")
         >>> rule_modes([step, step], format_kinds=(), ended="budget", max_steps=9)
         ('repeated_failed_action',)
     """

@@ -94,7 +94,7 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
         (POTATO, {"solution": (*draft().solution, "look")}, r"won too early, after 6 of 7"),
         (POTATO, {"solution": ("look", "fly to moon", "look")}, "command 2, 'fly to moon', is not"),
         (POTATO, {"solution": ()}, "does not hold at the end"),
-        (POTATO, {"scenario": "FloorPlan1"}, "claims to lie in FloorPlan1, but lies in builtin"),
+        (POTATO, {"scenario": "FloorPlan1"}, "claims to be in FloorPlan1, but is in builtin"),
         (POTATO, {"instruction": "put a hot potato {1/0} there"}, "the words are not plain"),
         (POTATO, {"instruction": "put a hot potato there"}, "do not name the countertop"),
         (POTATO, {"instruction": "put a potato on the countertop"}, "do not ask for just pick_he"),

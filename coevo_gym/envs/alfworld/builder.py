@@ -106,7 +106,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
     """Check that the scene is a training scene and that the goal is new there."""
     actual = scenario_of(world.game)
     if scenario != actual:
-        raise BuildError(f"claims to lie in {scenario}, but lies in {actual}")
+        raise BuildError(f"claims to be in {scenario}, but is in {actual}")
     if side_of_game(world) is not Split.TRAIN:
         raise BuildError(f"{world.game} is not a game to train in")
     if world.goal == goal_of(world.model_copy(update={"goal": None})):
