@@ -53,7 +53,7 @@ _DISCONNECTING = (
     (
         "out-of-band",
         "send bytes out of band on every socket",
-        # Whoever reads late passes over a byte that more has followed.
+        # A late reader misses an out-of-band byte that other data has followed.
         """
 for _ in range(20):
     for one in sockets(): one.send(b'x', socket.MSG_OOB)
