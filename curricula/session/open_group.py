@@ -75,8 +75,8 @@ class OpenGroup:
         """Raise an error unless an episode belongs to this group.
 
         Raises:
-            TaskError: if the trajectory belongs to another task or group, or if its end reason means that it was
-                lost.
+            TaskError: if the trajectory belongs to another task or group, or if its end reason
+                means that it was lost.
         """
         if trajectory.task_id != self.task.id:
             raise TaskError(

@@ -239,8 +239,8 @@ class CurriculumSession:
             the end of the step.
 
         Raises:
-            TaskError: if the trajectory belongs to another task or group, or if its end reason means that it was
-                lost. The ticket stays outstanding.
+            TaskError: if the trajectory belongs to another task or group, or if its end reason
+                means that it was lost. The ticket stays outstanding.
             SplitLeakError: if the trajectory is not a training trajectory.
         """
         with self._lock:

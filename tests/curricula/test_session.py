@@ -576,7 +576,9 @@ class TestStatesOfBefore:
 
     def test_what_is_no_state_is_refused(self) -> None:
         practice, _ = session()
-        with pytest.raises(ConfigError, match=r"not the state of a session: it lacks \['curriculum'"):
+        with pytest.raises(
+            ConfigError, match=r"not the state of a session: it lacks \['curriculum'"
+        ):
             practice.load_state_dict({"ledger": {}, "rng": {}})
 
 

@@ -309,7 +309,9 @@ class TestSamplers:
         with pytest.raises(ConfigError, match="groups_per_step must be a positive int, actual: 0"):
             EvolvingTaskSampler(gym.make("Toy-v0"), groups_per_step=0)
         env = EvolvingTaskSampler(gym.make("Toy-v0"), Batches(), groups_per_step=4)
-        with pytest.raises(ConfigError, match=r"saved with groups_per_step=4.*Set groups_per_step=4"):
+        with pytest.raises(
+            ConfigError, match=r"saved with groups_per_step=4.*Set groups_per_step=4"
+        ):
             EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).load_state_dict(env.state_dict())
         old = EvolvingTaskSampler(gym.make("Toy-v0"), Batches()).state_dict()
         del old["groups_per_step"]
