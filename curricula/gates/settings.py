@@ -121,7 +121,7 @@ class SimilarityConfig(FrozenModel):
 
     bin: Literal["all", "low", "mid", "high", "mixed"] = "all"
     """``all``: keep all tasks. ``low``, ``mid``, ``high``: keep the least similar, the middle or
-    the most similar third. ``mixed``: keep an equal number of tasks drawn from all thirds."""
+    the most similar third. ``mixed``: keep as many tasks as in one third, drawn from all thirds."""
 
 
 class GatesConfig(FrozenModel):

@@ -115,7 +115,7 @@ def test_what_does_not_fit_raises_and_changes_nothing() -> None:
     )
     for bad_ticket, bad, error, message in (
         (stranger, good, TaskError, "never issued"),
-        (ticket, trajectory(TRAIN[50]), TaskError, "is of task"),
+        (ticket, trajectory(TRAIN[50]), TaskError, "belongs to task"),
         (ticket, trajectory(ticket.task, group_id="group-5"), TaskError, "group-5"),
         (
             ticket,

@@ -316,7 +316,10 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     assert lines["blind"]["comparisons"][0]["mean"] == lines["blind"]["mean"] - 8 > 0
     assert lines["start"]["mean"] is None
     wrong = coevo(*CHEAP, "--metric", "pool_sice", code=2)
-    assert "No cell has a number 'pool_sice' to compare rows by. Did you mean 'pool_size'" in wrong
+    assert (
+        "No cell has the number 'pool_sice', by which rows are compared. Did you mean 'pool_size'"
+        in wrong
+    )
 
 
 def test_questions_are_adjusted_for_their_number(

@@ -230,8 +230,8 @@ class TestCommand:
 
     def test_a_tiny_policy_is_no_language_model(self, coevo: Coevo, tmp_path: Path) -> None:
         text = coevo("model", "export", "toy-run", str(tmp_path / "out"), code=2)
-        assert "trains a tiny policy, which is no language model" in text
-        assert "has trained no 'x'" in coevo(
+        assert "trains a tiny policy, which is not a language model" in text
+        assert "has no policy 'x'" in coevo(
             "model", "export", "toy-run", str(tmp_path / "out"), "--policy", "x", code=2
         )
         assert not (tmp_path / "out").exists()

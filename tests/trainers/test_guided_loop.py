@@ -262,13 +262,9 @@ class TestState:
 
     def test_a_state_of_other_memories_is_refused(self, envs: EnvPool) -> None:
         guided, bare = Parts(envs), Parts(envs, guided=False)
-        with pytest.raises(
-            ConfigError, match=r"has the memories \['tally'\], but this run has \[\]"
-        ):
+        with pytest.raises(ConfigError, match=r"the memories \['tally'\], but this run has \[\]"):
             bare.loop.load_state_dict(guided.loop.state_dict())
-        with pytest.raises(
-            ConfigError, match=r"has the memories \[\], but this run has \['tally'\]"
-        ):
+        with pytest.raises(ConfigError, match=r"the memories \[\], but this run has \['tally'\]"):
             guided.loop.load_state_dict(bare.loop.state_dict())
 
 
