@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,7 +28,7 @@ Name = Annotated[
     ),
 ]
 Size = Literal["tiny", "small", "paper"]
-Shown = Literal["", "warm-up", "random", "printed"]
+Shown = Literal["", "warm-up", "random", "react", "trials", "printed"]
 _DIGITS = re.compile(r"(\d+)")
 _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
@@ -61,9 +61,13 @@ class Row(FrozenModel):
         set: what it sets otherwise than the others, by dotted key.
         run: what it sets for its whole run, also where an arm may set it: so its first tasks are
             looked for in that way, too.
-        shows: a baseline that every run has, ``warm-up`` or ``random``, or ``printed`` for what
-            only the paper has: such a row has no runs of its own.
+        shows: a baseline that every run has, ``warm-up`` or ``random``; what the policy before
+            training reaches with a thought before each action (``react``) or in trials with
+            reflections (``trials``), which is measured for the row; or ``printed`` for what only
+            the paper has. Such a row has no runs of its own.
         of: the row whose runs it shows a baseline of; the first one that has any without it.
+        language_model: whether the row says something of language models alone: it is left out
+            where the policy is the tiny one, as rows that show ``react`` or ``trials`` are.
         at: what it sets otherwise at one budget alone.
         baselines: what it is compared with, in place of the table's.
         paper: what the paper printed, by benchmark, ``any`` for all: a number in the unit of the
@@ -79,11 +83,17 @@ class Row(FrozenModel):
     run: JsonObject = FrozenDict()
     shows: Shown = ""
     of: str = ""
+    language_model: bool = False
     at: Mapping[Size, Budget] = Field(default_factory=dict)
     baselines: tuple[Name, ...] | None = None
     paper: Mapping[str, float | Mapping[str, float]] = FrozenDict()
     worlds: tuple[str, ...] = ()
     group: str = ""
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether it is left out where the policy is no language model."""
+        return self.language_model or self.shows in ("react", "trials")
 
     @property
     def key(self) -> str:
@@ -210,10 +220,15 @@ class Experiment(FrozenModel):
             raise ValueError(f"its budget {self.budget!r} is not among its sizes")
         return self
 
-    def source_of(self, row: Row) -> str:
-        """Return the name of the row whose runs have the numbers of a row."""
+    def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
+        """Return the name of the row whose runs have the numbers of a row.
+
+        Args:
+            row: a row.
+            among: the rows that are made, one of which has runs; all of the table without any.
+        """
         if row.shows:
-            return row.of or next(other.name for other in self.rows if not other.shows)
+            return row.of or next(one.name for one in among or self.rows if not one.shows)
         return row.name
 
     @property

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coevo_gym.experiments.measures import FILE
+from coevo_gym.experiments.measures import ALSO_BEFORE, FILE, ONLY_BEFORE
+from coevo_gym.run.table import WARMUP
 from coevo_gym.store.folder import RunFolder, read_json
 
 Numbers = Mapping[str, float]
@@ -44,6 +46,8 @@ COLUMNS: Mapping[str, Column] = {
     "success_miss_func": Column("miss_func", "{:.1%}"),
     "success_miss_param": Column("miss_param", "{:.1%}"),
     "success_long_context": Column("long_context", "{:.1%}"),
+    "avg_at_8": Column("avg@8", "{:.1%}"),
+    "best_at_8": Column("best@8", "{:.1%}"),
     "score": Column("score", "{:.3f}"),
     "env_steps": Column("env steps", "{:,.0f}"),
     "share_explore_steps": Column("explored", "{:.1%}"),
@@ -78,9 +82,14 @@ USUAL = (
 """What every table prints."""
 
 
+_OF_A_TAG = "success_"
+_SIGNS = re.compile(r"\W+")
+
+
 def column(name: str) -> Column:
     """How a number is printed; one that is not known here, by its name."""
-    return COLUMNS.get(name, Column(name.replace("_", " "), "{:.3g}"))
+    form = "{:.1%}" if name.startswith(_OF_A_TAG) else "{:.3g}"
+    return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
 
 def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
@@ -88,16 +97,21 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
 
     Args:
         folder: the run.
-        shown: an arm, or a baseline of the run.
+        shown: an arm, a baseline of the run, or a measure of the policy before training.
 
     Returns:
         By name: those of the table in its summary, its scores on final tasks, those of the arm, of
         the arm's curriculum, and of what was measured of the run. Those that are not finite are
-        left out.
+        left out. Of a measure, what it has measured: nothing if it was not taken of this run.
 
     Raises:
         StoreError: if the run cannot be read.
     """
+    path = folder.path / FILE
+    measures = read_json(path) if path.is_file() else {}
+    before = measures.get(WARMUP, {})
+    if shown in ONLY_BEFORE:
+        return _finite(_of_a_policy(before[shown])) if shown in before else {}
     summary = read_json(folder.summary)
     row = next(row for row in summary["table"] if row["name"] == shown)
     outcome = summary["arms"].get(shown)
@@ -109,14 +123,31 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
         found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
     if outcome is not None:
         found |= {**outcome.get("curriculum", {}), **outcome}
-        path = folder.path / FILE
-        found |= _measured(read_json(path)) if path.is_file() else {}
+        found |= _measured(measures) if measures else {}
         if found.get("rounds") and "seconds_round" in found:
             found["seconds_per_round"] = found["seconds_round"] / found["rounds"]
+    elif shown == WARMUP:
+        found |= _of_a_policy(before)
+    return _finite(found)
+
+
+def _finite(found: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in found.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was measured of a policy: its success by tag and at 8, or all of a measure."""
+    found = {name: measures[name] for name in ("success", "score") if name in measures}
+    types = measures.get("types", {})
+    return {
+        **found,
+        **({REPORTED: found["success"]} if found else {}),
+        **{f"{_OF_A_TAG}{_SIGNS.sub('_', tag)}": rate for tag, rate in types.items()},
+        **measures.get("at_8", {}),
     }
 
 
@@ -136,4 +167,10 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         **{f"success_{subset}": found for subset, found in measures.get("subsets", {}).items()},
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
+        **_of_a_policy({name: measures.get(name, {}) for name in ALSO_BEFORE}),
+        **{
+            f"{number}_{name}": value
+            for name in ONLY_BEFORE
+            for number, value in _of_a_policy(measures.get(name, {})).items()
+        },
     }

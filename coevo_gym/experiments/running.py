@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spend import Cost
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell, Counts
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.sharing import beside, take_over
@@ -36,6 +37,7 @@ def run_cells(
     progress: Progress,
     stop: StopRequest,
     *,
+    shown: Mapping[str, Sequence[str]] = FrozenDict(),
     agreed: bool = False,
 ) -> Counts:
     """Bring all cells to their end, in order, and measure each.
@@ -46,6 +48,7 @@ def run_cells(
         others: for the measure ``transfer``.
         progress: what a person sees.
         stop: asked at every step boundary.
+        shown: what rows show of the runs of a row beside its arm, by that row's name.
         agreed: whether somebody has agreed to what asking models may cost.
 
     Raises:
@@ -73,7 +76,7 @@ def run_cells(
         else:
             _begin(cell, told, stop)
             counts.new += 1
-        measure(cell.folder, cell.row.name, measures, others)
+        measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1
