@@ -18,6 +18,15 @@ from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 INTERFACE = "interface"
 """Kind of the notes that say which versions of an interface a step showed, and what they say."""
 
+EXPECTED = "expected"
+"""Key of a note's evidence under which a study puts the texts that were expected after a step.
+
+The next observation comes first; an item is None where exactly that came, and "" where nothing was
+expected. ``likeness`` beside it says how alike each is to what came, in [0, 1], and ``floor`` how
+alike the observations before and after the step are. The texts are stored with the episodes that
+are stored; the numbers always are.
+"""
+
 
 class Note(FrozenModel):
     """One finding about a trajectory.
