@@ -104,7 +104,7 @@ class Foresight:
                     predicted=bool(predicted and predicted[0].strip()),
                     floor=likeness(before[step], after[step], self._measure),
                     success=trajectory.success,
-                    **{EXPECTED: _noted(predicted, states[step + 1 :], self._horizon)},
+                    **_noted(predicted, states[step + 1 :], self._horizon),
                 ),
                 source=self._predictor.source,
             )
@@ -112,13 +112,18 @@ class Foresight:
         ]
 
 
-def _noted(predicted: Sequence[str], came: Sequence[str], horizon: int) -> tuple[str | None, ...]:
-    """Return predictions as notes keep them: shortened, and None where exactly that came."""
+def _noted(
+    predicted: Sequence[str], came: Sequence[str], horizon: int
+) -> dict[str, tuple[str | None, ...]]:
+    """Return predictions as evidence: shortened, None where exactly that came; {} without any."""
     texts = [clean(text) for text in predicted[:horizon]]
-    return tuple(
+    if not any(texts):
+        return {}
+    noted = (
         None if text and text == actual else text[:_NOTED_CHARS]
         for text, actual in zip_longest(texts, came[: len(texts)], fillvalue="")
     )
+    return {EXPECTED: tuple(noted)}
 
 
 class ForesightRecord:

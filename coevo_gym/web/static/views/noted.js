@@ -57,7 +57,7 @@
   /** The tasks of a label's notes: how many, and when unfolded some of them by their latest note. */
   const LabelTasks = ({ run, of }) => html`<details class="label-tasks"><summary>${plural(of.n_tasks, "task")}</summary>
     <ul class="plain">${of.tasks.map(({ task, n, step }) => html`<li key=${task.id}><a href=${link(["runs", run, "tasks", task.id])}><${Words} text=${task.instruction || task.name || task.id} most=${110} /></a>
-      <span class="soft num">${plural(n, "note")}, latest at step ${count(step)}</span></li>`)}</ul>
+      <span class="soft">${plural(n, "note")}, latest at step ${count(step)}</span></li>`)}</ul>
     ${of.n_tasks > of.tasks.length && html`<p class="note">${plural(of.n_tasks - of.tasks.length, "task")} more.</p>`}</details>`;
 
   const Label = ({ of }) => html`<${Tag} tone=${of.failure ? "bad" : ""}><${Words} text=${inWords(of.label)} most=${34} /><//>`;
@@ -159,13 +159,13 @@
   /** How alike what was expected in each step of an episode is to what came. */
   const LikenessBySteps = ({ kind, notes }) => {
     const series = useMemo(() => {
-      const about = notes.filter((note) => note.step && note.expected?.length);
-      const most = Math.max(0, ...about.map((note) => note.expected.length));
-      const after = (h) => about.map((note) => ({ x: note.step, y: note.expected[h]?.likeness ?? null }));
+      const about = notes.filter((note) => note.step && (note.expected?.length || given(note.floor)));
+      const most = Math.max(0, ...about.map((note) => note.expected?.length || 0));
+      const after = (h) => about.map((note) => ({ x: note.step, y: note.expected?.[h]?.likeness ?? null }));
       const ahead = (h) => (h ? `${h + 1} steps later` : "next observation");
       return [
         ...Array.from({ length: most }, (_, h) => ({ label: ahead(h), points: after(h), bold: h === 0 })),
-        { label: "had nothing changed", points: about.map((note) => ({ x: note.step, y: note.floor ?? null })) },
+        { label: "if nothing had changed", points: about.map((note) => ({ x: note.step, y: note.floor ?? null })) },
       ];
     }, [notes]);
     const x = useMemo(() => ({ label: "step of the episode" }), []);
@@ -183,7 +183,7 @@
 
   /** A likeness as a bar and a number, with a mark where doing nothing would have been. */
   const Likeness = ({ of, floor }) => html`<span class="likeness"><span class="likeness-bar" aria-hidden="true"><i style=${{ width: `${100 * of}%` }}></i>${given(floor) && html`<b style=${{ left: `${100 * floor}%` }}></b>`}</span>
-    <span class="num">${percent(of)} alike</span>${given(floor) && html`<span class="soft num">${percent(floor)} had nothing changed</span>`}</span>`;
+    <span class="num">${percent(of)} alike</span>${given(floor) && html`<span class="soft num">${percent(floor)} if nothing had changed</span>`}</span>`;
 
   /** What was expected after a step, beside what came. */
   const StepExpected = ({ episode, step }) => {
