@@ -11,6 +11,9 @@ from coevo_gym.prompts import AnswerForm
 
 _OPEN, _CLOSE = "<action>", "</action>"
 _THOUGHT = re.compile(r"(</?think>)")
+_THOUGHT_LINE = re.compile(
+    r"^[ \t*]*thought[ \t*]*:.*?(?=<action>|<tool_call>|```|$)", re.IGNORECASE | re.MULTILINE
+)
 
 
 def without_thoughts(answer: str) -> str:
@@ -37,6 +40,24 @@ def without_thoughts(answer: str) -> str:
         elif not inside:
             kept.append(part)
     return "".join(kept).strip()
+
+
+def without_thought_line(answer: str) -> str:
+    r"""Return an answer from the end of its first line ``Thought: …`` on.
+
+    An action on that line ends the thought. If nothing follows the thought, the text before it is
+    returned; an answer without such a line is returned as it is.
+
+    Example:
+        >>> without_thought_line("Thought: A mug is wanted.\ngo to shelf 1")
+        'go to shelf 1'
+        >>> without_thought_line("Thought: A mug! <action>look</action>")
+        '<action>look</action>'
+    """
+    thought = _THOUGHT_LINE.search(answer)
+    if thought is None:
+        return answer
+    return answer[thought.end() :].strip() or answer[: thought.start()].strip()
 
 
 def action_of(answer: str, form: AnswerForm) -> str:

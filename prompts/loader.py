@@ -46,6 +46,10 @@ from coevo_gym.prompts.template import (
 AnswerForm = Literal["action", "text"]
 """How an answer holds its action: between ``<action>`` tags, or as the whole text."""
 
+AnswerStyle = Literal["plain", "react"]
+"""How an answer is to be written: as the prompt's usual form says, or with a line ``Thought: …``
+before that (ReAct, Yao et al., arXiv 2210.03629)."""
+
 BLOCKS = ("system", "first", "turn")
 EXPLORE, TASKS = "explore", "tasks"
 """Blocks that a prompt file may have beside them."""
@@ -55,6 +59,7 @@ INPUTS = {
     "info": "the public keys of the env's info that came with it",
     "before": "the same of the step before; empty at first",
     "thinking": "whether the model shall think before it answers",
+    "style": "how an answer is to be written: plain, or react (a line with a thought first)",
     "cues": "what the agent is told beyond its task in the system message",
 }
 """What a prompt file may declare as its inputs."""
@@ -100,32 +105,33 @@ class PromptTemplate(PromptFile[Header]):
             return ""
         return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
 
-    def system(self, view: View, *, thinking: bool = False) -> str:
+    def system(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
         """The system message, from the first view of an episode; "" for none.
 
         Cues for it stand where the file puts the input ``cues``, or else at the end.
         """
         block = EXPLORE if self.exploring and has_block(self.text, EXPLORE) else "system"
-        text = self._render(block, view, thinking)
+        text = self._render(block, view, thinking, style)
         if "cues" in self.header.inputs:
             return text
         return "\n\n".join(filter(None, [text, _told(view.cues)]))
 
-    def first(self, view: View, *, thinking: bool = False) -> str:
+    def first(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
         """The user message of an episode's first view."""
-        return self._render("first", view, thinking)
+        return self._render("first", view, thinking, style)
 
-    def turn(self, view: View, *, thinking: bool = False) -> str:
+    def turn(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
         """The user message of any later view."""
-        return self._render("turn", view, thinking)
+        return self._render("turn", view, thinking, style)
 
-    def _render(self, block: str, view: View, thinking: bool) -> str:
+    def _render(self, block: str, view: View, thinking: bool, style: AnswerStyle) -> str:
         values = {
             "instruction": view.instruction,
             "observation": view.observation,
             "info": view.info,
             "before": view.history[-1].info if view.history else {},
             "thinking": thinking,
+            "style": style,
             "cues": _told(view.cues),
         }
         advice = "Is the prompt meant for this env?"

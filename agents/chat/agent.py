@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, Protocol, runtime_checkable
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.agents.chat import history
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
-from coevo_gym.prompts import PromptTemplate
-from coevo_gym.prompts.answers import action_of, answer_of
+from coevo_gym.prompts import AnswerStyle, PromptTemplate
+from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line
 
 
 class ChatConfig(FrozenModel):
@@ -29,6 +29,9 @@ class ChatConfig(FrozenModel):
         managed_chars: characters of a prompt from which on ``self_managed`` asks to make room.
         thinking: whether it is to think before it answers. The prompt asks for it, and in a
             :class:`coevo_gym.config.RunConfig` a chat template with a switch is told so too.
+        style: ``react`` asks for a line ``Thought: …`` before each action. Unlike what stands in
+            ``<think>`` tags, such a line stays in the history. It needs ``thinking`` off, and a
+            prompt file with the input ``style``.
         max_answer_tokens: most tokens of an answer, thoughts included.
         max_episode_tokens: most sampled tokens of an episode; None for no limit. Policies that
             give no token ids are not limited.
@@ -39,9 +42,19 @@ class ChatConfig(FrozenModel):
     window_turns: int | None = Field(default=4, ge=0)
     managed_chars: int = Field(default=24_000, ge=1)
     thinking: bool = False
+    style: AnswerStyle = "plain"
     max_answer_tokens: int = Field(default=512, ge=1)
     max_episode_tokens: int | None = Field(default=None, ge=1)
     temperature: float = Field(default=1.0, ge=0)
+
+    @model_validator(mode="after")
+    def _one_place_for_thoughts(self) -> ChatConfig:
+        if self.style == "react" and self.thinking:
+            raise ValueError(
+                "style = 'react' asks for thoughts in the answer, and thinking = true for thoughts "
+                "in <think> tags. Set thinking = false, or style = 'plain'."
+            )
+        return self
 
 
 @runtime_checkable
@@ -71,6 +84,9 @@ class ChatAgent:
         policy: who answers.
         prompt: the words in which it is told about the env.
         config: what it is shown, and how it draws.
+
+    Raises:
+        ConfigError: if the prompt has no words for the style of answers.
     """
 
     def __init__(
@@ -79,6 +95,12 @@ class ChatAgent:
         self.policy = policy
         self.prompt = prompt
         self.config = config or ChatConfig()
+        if self.config.style != "plain" and "style" not in prompt.header.inputs:
+            raise ConfigError(
+                f"The prompt {prompt.label} does not say how to answer in the style "
+                f"{self.config.style!r}. Add the input 'style' to its file, or set "
+                'policy.chat.style = "plain".'
+            )
 
     def greedy(self) -> ChatAgent:
         """The same agent without randomness, for evaluation."""
@@ -109,7 +131,7 @@ class ChatAgent:
     def messages(self, view: View) -> tuple[Message, ...]:
         """The chat that the policy is asked to go on with in a view."""
         config = self.config
-        conversation = history.Conversation(view, self.prompt, config.thinking)
+        conversation = history.Conversation(view, self.prompt, config.thinking, config.style)
         match config.history:
             case "causal":
                 return history.causal(conversation)
@@ -172,6 +194,8 @@ class ChatAgent:
         said = completion.text
         if self.config.history == "self_managed":
             said = history.without_marks(said)
+        if self.config.style == "react":
+            said = without_thought_line(said)
         action = action_of(said, self.prompt.header.answer)
         return Act(action, completion.decision, completion.text, usage=completion.usage)
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from coevo_gym.core.seams import Message
 from coevo_gym.core.trajectory import CuePlace, View
-from coevo_gym.prompts import PromptTemplate
+from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import answer_of, without_thoughts
 
 MAX_RECALLED = 160
@@ -43,11 +43,13 @@ class Conversation:
         view: what there is to tell.
         prompt: how it is told.
         thinking: whether the model shall think before it answers.
+        style: how it is asked to write its answers.
     """
 
     view: View
     prompt: PromptTemplate
     thinking: bool = False
+    style: AnswerStyle = "plain"
 
     @property
     def answered(self) -> int:
@@ -56,13 +58,13 @@ class Conversation:
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
         """The system message as of a step; () if the prompt has none, and no cue makes one."""
-        text = self.prompt.system(self._at(step), thinking=self.thinking)
+        text = self.prompt.system(self._at(step), thinking=self.thinking, style=self.style)
         return (Message("system", text),) if text else ()
 
     def asked(self, step: int) -> str:
         """The text of a step's user message, without its cues."""
         write = self.prompt.turn if step else self.prompt.first
-        return write(self._at(step), thinking=self.thinking)
+        return write(self._at(step), thinking=self.thinking, style=self.style)
 
     def user(self, step: int, text: str) -> Message:
         """The user message with this text that begins at a step, with its cues."""

@@ -17,6 +17,15 @@ from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 INTERFACE = "interface"
 """Kind of the notes about the interface versions that a step showed, and their content."""
 
+EXPECTED = "expected"
+"""Key of a note's evidence under which a study puts the texts that were expected after a step.
+
+The next observation comes first; an item is None where exactly that came, and "" where nothing was
+expected. ``likeness`` beside it says how alike each is to what came, in [0, 1], and ``floor`` how
+alike the observations before and after the step are. The texts are stored with the episodes that
+are stored; the numbers always are.
+"""
+
 
 class Note(FrozenModel):
     """One finding about a trajectory.

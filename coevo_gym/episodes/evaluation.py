@@ -239,12 +239,13 @@ def evaluate(
     return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 
 
-def require_finished(kept: Kept, lost: Sequence[Lost]) -> None:
+def require_finished(kept: Kept, lost: Sequence[Lost], what: str = "evaluation") -> None:
     """Refuse episodes of which none ever finished.
 
     Args:
         kept: those that finished, now or earlier.
         lost: those that were lost now, in order.
+        what: what they are episodes of, as errors name it.
 
     Raises:
         EnvBackendError: if none finished, and the first was lost to its engine.
@@ -254,9 +255,7 @@ def require_finished(kept: Kept, lost: Sequence[Lost]) -> None:
         return
     first = lost[0].error
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
-    raise kind(
-        f"All {len(lost)} evaluation episodes were lost, the first because: {first}"
-    ) from first
+    raise kind(f"All {len(lost)} {what} episodes were lost, the first because: {first}") from first
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Act, Agent
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
@@ -78,8 +79,20 @@ class Failure(NamedTuple):
     earlier: tuple[str, ...]
 
 
-Reflect = Callable[[Sequence[Failure]], Sequence[str]]
-"""Returns a reflection on each failed trial; "" for none."""
+class Lesson(NamedTuple):
+    """What a model made of a failed trial.
+
+    Attributes:
+        text: its reflection; "" for none.
+        usage: what it cost to ask for it.
+    """
+
+    text: str = ""
+    usage: Usage = NO_USAGE
+
+
+Reflect = Callable[[Sequence[Failure]], Sequence[Lesson]]
+"""Reflects on failed trials."""
 
 
 class KeptTrials:
@@ -87,16 +100,16 @@ class KeptTrials:
 
     Attributes:
         episodes: the finished episodes; their samples are the numbers of trials, from 0.
-        reflections: what was reflected on failed trials, by task id and trial; "" for nothing.
+        lessons: what was made of failed trials, by task id and trial.
     """
 
     def __init__(self, episodes: Kept | None = None) -> None:
         self.episodes = episodes or Kept()
-        self.reflections: dict[Key, str] = {}
+        self.lessons: dict[Key, Lesson] = {}
 
-    def reflect(self, key: Key, text: str) -> None:
-        """Keep a reflection."""
-        self.reflections[key] = text
+    def learn(self, key: Key, lesson: Lesson) -> None:
+        """Keep what was made of a failed trial."""
+        self.lessons[key] = lesson
 
 
 @dataclass(frozen=True)
@@ -109,6 +122,7 @@ class Trials:
         lines: the results of finished episodes; their samples are the numbers of trials, from 0.
         reflections: what was reflected on failed trials, by task id and trial.
         lost_steps: env steps of episodes that were lost to the engine or the model.
+        reflecting: what all reflections cost, those without a usable answer included.
     """
 
     tasks: Sequence[Task]
@@ -116,6 +130,7 @@ class Trials:
     lines: tuple[EvalLine, ...]
     reflections: Mapping[Key, str]
     lost_steps: int = 0
+    reflecting: Usage = NO_USAGE
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -137,6 +152,20 @@ class Trials:
     def env_steps(self) -> int:
         """Env steps taken, those of lost episodes included."""
         return sum(line.steps for line in self.lines) + self.lost_steps
+
+    @property
+    def usage(self) -> Usage:
+        """What finished episodes and all reflections cost."""
+        return sum((line.usage for line in self.lines), self.reflecting)
+
+    @property
+    def last(self) -> tuple[EvalLine, ...]:
+        """The episode that each task ends with: the one that solved it, or its last trial.
+
+        A task that waits for an episode that was lost has none, so their success rate is the last
+        of :attr:`rates`.
+        """
+        return tuple(line for line in self.lines if line.success or line.sample == self.n - 1)
 
 
 def run_trials(
@@ -193,7 +222,7 @@ def run_trials(
         new = []
         for task in waiting:
             line = kept.episodes.lines.get((task.id, trial))
-            if line is None or not (line.success or (task.id, trial) in kept.reflections):
+            if line is None or not (line.success or (task.id, trial) in kept.lessons):
                 new.append(task)
             else:
                 failed[task.id] = not line.success
@@ -217,20 +246,28 @@ def run_trials(
                     if on_done:
                         on_done(len(kept.episodes.lines) + len(lost))
         last = trial == n - 1
-        texts = [""] * len(failures) if last or not failures else reflect(failures)
-        for failure, text in zip(failures, texts, strict=True):
-            kept.reflect((failure.task.id, trial), text)
+        none = [Lesson()] * len(failures)
+        lessons = none if last or not failures else reflect(failures)
+        for failure, lesson in zip(failures, lessons, strict=True):
+            kept.learn((failure.task.id, trial), lesson)
         return [failed.get(task.id, False) for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:
-        return kept.reflections.get((task.id, trial), "")
+        return kept.lessons.get((task.id, trial), Lesson()).text
 
     repeated(tasks, play, reflection, n=n, keep=keep)
-    require_finished(kept.episodes, lost)
+    require_finished(kept.episodes, lost, "trial")
     wanted = {task.id for task in tasks}
     lines = tuple(line for line in kept.episodes.lines.values() if line.id in wanted)
-    texts = {key: text for key, text in kept.reflections.items() if text}
-    return Trials(tasks, n, lines, texts, sum(one.env_steps for one in lost))
+    lessons = {key: lesson for key, lesson in kept.lessons.items() if key[0] in wanted}
+    return Trials(
+        tasks,
+        n,
+        lines,
+        {key: lesson.text for key, lesson in lessons.items() if lesson.text},
+        sum(one.env_steps for one in lost),
+        sum((lesson.usage for lesson in lessons.values()), NO_USAGE),
+    )
 
 
 def repeated(

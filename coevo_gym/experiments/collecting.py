@@ -26,6 +26,7 @@ def collect(
     benchmark: str,
     budget: Size,
     beside: Mapping[str, Path] = FrozenDict(),
+    notes: Sequence[str] = (),
 ) -> ResultTable:
     """Return the table of the finished cells.
 
@@ -36,6 +37,7 @@ def collect(
         benchmark: name of the benchmark.
         budget: budget per cell.
         beside: folders of the same table on other benchmarks, for the column ``average``.
+        notes: what else there is to say about the table.
 
     Raises:
         ConfigError: if a cell was run with other settings.
@@ -47,8 +49,10 @@ def collect(
         values[cell.row.key][cell.seed] = numbers_of(cell.folder, cell.row.name)
         for row in rows:
             wanted = row.shows not in ("", "printed") and row.of in ("", cell.row.name)
-            if wanted and cell.seed not in values[row.key]:
-                values[row.key][cell.seed] = numbers_of(cell.folder, row.shows)
+            if not wanted or cell.seed in values[row.key]:
+                continue
+            if numbers := numbers_of(cell.folder, row.shows):
+                values[row.key][cell.seed] = numbers
     for row in rows:
         for seed, numbers in values[row.key].items():
             numbers |= _average(experiment, row, seed, numbers, benchmark, beside)
@@ -68,7 +72,7 @@ def collect(
         benchmark,
         budget,
         parts=parts_of(experiment, rows, lines, measured),
-        notes=(*differing, *_notes(cells, finished, budget)),
+        notes=(*notes, *differing, *_notes(cells, finished, budget)),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -28,7 +28,7 @@ Name = Annotated[
     ),
 ]
 Size = Literal["tiny", "small", "paper"]
-Shown = Literal["", "warm-up", "random", "printed"]
+Shown = Literal["", "warm-up", "random", "react", "trials", "printed"]
 _DIGITS = re.compile(r"(\d+)")
 _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
@@ -62,9 +62,13 @@ class Row(FrozenModel):
         set: settings of the arm that differ from the other rows, by dotted key.
         run: settings of the whole run, even if an arm could set them; they therefore also affect
             the search for the first tasks.
-        shows: a baseline contained in every run (``warm-up`` or ``random``), or ``printed`` for
-            numbers found only in the paper. Such a row has no runs of its own.
+        shows: a baseline contained in every run (``warm-up`` or ``random``); the policy before
+            training with a thought before each action (``react``) or in trials with reflections
+            (``trials``), measured for the row; or ``printed`` for numbers found only in the paper.
+            Such a row has no runs of its own.
         of: the row whose runs contain the baseline; by default the first row with runs.
+        language_model: True for a row that makes sense for language models only; like rows that
+            show ``react`` or ``trials``, it is left out if the policy is the tiny one.
         at: settings for individual budgets.
         baselines: rows to compare with, instead of the table's baselines.
         paper: numbers printed in the paper, by benchmark or ``any`` for all: one number in the unit
@@ -80,11 +84,17 @@ class Row(FrozenModel):
     run: JsonObject = FrozenDict()
     shows: Shown = ""
     of: str = ""
+    language_model: bool = False
     at: Mapping[Size, Budget] = Field(default_factory=dict)
     baselines: tuple[Name, ...] | None = None
     paper: Mapping[str, float | Mapping[str, float]] = FrozenDict()
     worlds: tuple[str, ...] = ()
     group: str = ""
+
+    @property
+    def needs_words(self) -> bool:
+        """Whether it is left out where the policy is no language model."""
+        return self.language_model or self.shows in ("react", "trials")
 
     @property
     def key(self) -> str:
@@ -211,10 +221,15 @@ class Experiment(FrozenModel):
             raise ValueError(f"its budget {self.budget!r} is not one of its sizes")
         return self
 
-    def source_of(self, row: Row) -> str:
-        """Return the name of the row whose runs contain the numbers of a row."""
+    def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
+        """Return the name of the row whose runs contain the numbers of a row.
+
+        Args:
+            row: a row.
+            among: the selected rows, one of which has runs; by default all rows of the table.
+        """
         if row.shows:
-            return row.of or next(other.name for other in self.rows if not other.shows)
+            return row.of or next(one.name for one in among or self.rows if not one.shows)
         return row.name
 
     @property

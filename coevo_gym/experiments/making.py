@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments.cells import Cell, Counts, cells_of
 from coevo_gym.experiments.collecting import collect
 from coevo_gym.experiments.definition import Experiment, Row, Size
+from coevo_gym.experiments.needs import played_rows
 from coevo_gym.experiments.results import ResultTable, lines_of, table_of
 from coevo_gym.experiments.running import run_cells
 from coevo_gym.experiments.seeds import read_seeds
@@ -139,13 +141,27 @@ def _of_runs(
     chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool
 ) -> tuple[ResultTable, Counts]:
     experiment, cells = chosen.experiment, chosen.cells()
+    rows, why = played_rows(experiment, chosen.rows, cells)
+    if why:
+        progress.say(why)
+    cells = [cell for cell in cells if cell.row in rows]
+    shown = defaultdict[str, list[str]](list)
+    for row in rows:
+        if row.shows:
+            shown[experiment.source_of(row, rows)].append(row.shows)
     counts = run_cells(
-        cells, experiment.measures, dict(experiment.others), progress, stop, agreed=agreed
+        cells,
+        experiment.measures,
+        dict(experiment.others),
+        progress,
+        stop,
+        shown=shown,
+        agreed=agreed,
     )
     runs = chosen.folder.parent
     table = collect(
         experiment,
-        chosen.rows,
+        rows,
         cells,
         benchmark=chosen.benchmark,
         budget=chosen.budget,
@@ -153,6 +169,7 @@ def _of_runs(
             name: choose(experiment, runs, benchmark=name, budget=chosen.budget).folder
             for name in experiment.average
         },
+        notes=(why,) if why else (),
     )
     return table, counts
 

@@ -9,46 +9,60 @@
 | `likeness` | how near evolved tasks come to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
 | `subsets` | success at the last evaluation by the subset of the tasks |
-| `types` | success at the last evaluation by the kind of the tasks' goals |
+| `types` | success by each tag of the tasks that success is reported on |
+| `at_8` | avg@8 and best@8 on these tasks |
+| `react` | success and score on these tasks with a thought before each action (ReAct) |
+| `trials` | the same after up to three trials with reflections on failed tasks (Reflexion) |
 | `curve` | share of successes on each held-out task at each evaluation |
 | `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
 | `val`, `test` | success on that split, too |
+
+Rows may show the policy before training (``shows`` in a table): then `types` and `at_8` are
+measured of it, too, and `react` and `trials` of it alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from coevo_gym.config import RunConfig
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.stats import SOLVED
+from coevo_gym.core.stats import SOLVED, Rate, at_k
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.envs.tags import kind_of_tag, value_of_tag
+from coevo_gym.episodes.evaluation import by_type
 from coevo_gym.report.task_sets import ArmTasks, spread_of
-from coevo_gym.run.evals.job import run_job
-from coevo_gym.run.evaluation import Silent, evaluate_policy, evaluate_unkept
+from coevo_gym.run.evals.job import EvalJob, TrialRules, run_job
+from coevo_gym.run.evals.trials import TrialFolder, run_trials_in
+from coevo_gym.run.evaluation import SILENT, Silent, evaluate_in, evaluate_policy, evaluate_unkept
 from coevo_gym.run.final import stored_as
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
-from coevo_gym.store.evaluated import EvaluatedTask
+from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
 from coevo_gym.store.reader import RunReader
 
 ALWAYS = ("seconds", "solved")
 FILE = "cell.json"
-GOAL = "goal"
-"""Kind of the tags that say what sort of goal a task has."""
 PARTS = ("rollout", "update", "round")
 """What wall time is spent on."""
+REACT, TRIALS = "react", "trials"
+ONLY_BEFORE = (REACT, TRIALS)
+"""Measures of the policy before training that a row shows in place of a run's numbers."""
+ALSO_BEFORE = ("types", "at_8")
+"""Measures that are taken of the policy before training, too, where a row shows it."""
+_AT = 8
+_EVALUATIONS = "measured"
+"""Folder in a run's own of the evaluations that measures make; they go on if they were cut."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,11 @@ class _Ended:
 
 
 def measure(
-    folder: RunFolder, arm: str, wanted: Sequence[str], others: Mapping[str, str]
+    folder: RunFolder,
+    arm: str,
+    wanted: Sequence[str],
+    others: Mapping[str, str],
+    shown: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What was measured of a finished run; what was not is measured now.
 
@@ -77,9 +95,12 @@ def measure(
         others: for ``transfer``: the benchmark to try, by the one that was practised; a subset of
             its test tasks may follow, as in ``appworld/test_normal``. It is for runs with final
             tasks alone: others try the split that they evaluate on.
+        shown: what rows show of the run beside its arm, see
+            :attr:`~coevo_gym.experiments.definition.Row.shows`.
 
     Returns:
-        The measures by name, as they are kept in the run's folder.
+        The measures by name, as they are kept in the run's folder; those of the policy before
+        training under ``warm-up``.
 
     Raises:
         ConfigError: if there is no such measure, or it cannot be taken of this run.
@@ -87,12 +108,24 @@ def measure(
     """
     path = folder.path / FILE
     known: dict[str, Any] = read_json(path) if path.is_file() else {}
-    missing = [name for name in (*ALWAYS, *wanted) if name not in known]
+    also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in shown]
+    also += [name for name in ONLY_BEFORE if name in shown]
+    before = {WARMUP: known.get(WARMUP, {})}
+    missing = [
+        (of, policy, name)
+        for of, policy, names in (
+            (known, arm, (*ALWAYS, *wanted)),
+            (before[WARMUP], WARMUP, also),
+        )
+        for name in names
+        if name not in of
+    ]
     if missing:
-        ended = _Ended(folder, read_manifest(folder)[1], arm, others)
-        known |= {name: _measure(name)(ended) for name in missing}
-        write_json(path, known)
-    return known
+        config = read_manifest(folder)[1]
+        for of, policy, name in missing:
+            of[name] = _measure(name)(_Ended(folder, config, policy, others))
+            write_json(path, known | before if also else known)
+    return known | before if also else known
 
 
 def _measure(name: str) -> Callable[[_Ended], Any]:
@@ -106,13 +139,25 @@ def _seconds(ended: _Ended) -> dict[str, float]:
     return {part: sum(line.get(f"{part}_s", 0.0) for line in steps) for part in PARTS}
 
 
-def _solved(ended: _Ended) -> str:
-    if final := ended.config.evaluation.final:
-        reader, kept = RunReader(ended.folder.database), stored_as(ended.arm, final[0])
-        outcomes: dict[str, list[bool]] = {}
-        for episode in reader.evaluation(kept, reader.evaluation_steps(kept)[-1]):
+def _reported(ended: _Ended) -> dict[str, list[bool]]:
+    """Return by task how its episodes ended that success is reported from.
+
+    They are those of the first final tasks, or of the last evaluation without any.
+    """
+    final = ended.config.evaluation.final
+    reader = RunReader(ended.folder.database)
+    kept = stored_as(ended.arm, final[0]) if final else ended.arm
+    outcomes: dict[str, list[bool]] = {}
+    for step in reader.evaluation_steps(kept)[-1:]:
+        for episode in reader.evaluation(kept, step):
             outcomes.setdefault(episode.task_id, []).append(episode.success)
-        return "".join("1" if np.mean(tries) >= SOLVED else "0" for tries in outcomes.values())
+    return outcomes
+
+
+def _solved(ended: _Ended) -> str:
+    if ended.config.evaluation.final:
+        tried = _reported(ended).values()
+        return "".join("1" if np.mean(tries) >= SOLVED else "0" for tries in tried)
     found = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
     return str(found[-1]) if found else ""
 
@@ -180,29 +225,80 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 def _subsets(ended: _Ended) -> dict[str, float]:
     """Success at the last evaluation on the tasks of each subset; of tasks without one, nothing."""
-    return _success_by(ended, lambda task: (task.subset,) if task.subset else ())
+    reader = RunReader(ended.folder.database)
+    steps = reader.evaluation_steps(ended.arm)
+    subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
+    outcomes: dict[str, list[bool]] = {}
+    for episode in reader.evaluation(ended.arm, steps[-1]) if steps else ():
+        if subset := subset_of.get(episode.task_id):
+            outcomes.setdefault(subset, []).append(episode.success)
+    return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
 
 
 def _types(ended: _Ended) -> dict[str, float]:
-    """Success at the last evaluation by kind of goal, such as ``goal_pick``, from tasks' tags."""
-    return _success_by(
-        ended,
-        lambda task: (
-            f"{GOAL}_{value_of_tag(tag)}" for tag in task.tags if kind_of_tag(tag) == GOAL
-        ),
+    """Return success by tag, each task as the share of its episodes that succeeded."""
+    tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
+    of_tag: dict[str, list[float]] = {}
+    for id, tries in _reported(ended).items():
+        for tag in tags.get(id, ()):
+            of_tag.setdefault(tag, []).append(float(np.mean(tries)))
+    return {tag: float(np.mean(rates)) for tag, rates in sorted(of_tag.items())}
+
+
+def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
+    """A policy on the tasks that success is reported on."""
+    asked = ended.config.evaluation
+    final = asked.final[0] if asked.final else ""
+    split = final if final in list(Split) else "test" if final else asked.split
+    return run_job(ended.folder, ended.arm, split, samples=samples, final=final, sets=sets)
+
+
+def _path(ended: _Ended, measure: str) -> Path:
+    return ended.folder.path / _EVALUATIONS / f"{ended.arm}-{measure}"
+
+
+def _at_8(ended: _Ended) -> dict[str, float]:
+    folder = EvalFolder(_path(ended, "at_8"))
+    found = evaluate_in(folder, _job(ended, samples=_AT), SILENT, agreed=True)
+    tried = [[line.success for line in lines] for lines in found.by_task.values()]
+    whole = [tries for tries in tried if len(tries) == _AT]
+    return {f"{name}_at_{_AT}": n for name, n in at_k(whole, _AT)._asdict().items() if whole}
+
+
+def _react(ended: _Ended) -> dict[str, Any]:
+    _require_language_model(ended, REACT)
+    sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
+    found = evaluate_in(
+        EvalFolder(_path(ended, REACT)), _job(ended, sets=sets), SILENT, agreed=True
     )
+    return _scores(found.success_rate, found.mean_score, found.types)
 
 
-def _success_by(ended: _Ended, parts: Callable[[EvaluatedTask], Iterable[str]]) -> dict[str, float]:
-    """Return success at the last evaluation on the tasks of each part."""
-    reader = RunReader(ended.folder.database)
-    steps = reader.evaluation_steps(ended.arm)
-    parts_of = {task.id: tuple(parts(task)) for task in reader.evaluated_tasks()}
-    outcomes: dict[str, list[bool]] = {}
-    for episode in reader.evaluation(ended.arm, steps[-1]) if steps else ():
-        for part in parts_of.get(episode.task_id, ()):
-            outcomes.setdefault(part, []).append(episode.success)
-    return {part: sum(found) / len(found) for part, found in sorted(outcomes.items())}
+def _trials(ended: _Ended) -> dict[str, Any]:
+    _require_language_model(ended, TRIALS)
+    job = replace(_job(ended), trials=TrialRules())
+    found = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
+    score = float(np.mean([line.score for line in found.last]))
+    return _scores(found.rates[-1], score, by_type([line] for line in found.last))
+
+
+def _scores(
+    success: float, score: float, types: Mapping[str, Mapping[str, Rate]]
+) -> dict[str, Any]:
+    by_tag = {
+        f"{kind}:{value}": rate.success
+        for kind, rates in types.items()
+        for value, rate in rates.items()
+    }
+    return {"success": success, "score": score, "types": by_tag}
+
+
+def _require_language_model(ended: _Ended, name: str) -> None:
+    if ended.config.policy.kind == "tiny":
+        raise ConfigError(
+            f"The measure {name!r} needs a policy that is a language model, and that of "
+            f"{ended.folder.path.name} is the tiny one. Choose another --budget."
+        )
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
@@ -242,6 +338,9 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "transfer": _transfer,
     "subsets": _subsets,
     "types": _types,
+    "at_8": _at_8,
+    REACT: _react,
+    TRIALS: _trials,
     "curve": _curve,
     "cpu_hours": _cpu_hours,
     "val": _on("val"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,10 +13,10 @@ import coevo_gym
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.core.benchmark import benchmark_specs
-from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.waiting import only_looking
-from coevo_gym.experiments.cells import resolve
-from coevo_gym.experiments.definition import Experiment, Size
+from coevo_gym.experiments.cells import Cell, resolve
+from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.provision import Installation
 
 OFFICIAL = "official"
@@ -55,6 +55,33 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
     for other in {experiment.others.get(benchmark, "").partition("/")[0]} - {""}:
         found[_benchmark(other)] = None
     return list(found)
+
+
+def played_rows(
+    experiment: Experiment, rows: Sequence[Row], cells: Sequence[Cell]
+) -> tuple[tuple[Row, ...], str]:
+    """Return the rows that the policy can play, and a sentence about those that it cannot.
+
+    Args:
+        experiment: the table.
+        rows: of it.
+        cells: of the rows that have runs.
+
+    Raises:
+        ConfigError: if no row with runs is left.
+    """
+    tiny = {cell.row.name for cell in cells if cell.config.policy.kind == "tiny"}
+    left_out = [row for row in rows if row.needs_words and experiment.source_of(row, rows) in tiny]
+    if not left_out:
+        return tuple(rows), ""
+    why = (
+        f"Left out: {', '.join(row.label or row.name for row in left_out)}. They need a language "
+        "model, and the policy at this budget is the tiny one."
+    )
+    played = tuple(row for row in rows if row not in left_out)
+    if all(row.shows for row in played):
+        raise ConfigError(f"{why} Choose another --budget, or other --rows.")
+    return played, why
 
 
 def _of_a_run(config: RunConfig) -> Iterator[Need]:

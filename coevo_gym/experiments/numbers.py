@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coevo_gym.experiments.measures import FILE
+from coevo_gym.experiments.measures import ALSO_BEFORE, FILE, ONLY_BEFORE
+from coevo_gym.run.table import WARMUP
 from coevo_gym.store.folder import RunFolder, read_json
 
 Numbers = Mapping[str, float]
@@ -50,6 +52,8 @@ COLUMNS: Mapping[str, Column] = {
     "success_goal_heat": Column("heat", "{:.1%}"),
     "success_goal_cool": Column("cool", "{:.1%}"),
     "success_goal_two": Column("pick two", "{:.1%}"),
+    "avg_at_8": Column("avg@8", "{:.1%}"),
+    "best_at_8": Column("best@8", "{:.1%}"),
     "score": Column("score", "{:.3f}"),
     "env_steps": Column("env steps", "{:,.0f}"),
     "share_explore_steps": Column("explored", "{:.1%}"),
@@ -84,9 +88,14 @@ USUAL = (
 """Columns that every table prints."""
 
 
+_OF_A_TAG = "success_"
+_SIGNS = re.compile(r"\W+")
+
+
 def column(name: str) -> Column:
     """Return the format of a number; an unknown number is printed under its name."""
-    return COLUMNS.get(name, Column(name.replace("_", " "), "{:.3g}"))
+    form = "{:.1%}" if name.startswith(_OF_A_TAG) else "{:.3g}"
+    return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
 
 def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
@@ -94,15 +103,21 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
 
     Args:
         folder: the run.
-        shown: name of an arm or a baseline of the run.
+        shown: name of an arm, a baseline of the run, or a measure of the policy before training.
 
     Returns:
         Numbers by name: from the table in the summary, the scores on final tasks, the arm, the
         arm's curriculum, and the measurements of the run. Values that are not numbers are omitted.
+        For a measure, its results; empty if it was not taken for this run.
 
     Raises:
         StoreError: if the run cannot be read.
     """
+    path = folder.path / FILE
+    measures = read_json(path) if path.is_file() else {}
+    before = measures.get(WARMUP, {})
+    if shown in ONLY_BEFORE:
+        return _finite(_of_a_policy(before[shown])) if shown in before else {}
     summary = read_json(folder.summary)
     row = next(row for row in summary["table"] if row["name"] == shown)
     outcome = summary["arms"].get(shown)
@@ -114,14 +129,31 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
         found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
     if outcome is not None:
         found |= {**outcome.get("curriculum", {}), **outcome}
-        path = folder.path / FILE
-        found |= _measured(read_json(path)) if path.is_file() else {}
+        found |= _measured(measures) if measures else {}
         if found.get("rounds") and "seconds_round" in found:
             found["seconds_per_round"] = found["seconds_round"] / found["rounds"]
+    elif shown == WARMUP:
+        found |= _of_a_policy(before)
+    return _finite(found)
+
+
+def _finite(found: Mapping[str, Any]) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in found.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was measured of a policy: its success by tag and at 8, or all of a measure."""
+    found = {name: measures[name] for name in ("success", "score") if name in measures}
+    types = measures.get("types", {})
+    return {
+        **found,
+        **({REPORTED: found["success"]} if found else {}),
+        **{f"{_OF_A_TAG}{_SIGNS.sub('_', tag)}": rate for tag, rate in types.items()},
+        **measures.get("at_8", {}),
     }
 
 
@@ -138,11 +170,13 @@ def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
         "likeness": measures.get("likeness"),
         "success_val": measures.get("val"),
         "success_test": measures.get("test"),
-        **{
-            f"success_{part}": found
-            for by in ("subsets", "types")
-            for part, found in measures.get(by, {}).items()
-        },
+        **{f"success_{subset}": found for subset, found in measures.get("subsets", {}).items()},
         "transfer": transfer.get("success"),
         "transfer_before": transfer.get("before"),
+        **_of_a_policy({name: measures.get(name, {}) for name in ALSO_BEFORE}),
+        **{
+            f"{number}_{name}": value
+            for name in ONLY_BEFORE
+            for number, value in _of_a_policy(measures.get(name, {})).items()
+        },
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spend import Cost
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell, Counts
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.sharing import beside, take_over
@@ -36,6 +37,7 @@ def run_cells(
     progress: Progress,
     stop: StopRequest,
     *,
+    shown: Mapping[str, Sequence[str]] = FrozenDict(),
     agreed: bool = False,
 ) -> Counts:
     """Run all unfinished cells, in order, and measure each cell.
@@ -46,6 +48,7 @@ def run_cells(
         others: test benchmarks for the measure ``transfer``, by practised benchmark.
         progress: progress display for the user.
         stop: checked at every step boundary.
+        shown: baselines and measures that other rows show from the runs of a row, by its name.
         agreed: True if the user has agreed to the cost of model calls.
 
     Raises:
@@ -73,7 +76,7 @@ def run_cells(
         else:
             _begin(cell, told, stop)
             counts.new += 1
-        measure(cell.folder, cell.row.name, measures, others)
+        measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1

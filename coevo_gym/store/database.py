@@ -176,8 +176,11 @@ class RunStore(RunReader):
         """Store the notes that studies wrote on a step's groups, replacing earlier ones."""
         with self._transaction():
             self._db.execute("DELETE FROM notes WHERE arm = ? AND step = ?", (arm, step))
+            query = "SELECT DISTINCT group_id FROM trajectories WHERE arm = ? AND step = ?"
+            stored = {row[0] for row in self._db.execute(query, (arm, step))}
             for number, note in enumerate(notes if self.record != "none" else ()):
-                self._insert("notes", arm, step, number, *note_to_row(note))
+                row = note_to_row(note, whole=note.group_id in stored)
+                self._insert("notes", arm, step, number, *row)
 
     def add_result(self, round: Round, result: RoundResult, *, by: str = "") -> None:
         """Store the result of a round before it is applied."""

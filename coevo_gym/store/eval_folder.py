@@ -12,6 +12,7 @@ from typing import Any, Self
 from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.store.deleting import check_deletable, delete, written_by_us
@@ -61,6 +62,15 @@ class EvalLine(FrozenModel):
     def key(self) -> Key:
         """What there is one line of."""
         return self.id, self.sample
+
+    @property
+    def usage(self) -> Usage:
+        """What asking models cost in it."""
+        return Usage(
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            usd=self.usd,
+        )
 
     @property
     def ended(self) -> Evaluated:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from coevo_gym.core.notes import Note
+from coevo_gym.core.notes import EXPECTED, Note
 from coevo_gym.core.task import canonical_json
 
 COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, source, evidence"
@@ -40,11 +40,13 @@ class StoredNote(NamedTuple):
     note: Note
 
 
-def note_to_row(note: Note) -> tuple[Any, ...]:
-    """Convert a note to a row."""
+def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
+    """Convert a note to a row; with ``whole=False``, without the text of expectations."""
     place = (note.task_id, note.group_id, note.index, note.step)
-    evidence = canonical_json(note.model_dump(mode="json")["evidence"])
-    return (*place, note.kind, note.label, note.value, note.source, evidence)
+    evidence = note.model_dump(mode="json")["evidence"]
+    if not whole:
+        evidence.pop(EXPECTED, None)
+    return (*place, note.kind, note.label, note.value, note.source, canonical_json(evidence))
 
 
 def note_from_row(row: tuple[Any, ...]) -> Note:

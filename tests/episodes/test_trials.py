@@ -13,6 +13,7 @@ import pytest
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError, TaskError
 from coevo_gym.core.seams import Act
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, View
 from coevo_gym.episodes import EnvPool, Runner, evaluate
@@ -21,6 +22,7 @@ from coevo_gym.episodes.trials import (
     CutAtRepeats,
     Failure,
     KeptTrials,
+    Lesson,
     TrialEpisode,
     Trials,
     run_trials,
@@ -37,6 +39,7 @@ VAL = [  # without an action twice in a row, at which an episode would be cut
 FREE = BENCHMARK.open(BENCHMARK.tasks(Split.TRAIN)[0])
 REFERENCES = {task.instruction: task.solution for task in VAL}
 PLAN = "Press the buttons as you were told."
+ONE_QUESTION = Usage(calls=1, prompt_tokens=20, completion_tokens=3, usd=0.5)
 
 
 class NeedsToBeTold:
@@ -63,9 +66,10 @@ class Reflector:
     def __init__(self, *texts: str) -> None:
         self.texts, self.asked = texts or (PLAN,), list[list[Failure]]()
 
-    def __call__(self, failures: Sequence[Failure]) -> list[str]:
+    def __call__(self, failures: Sequence[Failure]) -> list[Lesson]:
         self.asked.append(list(failures))
-        return [self.texts[min(len(self.asked), len(self.texts)) - 1]] * len(failures)
+        text = self.texts[min(len(self.asked), len(self.texts)) - 1]
+        return [Lesson(text, ONE_QUESTION)] * len(failures)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +132,9 @@ def test_without_a_reflection_the_trials_go_on(envs: EnvPool) -> None:
     found = run_trials(agent, reflect, VAL, envs)
     assert found.rates == (0.0, 0.0, 1.0)
     assert set(found.reflections.values()) == {PLAN}
+    assert found.reflecting == ONE_QUESTION.times(2 * len(VAL)), "questions without an answer, too"
+    assert found.usage == found.reflecting
+    assert [line.sample for line in found.last] == [2] * len(VAL)
 
 
 def test_a_lost_episode_is_no_failure() -> None:
@@ -160,6 +167,7 @@ def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
         [(VAL[0].id, 0), (VAL[1].id, 0), (VAL[1].id, 1), (VAL[1].id, 2)]
     )
     assert (found.rates, found.faults) == ((0.0, 0.0, 0.0), 1)
+    assert [line.key for line in found.last] == [(VAL[1].id, 2)]
     outcomes = [("a", 0, False), ("b", 0, False), ("b", 1, True)]
     assert solved_by(outcomes, 3) == (0.0, 1.0, 1.0)
 
@@ -167,7 +175,7 @@ def test_a_task_counts_up_to_the_episode_that_it_lost() -> None:
 def test_when_every_episode_is_lost_there_is_no_number() -> None:
     pool = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "break"))
     agent = ScriptedAgent({task.instruction: ("break",) for task in VAL})
-    with pytest.raises(EnvBackendError, match="All 2 evaluation episodes were lost"):
+    with pytest.raises(EnvBackendError, match="All 2 trial episodes were lost"):
         run_trials(agent, Reflector(), VAL[:2], pool)
 
 
@@ -204,10 +212,11 @@ def test_what_is_kept_is_not_run_again(envs: EnvPool) -> None:
     for (id, trial), line in whole.episodes.lines.items():
         if trial == 0:
             kept.episodes.lines[id, trial] = line
-    kept.reflections = {(task.id, 0): PLAN for task in VAL[1:]}
+    kept.lessons = {(task.id, 0): Lesson(PLAN, ONE_QUESTION) for task in VAL[1:]}
     agent, reflect, done = NeedsToBeTold(), Reflector(), list[int]()
     again = run_trials(agent, reflect, VAL, envs, kept=kept, on_done=done.append)
     assert (again.rates, again.reflections) == (found.rates, found.reflections)
+    assert again.reflecting == found.reflecting == ONE_QUESTION.times(len(VAL))
     assert sorted(again.lines, key=lambda line: line.key) == sorted(
         found.lines, key=lambda line: line.key
     )

@@ -20,6 +20,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.run import progress as run_progress
 from coevo_gym.run.evals import job
+from coevo_gym.run.evals.identity import differences
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.progress import WorkProgress, read_progress
@@ -414,3 +415,11 @@ class TestOfARun:
         text = coevo("eval", "toy-run", "--policy", "coevolve", "--name", "mine", code=2)
         assert "weights: " in text
         shutil.rmtree("evals/mine")
+
+
+def test_keys_of_older_versions_are_understood() -> None:
+    old = {"settings": {"chat": {"context": "causal"}}}
+    now = {"settings": {"chat": {"history": "causal", "style": "plain"}}}
+    assert differences(old, now) == []
+    now["settings"]["chat"]["style"] = "react"
+    assert differences(old, now) == ["settings.chat.style: plain there, react now"]

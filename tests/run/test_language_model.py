@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from pathlib import Path
 
 import pytest
 
-from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.experiments.measures import measure
+from coevo_gym.experiments.numbers import numbers_of
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.conftest import USERS_HOME
 from tests.run.conftest import TOY, Child
@@ -34,6 +37,9 @@ SMALL = {
     "evaluation.n_tasks": 2,
 }
 STEPS = 2
+WITH_STYLE = PROMPT.replace('"thinking"]', '"thinking", "style"]').replace(
+    "{%- endif %}", "{%- endif %}{{- ' Begin with a line Thought.' if style == 'react' }}", 1
+)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +52,7 @@ def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def arguments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A small run of a tiny Llama on the toy benchmark."""
     folder = tmp_path_factory.mktemp("model")
-    (folder / "toy.j2").write_text(PROMPT)
+    (folder / "toy.j2").write_text(WITH_STYLE)
     model = make_tiny_llama(folder / "llama")
     chosen = SMALL | {"policy.model.path": model, "policy.prompt": folder / "toy.j2"}
     return ["train", TOY, *(f"--set={key}={value}" for key, value in chosen.items())]
@@ -62,6 +68,29 @@ def straight(arguments: list[str], tmp_path_factory: pytest.TempPathFactory) -> 
     assert done.end() == 0, done.text
     (cwd / "output.txt").write_text(done.text)
     return cwd / "runs" / "toy-run"
+
+
+@pytest.mark.slow
+def test_the_policy_before_training_is_measured_for_the_rows_that_show_it(
+    straight: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(tmp_path / "toy-run")
+    shutil.copytree(straight, folder.path)
+    shown = ("warm-up", "react", "trials")
+    found = measure(folder, "coevolve", ("types",), {}, shown)
+    assert found["warm-up"].keys() == {"types", "react", "trials"}
+    made = {path.name for path in (folder.path / "measured").iterdir()}
+    assert made == {"warm-up-react", "warm-up-trials"}
+    assert (
+        read_json(folder.path / "measured/warm-up-react/config.json")["settings"]["chat"]["style"]
+        == "react"
+    )
+    for name in ("react", "trials"):
+        numbers = numbers_of(folder, name)
+        assert {"success", "reported", "score"} <= numbers.keys()
+        assert all(0 <= number <= 1 for number in numbers.values())
+    (folder.path / "cell.json").unlink()
+    assert measure(folder, "coevolve", ("types",), {}, shown) == found, "it is kept"
 
 
 @pytest.mark.slow

@@ -78,6 +78,12 @@ def test_what_failed_at_first_succeeds_with_its_reflection(
     found = json.loads(done.stdout)
     assert found["success_after_trial"] == [0.0, 1.0, 1.0]
     assert (found["reflections"], found["episodes"], found["folder"]) == (2, 4, "evals/mine")
+    used = found["evaluation"]
+    lines = [json.loads(line) for line in Path("evals/mine/trials.jsonl").read_text().splitlines()]
+    for name in ("prompt_tokens", "completion_tokens"):
+        played = sum(line[name] for line in lines)
+        assert played > 0
+        assert used[name] == played + used["reflecting"][name] > played
     assert len(made.reflected) == 2
     shown = made.reflected[0]
     assert any(task.instruction in shown for task in made.tasks.values())

@@ -175,7 +175,15 @@ def notes() -> list[dict[str, Any]]:
             for n, label in enumerate(labels)
         ),
         about | {"kind": "credit", "label": "turned_it", "failure": True, "step": 3, "value": 0.5},
-        about | {"kind": "credit", "label": "", "value": -0.25, "source": "model"},
+        about | {"kind": "credit", "label": "", "value": -0.25, "source": "model",
+                 "says": {"lesson": "Choose every option before buying."}},
+        *(
+            about | {"kind": "outlook", "label": "", "step": n, "value": 0.9 - n / 5,
+                     "source": "model", "floor": 0.4,
+                     "expected": [{"text": text, "likeness": 0.9 - n / 5},
+                                  {"text": "", "likeness": 0.0}]}
+            for n, text in ((1, "A page with jackets."), (2, None), (3, "Thank you!"))
+        ),
     ]  # fmt: skip
 
 
@@ -196,10 +204,23 @@ def arm_notes(arm: str = "coevolve", n: int = 20) -> dict[str, Any]:
                         "label": label, "failure": label not in ("pass", "not_reached"),
                         "total": sum(row), "counts": row,
                         "latest": [{"id": f"{arm}.g7.{i}", "step": 7} for i in range(k % 3)],
+                        "n_tasks": 3 * (k % 2),
+                        "tasks": [
+                            {"task": _brief(), "n": 4, "step": 31},
+                            {"task": _brief(PARENT, "Buy a mug.", "native"), "n": 1, "step": 7},
+                        ][: 2 * (k % 2)],
                     }
                     for k, (label, row) in enumerate(zip(LABELS, counts, strict=True))
                 ],
                 "left": 0,
+            }
+        ],
+        "numbers": [
+            {
+                "kind": "outlook", "step": list(range(1, 41)), "n": [30] * 40,
+                "value": [0.5 + i / 100 for i in range(40)],
+                "likeness": [0.6 + i / 200 for i in range(40)],
+                "floor": [None, *[0.5] * 39],
             }
         ],
         "interfaces": [
@@ -438,7 +459,9 @@ ANSWERS: dict[str, Any] = {
     f"{_ARM}/steps": step_table(),
     f"{_AT}/arms/static/steps": step_table() | {"arm": "static"},
     f"{_ARM}/notes": arm_notes(),
-    f"{_AT}/arms/static/notes": {"arm": "static", "kinds": [], "interfaces": [], "left": 0},
+    f"{_AT}/arms/static/notes": {
+        "arm": "static", "kinds": [], "numbers": [], "interfaces": [], "left": 0,
+    },
     f"{_ARM}/rounds": {"rows": [round_row(n) for n in range(6)]},
     f"{_ARM}/rounds/round-4": {
         "round": round_row(), "contexts": [CONTEXT], "drafts": [draft_row(n) for n in range(4)],

@@ -16,6 +16,7 @@ from coevo_gym.core.notes import Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import RunReader
 from coevo_gym.web.view.answers import noted, tasks
 from coevo_gym.web.view.answers.noted import note_views
 from coevo_gym.web.view.api import answer
@@ -57,6 +58,13 @@ def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
         turns = FrozenDict(turns=2)
         mine.append(Note(kind="turn", label=label, step=1, value=0.5, evidence=turns, **about))
         mine.append(Note(kind="credit", step=0, value=-1.0, source="model", **about))
+        evidence = FrozenDict(
+            expected=("A page.", None, ATTACK), likeness=(position / 4, 1.0), floor=0.5,
+            detail=f"It gave up, {SECRET}", tasks=(task_id, "gone"),
+        )  # fmt: skip
+        mine.append(Note(kind="outlook", step=1, evidence=evidence, **about))
+        if position == 0:
+            mine.append(Note(kind="alike", label="empty", evidence=evidence, **about))
     for step, notes in by_step.items():
         store.add_notes(ARM, step, notes)
     store.close()
@@ -71,8 +79,11 @@ def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
 
 def test_labels_are_counted_over_the_steps_of_an_arm(shelf: Shelf) -> None:
     found = ask(shelf, PATH)
-    (kind,) = found["kinds"]
+    alike, kind = found["kinds"]
     assert kind["kind"] == "turn"  # notes of credit carry no label, those of interfaces say theirs
+    (similar,) = alike["labels"]
+    (gone,) = (one for one in similar["tasks"] if one["task"]["id"] == "gone")
+    assert (gone["n"], gone["step"], gone["task"]["name"]) == (similar["total"], 5, "")
     assert (kind["first"], kind["last"]) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
     steps = ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")
     assert kind["env_steps"] == steps["env_steps"]
@@ -86,6 +97,10 @@ def test_labels_are_counted_over_the_steps_of_an_arm(shelf: Shelf) -> None:
     )
     for row in rows.values():
         assert sum(row["counts"]) == row["total"]
+        assert row["n_tasks"] >= len(row["tasks"]) > 0
+        assert sum(one["n"] for one in row["tasks"]) <= row["total"]
+        known = {one["task"]["id"]: one["task"]["instruction"] for one in row["tasks"]}
+        assert all(known.values()), "tasks are told by what they ask for"
         assert [one["step"] for one in row["latest"]] == [5, 5, 5]
         for one in row["latest"]:
             detail = ask(shelf, f"runs/{RUN}/trajectories/{one['id']}")
@@ -117,12 +132,47 @@ def test_of_many_lines_and_versions_some_are_told(
 def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
     rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&step=1&per_page=4")["rows"]
     detail = ask(shelf, f"runs/{RUN}/trajectories/{rows[1]['id']}")
-    turn, credit = detail["notes"]
+    turn, credit, outlook = detail["notes"]
     assert (turn["kind"], turn["label"], turn["turn"], turn["turns"]) == ("turn", "empty", 2, 2)
     assert (turn["failure"], turn["step"], turn["value"]) == (True, None, 0.5)
     assert (credit["step"], credit["turn"], credit["label"]) == (1, None, "")
     assert (credit["failure"], credit["source"]) == (False, "model")
     assert (detail["interface"], detail["shown_by"]) == ("", None)
+    assert outlook["expected"] == [
+        {"text": "A page.", "likeness": 0.25},
+        {"text": None, "likeness": 1.0},
+        {"text": ATTACK, "likeness": None},
+    ]
+    assert outlook["floor"] == 0.5
+    assert outlook["says"] == {"detail": "It gave up, <redacted>"}
+    assert (credit["expected"], credit["floor"], credit["says"]) == ([], None, {})
+
+
+def test_numbers_of_notes_about_steps_are_means_over_each_step(shelf: Shelf) -> None:
+    numbers = {one["kind"]: one for one in ask(shelf, PATH)["numbers"]}
+    assert numbers.keys() == {"credit", "outlook", "turn"}
+    credit, outlook = numbers["credit"], numbers["outlook"]
+    assert credit["step"] == outlook["step"] == [1, 2, 3, 4, 5]
+    assert (credit["value"], credit["likeness"], credit["floor"]) == ([-1.0] * 5, [], [])
+    assert outlook["n"] == ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")["episodes"]
+    assert (outlook["value"], outlook["floor"]) == ([], [0.5] * 5)
+    assert outlook["likeness"] == [pytest.approx(0.375)] * 5, "groups of four"
+
+
+def test_expected_texts_are_stored_with_their_episodes(tmp_path: Path) -> None:
+    about: dict[str, Any] = {"kind": "outlook", "task_id": "t", "index": 0}
+    evidence = FrozenDict(expected=("A page.",), likeness=(0.5,))
+    notes = [Note(group_id=group, evidence=evidence, **about) for group in ("kept", "gone")]
+    with closing(RunStore(tmp_path / "run.db")) as store:
+        store._db.execute(
+            "INSERT INTO trajectories (arm, step, group_id, position) VALUES ('a', 1, 'kept', 0)"
+        )
+        store.add_notes("a", 1, notes)
+    stored = RunReader(tmp_path / "run.db").notes("a")
+    assert [dict(note.evidence) for note in stored] == [
+        {"expected": ("A page.",), "likeness": (0.5,)},
+        {"likeness": (0.5,)},
+    ]
 
 
 def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf) -> None:
@@ -181,7 +231,7 @@ def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:
 
 def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> None:
     empty = ask(shelf, f"runs/{RUN}/arms/static/notes")
-    assert empty == {"arm": "static", "kinds": [], "interfaces": [], "left": 0}
+    assert empty == {"arm": "static", "kinds": [], "numbers": [], "interfaces": [], "left": 0}
     with pytest.raises(NotFound, match="no arm"):
         ask(shelf, f"runs/{RUN}/arms/random/notes")
 
@@ -203,6 +253,7 @@ def test_a_run_of_before_there_were_notes_has_none(
 def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:
     told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
     assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/notes"]
-    (kind,) = told[PATH]["kinds"]
+    _, kind = told[PATH]["kinds"]
     assert [row["label"] for row in kind["labels"]] == ["pass", ATTACK, "empty"]
+    assert told[PATH]["numbers"]
     assert len(told[PATH]["interfaces"]) == 2

@@ -437,8 +437,44 @@ def test_an_arm_shows_its_failures_by_label_and_what_its_interfaces_say(visit: V
     expect(last.locator("li:visible")).to_have_count(6)
     last.locator("summary").click()
     expect(last.locator("li:visible")).to_have_count(8)
-    rows.nth(1).locator("a").first.click()
+    rows.nth(1).get_by_role("link", name="step 7").first.click()
     expect(page.locator("h1")).to_contain_text("Episode of")
+    assert not visit.complaints
+
+
+def test_an_arm_shows_the_tasks_of_a_label_and_numbers_of_its_steps(visit: Visit) -> None:
+    visit.go(PLACES["arm"])
+    page = visit.page
+    row = page.locator("#labels table.list tbody tr").nth(1)
+    row.locator("summary").click()
+    expect(row.locator("li")).to_have_count(2)
+    expect(row.locator("li").first).to_contain_text("4 notes, latest at step 31")
+    expect(row).to_contain_text("1 task more.")
+    alike, value = page.locator("#numbers figure.chart").all()
+    for words in ("expected next", "before the step", "difference"):
+        expect(alike.locator(".chart-legend")).to_contain_text(words)
+    expect(value).to_contain_text("Value of notes: outlook")
+    row.get_by_role("link", name="Buy a mug.").click()
+    expect(page).to_have_url(re.compile(r"tasks/b+$"))
+
+
+def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    page, said = visit.page, ANSWERS[TRAJECTORY.removeprefix("#/")]
+    expect(page.locator("#noted figure.chart")).to_contain_text("Expected and observed: outlook")
+    expect(page.locator("#noted")).to_contain_text("Choose every option before buying.")
+    first = page.locator("#step-1 .expected-row")
+    expect(first).to_have_count(2)  # the next observation, and the one after it
+    expect(first.nth(0)).to_contain_text("70.0\u202f% alike")
+    expect(first.nth(0)).to_contain_text("A page with jackets.")
+    expect(first.nth(0)).to_contain_text(said["steps"][1]["observation"][:40])
+    expect(first.nth(1)).to_contain_text("Nothing.")
+    expect(first.nth(1)).to_contain_text(said["steps"][2]["observation"][:40])
+    expect(page.locator("#step-2 .expected-row").first).to_contain_text("Exactly what came.")
+    last = len(said["steps"])
+    if last == 3:
+        expect(page.locator("#step-3 .expected-row").nth(0)).to_contain_text("Thank you!")
+        expect(page.locator("#step-3 .expected-row").nth(1)).to_contain_text("was over")
     assert not visit.complaints
 
 
@@ -446,7 +482,7 @@ def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> No
     visit.go(PLACES["arm"].replace("coevolve", "static"))
     expect(visit.page.get_by_role("heading", name="Task by task")).to_be_visible()
     assert any(path.endswith("/static/notes") for path, _ in visit.asked)
-    assert not visit.page.locator("#labels, #interfaces").count()
+    assert not visit.page.locator("#labels, #numbers, #interfaces").count()
 
 
 def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(visit: Visit) -> None:
@@ -465,6 +501,6 @@ def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(vis
     expect(shown).to_contain_text("recover-from-errors")
     shown.locator("summary").first.click()
     expect(shown.locator("li").first).to_be_visible()
-    noted.get_by_role("link", name="Step 3").click()
+    noted.get_by_role("link", name="Step 3").first.click()
     expect(page).to_have_url(re.compile("step=3"))
     assert not visit.complaints

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from statistics import fmean
 from typing import Any, Literal
 
-from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.notes import EXPECTED, Findings, Note, Notes
 from coevo_gym.core.spend import NO_USAGE
 from coevo_gym.core.stats import point_biserial
 from coevo_gym.core.task import FrozenDict
@@ -21,6 +22,8 @@ from coevo_gym.trainers.likeness import Measure, likeness
 Predicted = Literal["rewarded", "all"]
 """Which trajectories are predicted: those that earned something, which are the only ones whose
 advantages foresight changes, or all, to see how foresight and success go together."""
+_NOTED_CHARS = 300
+"""Most characters of a prediction that its note keeps for people to read."""
 
 
 class Foresight:
@@ -29,7 +32,7 @@ class Foresight:
     Its value is R_pre. Its evidence has ``likeness``, one number for each observation of the
     horizon; ``predicted``, whether there was a prediction of the next one; ``floor``, how alike the
     present observation is to the next one, which is what predicting no change would have earned;
-    and ``success``, the outcome of the episode.
+    ``expected``, the predictions, shortened; and ``success``, the outcome of the episode.
 
     Args:
         predictor: makes the predictions.
@@ -84,7 +87,8 @@ class Foresight:
     ) -> list[Note]:
         before = [clean(step.observation) for step in trajectory.steps]
         after = [clean(text) for text in texts_after(trajectory)]
-        rows = likenesses(predictions, [*before, *after[-1:]] or [""], self._horizon, self._measure)
+        states = [*before, *after[-1:]] or [""]
+        rows = likenesses(predictions, states, self._horizon, self._measure)
         return [
             Note(
                 kind=self.kind,
@@ -98,11 +102,26 @@ class Foresight:
                     predicted=bool(predicted and predicted[0].strip()),
                     floor=likeness(before[step], after[step], self._measure),
                     success=trajectory.success,
+                    **_noted(predicted, states[step + 1 :], self._horizon),
                 ),
                 source=self._predictor.source,
             )
             for step, (row, predicted) in enumerate(zip(rows, predictions, strict=True))
         ]
+
+
+def _noted(
+    predicted: Sequence[str], came: Sequence[str], horizon: int
+) -> dict[str, tuple[str | None, ...]]:
+    """Return predictions as evidence: shortened, None where exactly that came; {} without any."""
+    texts = [clean(text) for text in predicted[:horizon]]
+    if not any(texts):
+        return {}
+    noted = (
+        None if text and text == actual else text[:_NOTED_CHARS]
+        for text, actual in zip_longest(texts, came[: len(texts)], fillvalue="")
+    )
+    return {EXPECTED: tuple(noted)}
 
 
 class ForesightRecord:

@@ -22,6 +22,8 @@ _OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
 """Keys of older versions, and their names now."""
+_ADDED = {"settings.chat.style": "plain"}
+"""Keys that older versions did not write, and what they did."""
 _MOST = 5
 
 
@@ -71,6 +73,9 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     before, after = (
         {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
     )
+    for found in (before, after):
+        if "settings.chat.history" in found:
+            found.update({key: value for key, value in _ADDED.items() if key not in found})
     keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
     return [
         f"{key}: {_brief(before.get(key))} there, {_brief(after.get(key))} now"

@@ -67,6 +67,7 @@ class EvalJob:
         asked: returns the language model that plays, to be asked about its failures; None where
             none does.
         trials: how tasks are tried again; None for an evaluation.
+        final: name of the tasks of ``evaluation.final`` to play; "" for the first of the split.
     """
 
     source: str
@@ -82,10 +83,13 @@ class EvalJob:
     close: Callable[[], None] = lambda: None
     asked: Callable[[], Policy] | None = None
     trials: TrialRules | None = None
+    final: str = ""
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
         """The tasks, in the order of their ids."""
+        if self.final:
+            return self.assembly.final_tasks[self.final]
         return self.assembly.tasks_to_evaluate(self.split)
 
     @property
@@ -116,6 +120,8 @@ def run_job(
     samples: int = 1,
     on: str | None = None,
     subset: str | None = None,
+    final: str = "",
+    sets: Sets = (),
 ) -> EvalJob:
     """What a run has saved, to be evaluated on the run's number of tasks.
 
@@ -127,15 +133,28 @@ def run_job(
         samples: episodes of each task.
         on: name of another benchmark to play, with its own prompt and choices.
         subset: the other benchmark's name for a part of the split; None for all of it.
+        final: name of tasks of the run's ``evaluation.final`` to play, in place of its number.
+        sets: settings over the run's own, such as ``policy.chat.style=react``.
 
     Raises:
         ConfigError: if the run has no such policy, or it cannot be sampled.
     """
     _, config = read_manifest(folder)
+    if sets:
+        config = load_config(config, sets=sets, environ={}).config
     name, elsewhere = policy or config.arms[-1], on is not None and on != config.benchmark.name
     trained = Assembly(config)
     assembly = Assembly(_moved_to(config, on, subset)) if on is not None and elsewhere else trained
-    job = EvalJob(folder.path.name, name, assembly, split, samples, _nobody, elsewhere=elsewhere)
+    job = EvalJob(
+        folder.path.name,
+        name,
+        assembly,
+        split,
+        samples,
+        _nobody,
+        elsewhere=elsewhere,
+        final=final,
+    )
     if name in (RANDOM, SCRIPTED):
         return _baseline(job)
     if name not in (WARMUP, *config.arms):

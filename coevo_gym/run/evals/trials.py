@@ -16,10 +16,11 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import Usage
 from coevo_gym.curricula.explore.summarise import retraced
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.episodes.garbage import rare_full_collections
-from coevo_gym.episodes.trials import Failure, KeptTrials, Trials, run_trials
+from coevo_gym.episodes.trials import Failure, KeptTrials, Lesson, Trials, run_trials
 from coevo_gym.run.assembly import one_thread
 from coevo_gym.run.evals.job import EvalJob, TrialRules
 from coevo_gym.run.evaluation import KeptInFolder, opened
@@ -29,6 +30,7 @@ from coevo_gym.store.eval_folder import EvalFolder, Key
 from coevo_gym.store.folder import append_line, read_lines, write_json
 
 PROMPT = "reflexion/reflect"
+_USED = ("prompt_tokens", "completion_tokens", "usd")
 _MOST_CHARS = 2_000
 """Most characters of a reflection that is told."""
 
@@ -58,10 +60,13 @@ class Reflector:
     def __init__(self, advisor: Advisor, sampling: Sampling) -> None:
         self._advisor, self._sampling = advisor, sampling
 
-    def __call__(self, failures: Sequence[Failure]) -> list[str]:
-        """Return a reflection on each failed trial; "" where there is no usable answer."""
+    def __call__(self, failures: Sequence[Failure]) -> list[Lesson]:
+        """Reflect on each failed trial; the text is "" where there is no usable answer."""
         answers = self._advisor.ask([self._inquiry(failure) for failure in failures])
-        return [_in_words(answer.value) if answer.value else "" for answer in answers]
+        return [
+            Lesson(_in_words(answer.value) if answer.value else "", answer.usage)
+            for answer in answers
+        ]
 
     def _inquiry(self, failure: Failure) -> Inquiry[Reflection]:
         return Inquiry(
@@ -118,17 +123,20 @@ class TrialsInFolder(KeptTrials):
         self._path = folder.reflections
         for line in read_lines(self._path):
             try:
-                self.reflections[str(line["id"]), int(line["trial"])] = str(line["text"])
+                key = str(line["id"]), int(line["trial"])
+                usage = Usage(**{name: line[name] for name in _USED if name in line})
+                self.lessons[key] = Lesson(str(line["text"]), usage)
             except (KeyError, TypeError, ValueError) as error:
                 raise StoreError(
                     f"{self._path} holds a line that is no reflection: {str(line)[:200]}. Delete "
                     "that line, so that its trial is run again."
                 ) from error
 
-    def reflect(self, key: Key, text: str) -> None:
+    def learn(self, key: Key, lesson: Lesson) -> None:
         """See :class:`~coevo_gym.episodes.trials.KeptTrials`."""
-        append_line(self._path, {"id": key[0], "trial": key[1], "text": text})
-        super().reflect(key, text)
+        line = {"id": key[0], "trial": key[1], "text": lesson.text, **_used(lesson.usage)}
+        append_line(self._path, line)
+        super().learn(key, lesson)
 
 
 def run_trials_in(
@@ -192,7 +200,7 @@ def run_trials_in(
     return found
 
 
-def _reflect(job: EvalJob, failures: Sequence[Failure]) -> list[str]:
+def _reflect(job: EvalJob, failures: Sequence[Failure]) -> list[Lesson]:
     """Have the model that plays reflect; it is loaded by now, since it has played."""
     assert job.asked is not None
     policy = job.assembly.config.policy
@@ -202,7 +210,10 @@ def _reflect(job: EvalJob, failures: Sequence[Failure]) -> list[str]:
 
 
 def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
-    """Return the numbers of trials as one JSON object."""
+    """Return the numbers of trials as one JSON object.
+
+    What was used is that of episodes and reflections together; ``reflecting`` is part of it.
+    """
     return {
         "policy": job.policy,
         "split": job.split,
@@ -213,4 +224,9 @@ def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
         "lost": found.faults,
         "reflections": len(found.reflections),
         "env_steps": found.env_steps,
+        "evaluation": {**_used(found.usage), "reflecting": _used(found.reflecting)},
     }
+
+
+def _used(usage: Usage) -> dict[str, int | float]:
+    return {name: getattr(usage, name) for name in _USED}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Signal
-from coevo_gym.core.notes import Note
+from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.store.folder import decoding, storing
@@ -27,6 +27,36 @@ class Counts(NamedTuple):
 
     trajectories: int
     tasks: int
+
+
+class NoteMeans(NamedTuple):
+    """Numbers of the notes that an arm had about steps of episodes, of a kind, at a step.
+
+    Attributes:
+        kind: which study wrote them.
+        step: step of the learner.
+        n: how many there are.
+        value: mean value.
+        most: the largest value, without its sign.
+        likeness: mean likeness of what was expected next to what came; None if no note has one.
+        floor: the same of the observation before the step.
+    """
+
+    kind: str
+    step: int
+    n: int
+    value: float
+    most: float
+    likeness: float | None
+    floor: float | None
+
+
+class NoteTally(NamedTuple):
+    """A task that notes are about, how many there are, and the latest step of the learner."""
+
+    id: str
+    n: int
+    step: int
 
 
 class ViewReader(RunReader):
@@ -121,6 +151,36 @@ class ViewReader(RunReader):
         rows = self._rows(query, arm, kind, label, 8 * most)
         found = dict.fromkeys((group, position, step) for group, position, step in rows)
         return list(found)[:most]
+
+    def note_means(self, arm: str) -> list[NoteMeans]:
+        """Means of the numbers of an arm's notes about steps, by kind and step of the learner."""
+        if not self._has("notes"):
+            return []
+        likeness, floor = (
+            f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
+            f"THEN json_extract(evidence, '{path}') END)"
+            for path in ("$.likeness[0]", "$.floor")
+        )
+        query = (
+            f"SELECT kind, step, count(*), avg(value), max(abs(value)), {likeness}, {floor} "  # noqa: S608 (constants)
+            "FROM notes WHERE arm = ? AND step_of_episode >= 0 AND kind != ? "
+            "GROUP BY kind, step ORDER BY kind, step"
+        )
+        return [NoteMeans(*row) for row in self._rows(query, arm, INTERFACE)]
+
+    def tasks_noted(self, arm: str, kind: str, label: str) -> list[NoteTally]:
+        """Return the tasks of notes of a kind and label, those with the latest ones first.
+
+        They are the tasks that the notes' evidence names, or else the tasks that they are about.
+        """
+        where = "FROM notes AS n {} WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
+        order = "GROUP BY 1 ORDER BY max(n.step) DESC, count(*) DESC, 1"
+        each = where.format("CROSS JOIN json_each(n.evidence, '$.tasks') AS e")
+        for task, source in (("e.value", each), ("n.task_id", where.format(""))):
+            query = f"SELECT {task}, count(*), max(n.step) {source} {order}"
+            if found := self._rows(query, arm, kind, label):
+                return [NoteTally(str(id), n, step) for id, n, step in found]
+        return []
 
     def stores(self, arm: str, group: str, position: int) -> bool:
         """Whether an episode is stored."""

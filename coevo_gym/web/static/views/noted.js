@@ -1,9 +1,9 @@
-// What studies noted: the labels of an arm's episodes over time, the interfaces that these were
-// shown through, and what was noted about one episode.
+// What studies noted: the labels of an arm's episodes and the numbers of their steps over time, the
+// interfaces that these were shown through, and what was noted about one episode.
 "use strict";
 
 (() => {
-  const { html, link, useMemo, Words, Section, Loaded, Table, Tag, Chart, count, percent, plural } = coevo;
+  const { html, link, useMemo, Words, Section, Loaded, Table, Tag, Facts, Chart, count, percent, given, plural } = coevo;
 
   /** Labels that bars tell apart; all other failures are one more bar. */
   const MOST_DRAWN = 8;
@@ -47,11 +47,18 @@
       { label: "Share", num: true, cell: (row) => percent(row.total / all) },
       { label: "At first", num: true, cell: share(parts[0]) },
       { label: "Lately", num: true, cell: share(parts[parts.length - 1]) },
+      of.labels.some((row) => row.n_tasks > 0) && { label: "Tasks", cell: (row) => row.n_tasks > 0 && html`<${LabelTasks} run=${run} of=${row} />` },
       { label: "Latest stored", cell: ({ latest }) => html`<span class="arm-list">${latest.map(
         ({ id, step }) => html`<a key=${id} href=${link(["runs", run, "trajectories", id])} title=${`Episode ${id}`}>step ${count(step)}</a>`,
       )}</span>` },
-    ]; // prettier-ignore
+    ].filter(Boolean); // prettier-ignore
   };
+
+  /** The tasks of a label's notes: how many, and when unfolded some of them by their latest note. */
+  const LabelTasks = ({ run, of }) => html`<details class="label-tasks"><summary>${plural(of.n_tasks, "task")}</summary>
+    <ul class="plain">${of.tasks.map(({ task, n, step }) => html`<li key=${task.id}><a href=${link(["runs", run, "tasks", task.id])}><${Words} text=${task.instruction || task.name || task.id} most=${110} /></a>
+      <span class="soft">${plural(n, "note")}, latest at step ${count(step)}</span></li>`)}</ul>
+    ${of.n_tasks > of.tasks.length && html`<p class="note">${plural(of.n_tasks - of.tasks.length, "task")} more.</p>`}</details>`;
 
   const Label = ({ of }) => html`<${Tag} tone=${of.failure ? "bad" : ""}><${Words} text=${inWords(of.label)} most=${34} /><//>`;
 
@@ -65,6 +72,30 @@
         none="No failure was noted." />
       <${Table} label=${`Labels of ${inWords(of.kind)}`} rows=${of.labels} columns=${LABEL_COLUMNS(run, of)} keyOf=${(row) => row.label} keys=${false} />
       ${of.left > 0 && html`<p class="note">${plural(of.left, "label")} more, each rarer than these.</p>`}`;
+  };
+
+  // ---- numbers of its notes -----------------------------------------------------------------
+
+  /** Means over the notes of each step: how alike what was expected is to what came, and values. */
+  const Numbers = ({ of }) => {
+    const [alike, values] = useMemo(() => {
+      const points = (numbers) => of.step.map((x, i) => ({ x, y: numbers[i] }));
+      const gain = of.likeness.map((y, i) => (given(y) && given(of.floor[i]) ? y - of.floor[i] : null));
+      const lines = [
+        { label: "expected next, to what came", points: points(of.likeness), bold: true },
+        { label: "before the step, to what came", points: points(of.floor) },
+        { label: "difference", points: points(gain) },
+      ];
+      return [lines.filter((one) => one.points.some(({ y }) => given(y))), [{ label: "mean value", points: points(of.value), bold: true }]];
+    }, [of]);
+    const x = useMemo(() => ({ label: "step of the learner" }), []);
+    const share = useMemo(() => ({ label: "likeness", format: "percent" }), []);
+    const value = useMemo(() => ({ label: "mean value" }), []);
+    const name = inWords(of.kind);
+    return html`<div class="chart-pair">
+      ${of.likeness.length > 0 && html`<${Chart} kind="lines" title=${`Likeness of observations: ${name}`} series=${alike} x=${x} y=${share}
+        note="How alike the next observation is to what was expected, and to the observation before the step. Expecting no change would earn the second." />`}
+      ${of.value.length > 0 && html`<${Chart} kind="lines" title=${`Value of notes: ${name}`} series=${values} x=${x} y=${value} />`}</div>`;
   };
 
   // ---- its interfaces -----------------------------------------------------------------------
@@ -90,10 +121,12 @@
   /** What was noted about an arm's episodes; nothing where nothing was. */
   const ArmNotes = ({ run, arm }) => {
     const found = coevo.useData(["runs", run, "arms", arm, "notes"], {}, { run });
-    if (!found.error && !found.data?.kinds.length && !found.data?.interfaces.length) return null;
-    return html`<${Loaded} of=${found}>${({ kinds, interfaces, left }) => html`
+    if (!found.error && !["kinds", "numbers", "interfaces"].some((part) => found.data?.[part]?.length)) return null;
+    return html`<${Loaded} of=${found}>${({ kinds, numbers, interfaces, left }) => html`
       ${kinds.length > 0 && html`<${Section} title="What went wrong" id="labels" note="What studies noted about its episodes of training, by label.">
         ${kinds.map((of) => html`<${Labels} key=${of.kind} run=${run} arm=${arm} of=${of} />`)}<//>`}
+      ${numbers?.length > 0 && html`<${Section} title="What was noted about steps" id="numbers" note="Means over the notes about its steps of training episodes.">
+        ${numbers.map((of) => html`<${Numbers} key=${of.kind} of=${of} />`)}<//>`}
       ${interfaces.length > 0 && html`<${Section} title="What the interface said" id="interfaces" note="Each interface with the step from which it was shown, and what it adds to the env's own text.">
         <${Table} label="Interfaces" rows=${interfaces} columns=${INTERFACE_COLUMNS(run)} keyOf=${(row) => row.version} keys=${false} />
         ${left > 0 && html`<p class="note">${plural(left, "interface")} between these left out.</p>`}<//>`}`}<//>`;
@@ -112,13 +145,61 @@
     if (!episode.notes.length) return null;
     const kinds = [...new Set(episode.notes.map(({ kind }) => kind))];
     return html`<${Section} title="What was noted" id="noted" note="What studies of this episode found.">
+      ${kinds.map((kind) => html`<${LikenessBySteps} key=${kind} kind=${kind} notes=${episode.notes.filter((note) => note.kind === kind)} />`)}
       <div class="cards">${kinds.map(
         (kind) => html`<div class="card" key=${kind}><h3><${Words} text=${inWords(kind)} most=${60} /></h3>
           <dl class="facts">${episode.notes.filter((note) => note.kind === kind).map(
             (note, i) => html`<div key=${i}><dt>${whereOf(note, hrefOfStep)}</dt>
-              <dd>${note.label && html`<${Label} of=${note} /> `}${(note.value !== 0 || !note.label) && html`<span class="soft num" title=${`found by a ${note.source}`}>value ${coevo.inline(note.value)}</span>`}</dd></div>`,
+              <dd>${note.label && html`<${Label} of=${note} /> `}${(note.value !== 0 || !note.label) && html`<span class="soft num" title=${`found by a ${note.source}`}>value ${given(note.value) ? coevo.decimal(note.value) : ""}</span>`}
+                ${Object.keys(note.says || {}).length > 0 && html`<${Facts} value=${note.says} label=${`What ${inWords(kind)} says`} />`}</dd></div>`,
           )}</dl></div>`,
       )}</div><//>`;
+  };
+
+  /** How alike what was expected in each step of an episode is to what came. */
+  const LikenessBySteps = ({ kind, notes }) => {
+    const series = useMemo(() => {
+      const about = notes.filter((note) => note.step && (note.expected?.length || given(note.floor)));
+      const most = Math.max(0, ...about.map((note) => note.expected?.length || 0));
+      const after = (h) => about.map((note) => ({ x: note.step, y: note.expected?.[h]?.likeness ?? null }));
+      const ahead = (h) => (h ? `${h + 1} steps later` : "next observation");
+      return [
+        ...Array.from({ length: most }, (_, h) => ({ label: ahead(h), points: after(h), bold: h === 0 })),
+        { label: "if nothing had changed", points: about.map((note) => ({ x: note.step, y: note.floor ?? null })) },
+      ];
+    }, [notes]);
+    const x = useMemo(() => ({ label: "step of the episode" }), []);
+    const y = useMemo(() => ({ label: "likeness", format: "percent", domain: [0, 1] }), []);
+    if (!series[0].points.length || series.length < 2) return null;
+    return html`<${Chart} kind="lines" title=${`Expected and observed: ${inWords(kind)}`} series=${series} x=${x} y=${y} height=${200} />`;
+  };
+
+  /** What came of the n-th step of an episode, as the env said it; null past its end. */
+  const cameOf = (episode, number) => {
+    const next = episode.steps[number];
+    if (next) return next.raw ?? next.observation;
+    return number === episode.steps.length ? episode.last_observation : null;
+  };
+
+  /** A likeness as a bar and a number, with a mark where doing nothing would have been. */
+  const Likeness = ({ of, floor }) => html`<span class="likeness"><span class="likeness-bar" aria-hidden="true"><i style=${{ width: `${100 * of}%` }}></i>${given(floor) && html`<b style=${{ left: `${100 * floor}%` }}></b>`}</span>
+    <span class="num">${percent(of)} alike</span>${given(floor) && html`<span class="soft num">${percent(floor)} if nothing had changed</span>`}</span>`;
+
+  /** What was expected after a step, beside what came. */
+  const StepExpected = ({ episode, step }) => {
+    const found = episode.notes.filter((note) => note.step === step.number && note.expected?.length);
+    return found.map((note, i) => html`<div class="expected" key=${i}>
+      ${note.expected.map(({ text, likeness }, h) => {
+        const came = cameOf(episode, step.number + h);
+        return html`<div class="expected-row" key=${h}>
+          <p class="expected-head"><b>Expected ${h ? `${h + 1} steps later` : "next"}</b> <span class="soft">${inWords(note.kind)}, by a ${note.source}</span>
+            ${given(likeness) && html`<${Likeness} of=${likeness} floor=${h ? null : note.floor} />`}</p>
+          ${text === null
+            ? html`<p class="soft">Exactly what came.</p>`
+            : html`<div class="expected-pair"><div><p class="did-label">Expected</p>${text ? html`<${coevo.Prose} class="code" text=${text} most=${400} />` : html`<p class="soft">Nothing.</p>`}</div>
+              <div><p class="did-label">Came</p>${came === null ? html`<p class="soft">The episode was over.</p>` : html`<${coevo.Prose} class="code" text=${came} most=${400} />`}</div></div>`}
+        </div>`;
+      })}</div>`);
   };
 
   /** The interface and the cues that an episode was shown with. */
@@ -138,5 +219,5 @@
   const StepLabels = ({ episode, step }) =>
     episode.notes.filter((note) => note.step === step.number && note.label).map((note, i) => html`<${Label} key=${i} of=${note} />`);
 
-  Object.assign(coevo, { ArmNotes, EpisodeNotes, ShownWith, StepLabels });
+  Object.assign(coevo, { ArmNotes, EpisodeNotes, ShownWith, StepExpected, StepLabels });
 })();

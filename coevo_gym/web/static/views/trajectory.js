@@ -66,6 +66,7 @@
         ${step.reward !== 0 && html`<${Tag} tone=${step.reward > 0 ? "good" : "bad"}>reward ${decimal(step.reward)}<//>`}
       </div>
       <div class="step-body"><${Shown} step=${step} look=${look} /><${coevo.Did} step=${step} /></div>
+      <${coevo.StepExpected} episode=${episode} step=${step} />
     </article>`;
   };
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from itertools import groupby, zip_longest
+from typing import Any
 
-from coevo_gym.core.notes import INTERFACE, Note
+from coevo_gym.core.notes import EXPECTED, INTERFACE, Note
 from coevo_gym.core.task import Split
 from coevo_gym.report.data import ArmLabels
 from coevo_gym.report.noted import arm_labels, env_steps_of, is_failure, shown_in
 from coevo_gym.report.words import spread
-from coevo_gym.web.view.answers.briefs import checked_arm
-from coevo_gym.web.view.reader import ViewReader
+from coevo_gym.web.view.answers.briefs import brief_of_row, checked_arm
+from coevo_gym.web.view.reader import NoteMeans, ViewReader
+from coevo_gym.web.view.shapes.brief import TaskBrief
 from coevo_gym.web.view.shapes.notes import (
     ArmNotes,
+    Expected,
     InterfaceRow,
     KindOfNotes,
     LabelRow,
     NotedEpisode,
+    NotedTask,
     NoteView,
+    NumbersOfNotes,
 )
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
@@ -29,8 +36,12 @@ MOST_CHARACTERS = 2_000
 """Of a line; the rest is cut."""
 MOST_LABELLED = 12
 """Labels of a kind whose latest episodes are looked for."""
+MOST_TASKS = 12
+"""Tasks of a label that are listed."""
 MOST_NOTES = 500
 """Notes of an episode that are shown."""
+MOST_STEPS = 1_000
+"""Steps of the learner whose numbers are told."""
 
 
 def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
@@ -45,13 +56,15 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
         return ArmNotes(arm=arm)  # it has stored nothing yet
     spent = env_steps_of(run.lines, arm)
     with told_as_damaged():
+        run.index.refresh()
         reader = run.reader
         kinds = arm_labels(reader.note_counts(arm), arm, spent)
         interfaces = _interfaces(reader, arm, spent)
         shown = [interfaces[i] for i in spread(len(interfaces), MOST_INTERFACES)]
         return ArmNotes(
             arm=arm,
-            kinds=tuple(_kind(reader, one) for one in kinds),
+            kinds=tuple(_kind(run, one) for one in kinds),
+            numbers=tuple(_numbers(reader.note_means(arm))),
             interfaces=tuple(shown),
             left=len(interfaces) - len(shown),
         )
@@ -100,12 +113,52 @@ def _view(note: Note) -> NoteView:
         turns=turns if of_turn else None,
         value=note.value,
         source=note.source,
+        expected=_expected(note),
+        floor=_number(note.evidence.get("floor")),
+        says={
+            name: _bounded(text)
+            for name, text in note.evidence.items()
+            if isinstance(text, str) and text.strip()
+        },
     )
 
 
-def _kind(reader: ViewReader, found: ArmLabels) -> KindOfNotes:
-    rows = []
+def _expected(note: Note) -> tuple[Expected, ...]:
+    texts, found = note.evidence.get(EXPECTED), note.evidence.get("likeness")
+    if not isinstance(texts, tuple):
+        return ()
+    numbers = found if isinstance(found, tuple) else ()
+    return tuple(
+        Expected(text=None if text is None else _bounded(str(text)), likeness=_number(number))
+        for text, number in zip_longest(texts, numbers[: len(texts)])
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _numbers(means: Iterable[NoteMeans]) -> Iterable[NumbersOfNotes]:
+    for kind, group in groupby(means, key=lambda one: one.kind):
+        found = list(group)
+        rows = [found[i] for i in spread(len(found), MOST_STEPS)]
+        valued = any(row.most for row in rows)
+        alike = any(row.likeness is not None for row in rows)
+        if valued or alike:
+            yield NumbersOfNotes(
+                kind=kind,
+                step=tuple(row.step for row in rows),
+                n=tuple(row.n for row in rows),
+                value=tuple(row.value for row in rows) if valued else (),
+                likeness=tuple(row.likeness for row in rows) if alike else (),
+                floor=tuple(row.floor for row in rows) if alike else (),
+            )
+
+
+def _kind(run: ShownRun, found: ArmLabels) -> KindOfNotes:
+    reader, rows = run.reader, []
     for at, label in enumerate(found.labels):
+        tasks = reader.tasks_noted(found.arm, found.kind, label) if at < MOST_LABELLED else []
         latest = reader.episodes_noted(found.arm, found.kind, label) if at < MOST_LABELLED else []
         rows.append(
             LabelRow(
@@ -116,6 +169,11 @@ def _kind(reader: ViewReader, found: ArmLabels) -> KindOfNotes:
                 latest=tuple(
                     NotedEpisode(id=_id(found.arm, group, position), step=step)
                     for group, position, step in latest
+                ),
+                n_tasks=len(tasks),
+                tasks=tuple(
+                    NotedTask(task=_brief(run, id), n=n, step=step)
+                    for id, n, step in tasks[:MOST_TASKS]
                 ),
             )
         )
@@ -130,6 +188,12 @@ def _kind(reader: ViewReader, found: ArmLabels) -> KindOfNotes:
         labels=tuple(rows),
         left=found.left,
     )
+
+
+def _brief(run: ShownRun, id: str) -> TaskBrief:
+    found = run.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
+    name, instruction, origin = found[0] if found else (None, None, None)
+    return brief_of_row({"task_id": id, "name": name, "instruction": instruction, "origin": origin})
 
 
 def _interfaces(reader: ViewReader, arm: str, spent: dict[int, float]) -> list[InterfaceRow]:

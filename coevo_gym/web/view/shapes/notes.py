@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from coevo_gym.web.view.shapes.base import Shape
+from coevo_gym.web.view.shapes.brief import TaskBrief
 
 
 class NotedEpisode(Shape):
@@ -17,6 +20,20 @@ class NotedEpisode(Shape):
     step: int
 
 
+class NotedTask(Shape):
+    """A task that notes are about, or that they name.
+
+    Attributes:
+        task: the task.
+        n: how many notes.
+        step: step of the learner of the latest one.
+    """
+
+    task: TaskBrief
+    n: int
+    step: int
+
+
 class LabelRow(Shape):
     """How often an arm's notes of a kind carry a label.
 
@@ -26,6 +43,8 @@ class LabelRow(Shape):
         total: notes that carry it.
         counts: the same in each part of the steps.
         latest: a few of the latest stored episodes that have one, the latest first.
+        n_tasks: tasks that these notes are about; where they name others, those.
+        tasks: some of these tasks, with the latest notes first.
     """
 
     label: str
@@ -33,6 +52,8 @@ class LabelRow(Shape):
     total: int
     counts: tuple[int, ...]
     latest: tuple[NotedEpisode, ...] = ()
+    n_tasks: int = 0
+    tasks: tuple[NotedTask, ...] = ()
 
 
 class KindOfNotes(Shape):
@@ -57,6 +78,29 @@ class KindOfNotes(Shape):
     total: tuple[int, ...]
     labels: tuple[LabelRow, ...]
     left: int = 0
+
+
+class NumbersOfNotes(Shape):
+    """The numbers of an arm's notes about steps of episodes, of one kind, over its steps.
+
+    The arrays are equally long: each has one number for each step of the learner.
+
+    Attributes:
+        kind: which study wrote them.
+        step: step of the learner.
+        n: notes of that step.
+        value: their mean value; empty where no note has another value than 0.
+        likeness: how alike what was expected next is to what came, as a mean in [0, 1]; empty
+            where nothing was expected.
+        floor: the same of the observation that was there before the step; empty likewise.
+    """
+
+    kind: str
+    step: tuple[int, ...]
+    n: tuple[int, ...]
+    value: tuple[float, ...] = ()
+    likeness: tuple[float | None, ...] = ()
+    floor: tuple[float | None, ...] = ()
 
 
 class InterfaceRow(Shape):
@@ -89,14 +133,28 @@ class ArmNotes(Shape):
     Attributes:
         arm: whose.
         kinds: kinds of notes that carry labels.
+        numbers: kinds of notes about steps that carry numbers.
         interfaces: those that it was shown through, in the order in which they came.
         left: interfaces that are left out, as there are too many: those in the middle.
     """
 
     arm: str
     kinds: tuple[KindOfNotes, ...] = ()
+    numbers: tuple[NumbersOfNotes, ...] = ()
     interfaces: tuple[InterfaceRow, ...] = ()
     left: int = 0
+
+
+class Expected(Shape):
+    """What was expected to be observed after a step.
+
+    Attributes:
+        text: the text, which may be cut; "" if there is none, null if exactly that came.
+        likeness: how alike it is to what came, in [0, 1]; null if that was not noted.
+    """
+
+    text: str | None
+    likeness: float | None = None
 
 
 class NoteView(Shape):
@@ -112,6 +170,10 @@ class NoteView(Shape):
         turns: how many turns there are; null likewise.
         value: its number.
         source: who found it: ``rule``, ``replay`` or ``model``.
+        expected: what was expected after the step, the next observation first.
+        floor: how alike the observations before and after the step are; null if that was not
+            noted.
+        says: texts of its evidence, by name.
     """
 
     kind: str
@@ -122,3 +184,6 @@ class NoteView(Shape):
     turns: int | None = None
     value: float = 0.0
     source: str = "rule"
+    expected: tuple[Expected, ...] = ()
+    floor: float | None = None
+    says: dict[str, str] = Field(default_factory=dict)

@@ -1,0 +1,35 @@
+"""What notes of foresight keep of predictions, for people to read."""
+
+from __future__ import annotations
+
+import pytest
+
+from coevo_gym.core.notes import EXPECTED
+from coevo_gym.methods.role_agent.study import Foresight, _noted
+from tests.methods.test_role_agent import Says, group, went
+
+
+def test_notes_keep_predictions_and_say_which_came_true() -> None:
+    study = Foresight(Says([["b", "x" * 2_500], [" b ", ""], ["", " "]]), horizon=2)
+    notes = study.examine([group(went("a", "b", "c", "d"))]).notes
+    assert [note.evidence.get(EXPECTED) for note in notes] == [
+        (None, "x" * 300),
+        ("b", ""),
+        None,  # nothing was predicted
+    ]
+
+
+@pytest.mark.parametrize(
+    ("predicted", "came", "noted"),
+    [
+        (["a", "b", "c"], ["a", "b", "c"], (None, None)),
+        (["a"], ["a", "b"], (None,)),
+        (["", "b"], ["a"], ("", "b")),
+        ([], ["a"], None),
+        ([" "], [" "], None),
+    ],
+)
+def test_of_a_horizon_of_two(
+    predicted: list[str], came: list[str], noted: tuple[str | None, ...] | None
+) -> None:
+    assert _noted(predicted, came, 2).get(EXPECTED) == noted
