@@ -56,9 +56,9 @@ def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
                 "arm", step, [Evaluated(id, id in solved, 0.0, "failed", 3) for id in tags]
             )
     one = _Ended(folder, load_config("quickstart", environ={}).config, "arm", {})
-    assert MEASURES["types"](one) == {"goal_pick": 0.5, "goal_two": 1.0}
+    assert MEASURES["types"](one) == {"goal:pick": 0.5, "goal:two": 1.0, "object:mug": 1.0}
     write_json(folder.summary, {"table": [{"name": "arm", "success": 0.5}], "arms": {"arm": {}}})
-    write_json(folder.path / "cell.json", {"seconds": {"round": 0.0}, "types": {"goal_pick": 0.5}})
+    write_json(folder.path / "cell.json", {"seconds": {"round": 0.0}, "types": {"goal:pick": 0.5}})
     assert numbers_of(folder, "arm")["success_goal_pick"] == 0.5
 
 
