@@ -276,7 +276,7 @@ def test_an_account_without_credit_is_not_waited_for(server: FakeOpenAI) -> None
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (400, "supports model, max_tokens_field and the sampling"),
+        (400, "Check that the server supports model, max_tokens_field"),
         (403, "Set OPENAI_API_KEY to a key that may use this model."),
         (404, "Check base_url and model"),
         (422, "Check that the server supports model"),

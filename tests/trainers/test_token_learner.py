@@ -532,7 +532,7 @@ class TestNonfinite:
         resumed = GRPO(Breaks(1), config)
         resumed.load_state_dict(learner.state_dict())
         before = resumed.policy.state_dict()["table"]
-        with pytest.raises(TrainingDiverged, match=r"3 steps .* in a row .* loss=nan"):
+        with pytest.raises(TrainingDiverged, match=r"3 optimiser steps in a row .* loss=nan"):
             resumed.update(batch(FakeLanguageModel()))
         torch.testing.assert_close(resumed.policy.state_dict()["table"], before, atol=0, rtol=0)
 
