@@ -164,9 +164,7 @@ class TestOne:
         around = HashText(sampler())
         assert isinstance(around.reset()[0], np.ndarray)
         broken = EvolvingTaskSampler(HashText(gym.make("Toy-v0")), method=method(), group_size=K)
-        with pytest.raises(
-            ConfigError, match=r"returned a ndarray.*around the sampler, not inside"
-        ):
+        with pytest.raises(ConfigError, match=r"returned ndarray.*around the sampler, not inside"):
             broken.reset()
         assert broken.ticket is None
 

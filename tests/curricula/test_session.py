@@ -535,7 +535,7 @@ class TestSharedSamplers:
 
     def test_what_the_session_says_cannot_be_said_again(self) -> None:
         practice, _ = session()
-        with pytest.raises(ConfigError, match=r"what group_size, seed should be"):
+        with pytest.raises(ConfigError, match=r"do not pass group_size, seed: the session"):
             EvolvingTaskSampler(gym.make("Toy-v0"), session=practice, group_size=4, seed=1)
         assert EvolvingTaskSampler(gym.make("Toy-v0"), session=practice).spec is None
 
