@@ -228,7 +228,7 @@ def test_an_ordinary_refusal_is_no_overflow() -> None:
 def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
     with policy_for(server) as policy:
         assert policy.generate([]) == []
-        with pytest.raises(ConfigError, match=r"answers prompts, actual: Choice.*ChatAgent"):
+        with pytest.raises(ConfigError, match=r"answers only prompts, actual: Choice.*ChatAgent"):
             policy.generate([Choice(View("", ""), ("a",))])
 
 
@@ -259,7 +259,7 @@ def test_attempts_have_an_end(server: FakeOpenAI) -> None:
     error = failure(server, [Refuse(503, "Warming up")] * 3, max_attempts=3)
     assert not isinstance(error, RateLimited)
     assert str(error).startswith(f"fake at {server.url} gave no answer 3 times: ")
-    assert "status 503, Warming up. Look into the server's log, or raise" in str(error)
+    assert "status 503, Warming up. Check the server's log, or raise" in str(error)
 
 
 def test_too_many_requests_to_the_end(server: FakeOpenAI) -> None:

@@ -132,5 +132,5 @@ def test_a_worker_that_is_ended_from_outside_is_told(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert last.startswith("coevo_gym.core.errors.WorkersFailed: A worker process was ended from")
+    assert last.startswith("coevo_gym.core.errors.WorkersFailed: A worker process was killed")
     assert 1 <= len((tmp_path / "cell" / "seeds.jsonl").read_text().splitlines()) < 200

@@ -169,7 +169,9 @@ class TestSettings:
     def test_a_credit_that_nobody_would_ask_is_refused(
         self, settings: PPOConfig | RestConfig
     ) -> None:
-        with pytest.raises(ConfigError, match=f"kind '{settings.kind}' judges rollouts by itself"):
+        with pytest.raises(
+            ConfigError, match=f"kind '{settings.kind}' does not use a credit assignment"
+        ):
             make_learner(settings, Valued(), Credit(LeaveOneOut()))
 
 
