@@ -100,10 +100,10 @@ def test_two_files_of_one_name(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"plugins.methods: .*methods holds no .py file"):
+    with pytest.raises(ConfigError, match=r"plugins.methods: .*methods contains no .py file"):
         load(folder)
     folder.rmdir()
-    with pytest.raises(ConfigError, match=r"plugins.methods: .*methods is no folder"):
+    with pytest.raises(ConfigError, match=r"plugins.methods: .*methods is not a folder"):
         load(folder)
 
 
@@ -113,6 +113,6 @@ def test_what_is_no_method(folder: Path) -> None:
     from coevo_gym.methods.method import MethodSpec, NoSettings
 
     spec = MethodSpec("odd", NoSettings, lambda settings, kit: 3)  # type: ignore[arg-type, return-value]
-    with pytest.raises(ConfigError, match="'odd' gave no Method, but int"):
+    with pytest.raises(ConfigError, match="'odd' returned no Method, but int"):
         spec(NoSettings(), Kit.__new__(Kit))
     assert static.sets == {"curriculum.growth.kind": "none"}

@@ -1,9 +1,9 @@
-"""The settings of a run: one typed tree, and where each value came from.
+"""The settings of a run: one typed tree, with the origin of each value.
 
-A value is taken from, in this order, the defaults, a preset or TOML file, the environment
+Values come from the defaults, a preset or TOML file, the environment
 (``COEVO_CFG__SECTION__KEY``) and the command line (``--set section.key=value``); later ones win.
-A section with a name or a kind may be given by that alone: ``benchmark=bfcl``. A file may build on
-a preset with ``extends = "quickstart"``, and describe itself with ``about``.
+A section with a name or a kind can be set by that value alone: ``benchmark=bfcl``. A file may
+build on a preset with ``extends = "quickstart"``, and describe itself with ``about``.
 """
 
 from coevo_gym.config.arms import ArmConfig, arm_configs, asks_policy

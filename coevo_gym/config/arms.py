@@ -1,4 +1,4 @@
-"""Arms: each a method, with settings of its own where arms may differ."""
+"""Arms: each is a method, with its own settings where arms may differ."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from coevo_gym.trainers.parts import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig
 
 SECTIONS = ("curriculum", "learner", "explorer", "analyst", "evolver", "gates", "advisor")
-"""Sections that arms may differ in."""
+"""Sections in which arms may differ."""
 KEYS = ("loop.study_only_steps", "loop.seed_of_order")
-"""Settings of other sections that they may differ in, too."""
+"""Settings of other sections in which arms may differ."""
 _SAME = {
     "benchmark": "arms are compared on the same tasks",
     "policy": "all arms train copies of one policy",
@@ -49,10 +49,10 @@ _SAME = {
 
 
 class ArmError(ConfigError):
-    """What is wrong with an arm.
+    """A problem with the settings of an arm.
 
     Attributes:
-        key: the dotted key of the setting at fault.
+        key: the dotted key of the faulty setting.
     """
 
     def __init__(self, key: str, problem: str) -> None:
@@ -61,12 +61,12 @@ class ArmError(ConfigError):
 
 
 class ArmConfig(FrozenModel):
-    """The settings of one arm: the run's, what defines its method, and what the arm sets.
+    """The settings of one arm: the run's settings, those that define its method, and the arm's own.
 
     Attributes:
         name: name of the arm.
         method: name of its method.
-        settings: the method's own.
+        settings: the method's own settings.
     """
 
     name: str
@@ -83,16 +83,17 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Most questions that each of its studies asks the analyst per step, by kind of notes."""
+        """Return the most questions that each study asks the analyst per step, by kind of notes."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
 
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
-    """The settings of each arm by name, in order.
+    """Return the settings of each arm by name, in order.
 
     Raises:
-        ConfigError: if a method is not there or cannot be loaded, or an arm sets what it may not.
+        ConfigError: if a method does not exist or cannot be loaded, or if an arm sets a key that
+            it may not set.
     """
     if config.plugins.methods is not None:
         load_folder(config.plugins.methods)
@@ -130,7 +131,10 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
 
 
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:
-    """Whether the policy under training takes part in rounds: it explores, or tries tasks."""
+    """Return True if the policy under training takes part in rounds.
+
+    It explores, or tries tasks.
+    """
     explorer, gates = settings.explorer, settings.gates
     explores = explorer.kind == "model" and explorer.model.kind == "policy"
     explores |= explorer.kind == "noisy" and explorer.easy > 0
@@ -139,7 +143,7 @@ def asks_policy(settings: ArmConfig | RunConfig) -> bool:
 
 
 def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
-    """Refuse models that cannot do what they are to do."""
+    """Refuse models that cannot do their task."""
     explorer = settings.explorer
     if explorer.kind == "model" and explorer.model.kind == "policy" and policy == "tiny":
         raise ArmError(
@@ -157,7 +161,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Refuse questions to a policy that does not write."""
+    """Refuse questions to a policy that cannot write text."""
     if arm.questions_per_step and arm.analyst.model.kind == "policy" and policy == "tiny":
         raise ArmError(
             "analyst.model.kind",
@@ -180,7 +184,7 @@ def _spec(name: str, key: str) -> MethodSpec:
 
 
 def _check(key: str, where: str, spec: MethodSpec) -> None:
-    """Refuse a key that there is not, or that has to be the same for all arms."""
+    """Refuse a key that does not exist, or that must be the same for all arms."""
     section, _, inner = key.partition(".")
     if section == "method":
         if inner not in leaves(spec.settings):
@@ -199,7 +203,7 @@ def _check(key: str, where: str, spec: MethodSpec) -> None:
 
 
 def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
-    """The first problem of an arm's settings, by the key that brought it in."""
+    """Return the first problem of an arm's settings, by the key that brought it in."""
     own = error.title == spec.settings.__name__
     problem = problems(spec.settings if own else ArmConfig, error)[0]
     keys = [f"method.{key}" for key in problem.keys] if own else list(problem.keys)

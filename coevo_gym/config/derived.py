@@ -1,8 +1,8 @@
-"""Settings that follow from other settings, unless they are set themselves.
+"""Settings that follow from other settings, unless the user sets them.
 
 - ``loop.seed`` is the run's ``seed``.
-- A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained in smaller steps than
-  the tiny policy, whose rates would destroy it.
+- A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
+  rates than the tiny policy: the tiny policy's rates would destroy a language model.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from coevo_gym.trainers.settings import RestConfig
 LANGUAGE_MODELS = ("transformers", "vllm")
 """Kinds of policies that are language models and can be trained."""
 _IMITATION = {"lr": 5e-5, "max_epochs": 2, "batch_decisions": 8, "max_grad_norm": 1.0}
-_BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB a token for its backward pass in fp32
+_BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB per token for its backward pass in fp32
 _LR, _LORA_LR = 1e-6, 1e-5
 _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
 
 
 def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
-    """Return the tree with every derived setting that its sections leave open.
+    """Return the tree with every derived setting that its sections do not set.
 
     Args:
         tree: sections by name, as mappings or models; only these are completed.
@@ -42,7 +42,7 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 def derived(
     policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
-    """Return the derived settings of a run and the setting that each follows from, by key.
+    """Return the derived settings of a run, and the setting that each follows from, by key.
 
     Args:
         policy: the run's policy.
@@ -83,7 +83,7 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
     if not isinstance(policy, PolicySettings):
         try:
             policy = PolicySettings.model_validate(policy)
-        except ValidationError:  # which the section itself reports
+        except ValidationError:  # the section itself reports this
             return {}
     if policy.kind not in LANGUAGE_MODELS:
         return {}
@@ -104,13 +104,13 @@ def _kind(learner: Any) -> str:
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
-    """Return a section, a mapping or a model, with the defaults for what it does not set."""
+    """Return a section, a mapping or a model, with defaults for the values that it does not set."""
     if isinstance(section, Mapping):
         given: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):
         given = {name: getattr(section, name) for name in section.model_fields_set}
     else:
-        return section  # which is reported where the section is read
+        return section  # the reader of the section reports this
     found = {name: value for name, value in defaults.items() if name not in given}
     for name, value in defaults.items():
         if isinstance(value, Mapping):

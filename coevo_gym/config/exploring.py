@@ -1,4 +1,4 @@
-"""The sections of a run's settings about models that are asked, and about rounds."""
+"""The sections of settings for models that answer questions, and for rounds."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from coevo_gym.curricula.explore.settings import ExplorerConfig
 
 
 class ExplorerModelSettings(FrozenModel):
-    """Which language model explores; of ``explorer.kind = model`` only."""
+    """The language model that explores; used only with ``explorer.kind = model``."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
-    """An OpenAI-compatible endpoint, a model that transformers or vLLM sample from here, or the
-    ``policy`` under training itself, as it is when a round begins."""
+    """An OpenAI-compatible endpoint, a model that transformers or vLLM sample on this machine, or
+    the ``policy`` under training itself, as it is when a round begins."""
     model: ModelConfig = ModelConfig()
     """The language model of ``transformers`` and ``vllm``; it is not trained."""
     vllm: VLLMConfig = VLLMConfig()
-    """How vLLM shares the machine with the learner."""
+    """Settings for sharing the machine between vLLM and the learner."""
     endpoint: EndpointConfig = EndpointConfig()
     """The endpoint of ``openai``."""
 
 
 class ExplorerSettings(ExplorerConfig):
-    """The explorer, which goes back into the environment in a round, and its model."""
+    """The explorer, which returns to the environment in a round, and its model."""
 
     model: ExplorerModelSettings = ExplorerModelSettings()
-    """Which model, of ``model``; all that follow are of it alone, too."""
+    """The model of the explorer. This setting and those below apply only to ``kind = model``."""
     history_turns: int | None = Field(default=None, ge=0)
-    """Past steps of its walk that the model is shown with each view. None: as many of the last ones
-    as fit into 24,000 characters."""
+    """Past steps of its walk that the model sees with each view. None: as many of the last ones as
+    fit into 24,000 characters."""
     max_action_tokens: int = Field(default=1024, ge=1)
-    """Most tokens of an answer in a walk, thoughts included."""
+    """Maximum tokens of an answer in a walk, thoughts included."""
     thinking: bool = True
-    """Whether it is to think before it acts."""
+    """Let the model think before it acts."""
 
 
 class AnalystModelSettings(ExplorerModelSettings):
@@ -46,7 +46,7 @@ class AnalystModelSettings(ExplorerModelSettings):
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "policy"
     """The ``policy`` under training itself, as it is in the step; an OpenAI-compatible endpoint; or
-    a model that transformers or vLLM sample from here."""
+    a model that transformers or vLLM sample on this machine."""
 
 
 class AnalystSettings(FrozenModel):
@@ -57,31 +57,31 @@ class AnalystSettings(FrozenModel):
     """
 
     model: AnalystModelSettings = AnalystModelSettings()
-    """Which model."""
+    """The model that answers."""
     temperature: float = Field(default=0.5, ge=0)
     """Sampling temperature of its answers."""
     max_answer_tokens: int = Field(default=1_024, ge=1)
-    """Most tokens of an answer, thoughts included."""
+    """Maximum tokens of an answer, thoughts included."""
     thinking: bool = False
-    """Let it think before it answers; the policy under training does as ``policy.chat.thinking``
-    says."""
+    """Let it think before it answers; for the policy under training, ``policy.chat.thinking``
+    decides."""
 
 
 class EvolverSettings(FrozenModel):
-    """How rounds are carried out."""
+    """Settings for carrying out rounds."""
 
     overlap: bool = False
-    """Whether a round runs beside training, and is applied at the first step boundary after it is
-    done. What is practised then depends on how fast everything is; a run that is resumed or
-    replayed applies it at the same step again."""
+    """Run a round beside training, and apply it at the first step boundary after it is done. Which
+    tasks are then practised depends on the speed of the machine; a run that is resumed or replayed
+    applies the round at the same step again."""
 
 
 class TapeSettings(FrozenModel):
-    """What is kept of what models say in rounds; runs that ask none have no tape."""
+    """Storage of the models' answers in rounds. Runs that ask no model have no tape."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
-    """``off`` asks and keeps nothing. ``record`` asks and keeps what is answered. ``replay`` never
-    asks. ``fill`` gives what was kept, asks for the rest, and keeps that, too."""
+    """``off`` asks and stores nothing. ``record`` asks and stores the answers. ``replay`` never
+    asks. ``fill`` returns stored answers, asks for the rest, and stores those, too."""
     file: str | None = None
-    """A file of JSON lines to use in place of the run's own database; to replay from, also another
-    run's ``run.db``. In a TOML file, a path beside that file."""
+    """A file of JSON lines to use in place of the run's own database; for replays also another
+    run's ``run.db``. In a TOML file, a path relative to that file."""

@@ -1,4 +1,4 @@
-"""Settings by dotted key: which there are, of which type, and how a text is read as one."""
+"""Settings by dotted key: their names and types, and the parsing of texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.core.sections import kind_of, variant, variants
 from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
 
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
-"""A key of an arm; its groups are the arm's name and, for what it sets, the key of that."""
+"""A pattern for the keys of an arm. Its groups are the arm's name and the key that the arm sets."""
 
 RENAMED: Mapping[str, str] = MappingProxyType(
     {
@@ -29,11 +29,11 @@ RENAMED: Mapping[str, str] = MappingProxyType(
         **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},
     }
 )
-"""Keys of older versions, and what they are now. An old key is still read, an arm's too."""
+"""Keys of older versions with their new names. An old key can still be read, also an arm's."""
 
 
 def current(key: str, value: Any) -> tuple[str, Any]:
-    """Return the key and the value that a setting of an older version has in this one.
+    """Return the new key and value of a setting of an older version.
 
     Example:
         >>> current("arm.mine.set.curriculum.evolve", "off")
@@ -49,7 +49,7 @@ def current(key: str, value: Any) -> tuple[str, Any]:
 
 
 class Setting(NamedTuple):
-    """A value and where it came from."""
+    """A value and its origin."""
 
     value: Any
     origin: str
@@ -57,9 +57,9 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Annotations of all settings by dotted key, of all kinds of a section.
+    """Return the annotations of all settings by dotted key, for all kinds of a section.
 
-    A setting that several kinds have is of any of their types.
+    A setting that several kinds share may have the type of any of them.
     """
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
@@ -74,9 +74,9 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Type of the setting with that key, an arm's too; None if there is none.
+    """Return the type of the setting with a key, an arm's too; None if there is no such setting.
 
-    What an arm sets of its method's own settings may be anything here: the method knows.
+    An arm's values for its method's own settings may be anything here: the method checks them.
     """
     of_arm = ARM_KEY.fullmatch(key)
     if of_arm is None:
@@ -88,7 +88,7 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
-    """``none`` and comma-separated lists; the model reads everything else."""
+    """Parse ``none`` and comma-separated lists; the model reads everything else."""
     if not isinstance(value, str):
         return value
     types = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
@@ -101,7 +101,7 @@ def parse_text(annotation: Any, value: Any) -> Any:
 
 
 def place(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value into a tree of dictionaries; what an arm sets keeps its dotted key."""
+    """Put a value into a tree of dictionaries; a setting of an arm keeps its dotted key."""
     of_arm = ARM_KEY.fullmatch(key)
     path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
     *sections, name = path
@@ -111,10 +111,10 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a tree with the settings of older versions under the names that they have now.
+    """Return a tree in which the settings of older versions have their new names.
 
-    Those that have moved within their section stay: it reads them itself. Those that another
-    section has now are left out: it has a value of its own.
+    Settings that moved within their section stay: the section reads them itself. Settings that
+    moved to another section are dropped: that section has its own value.
     """
     found = {}
     for name, value in tree.items():
@@ -129,7 +129,7 @@ def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, An
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of a tree by dotted key."""
+    """Return the values of a tree by dotted key."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{name}.")
@@ -138,13 +138,13 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def suggest(word: str, known: Sequence[str]) -> str:
-    """A sentence that helps on from a name that there is not."""
+    """Return a sentence that suggests a name in place of an unknown one."""
     close = get_close_matches(word, known, n=1)
     return f"Did you mean {close[0]!r}?" if close else f"Choose one of: {', '.join(known)}."
 
 
 def suggest_key(model: type[BaseModel], key: str) -> str:
-    """A sentence that helps on from a key that there is not."""
+    """Return a sentence that suggests a key in place of an unknown one."""
     of_arm = ARM_KEY.fullmatch(key)
     before, inner = "", key
     if key.partition(".")[0] == "method":
@@ -162,11 +162,11 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
 
 
 class Problem(NamedTuple):
-    """What is wrong with a tree of settings.
+    """A problem in a tree of settings.
 
     Attributes:
-        keys: dotted keys of the value at fault and of the sections around it, the innermost first.
-        message: what is wrong with it.
+        keys: dotted keys of the faulty value and of the sections around it, the innermost first.
+        message: the problem, in words.
     """
 
     keys: tuple[str, ...]
@@ -174,12 +174,12 @@ class Problem(NamedTuple):
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[Problem]:
-    """What pydantic found wrong with a tree, by the keys that people know."""
+    """Return the problems that pydantic found in a tree, by dotted key."""
     return [_problem(model, found) for found in error.errors()]
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> Problem:
-    """The keys are the error's place without the kinds that pydantic names on the way."""
+    """Return the keys of an error: its location without the kinds that pydantic adds."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

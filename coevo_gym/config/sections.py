@@ -18,17 +18,17 @@ from coevo_gym.trainers.settings import ImitationConfig
 
 
 class BenchmarkSettings(FrozenModel):
-    """What is practised."""
+    """The benchmark and the tasks to practise."""
 
     name: str = "webshop"
     """Name of the benchmark; see `coevo envs`."""
     subset: str | None = None
     """The benchmark's own name for a part of each split; none for all of it."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training scenarios that are set aside, chosen by a fixed hash of their names:
-    their tasks are the split ``held_out``, and are never trained on or explored from."""
+    """Share of the training scenarios to set aside, chosen by a fixed hash of their names. Their
+    tasks form the split ``held_out``; the run never trains on them or explores from them."""
     max_steps: int | None = Field(default=None, ge=1)
-    """Most steps of an episode; none for the benchmark's default."""
+    """Maximum steps of an episode; none for the benchmark's default."""
 
     @field_validator("name")
     @classmethod
@@ -40,22 +40,22 @@ class BenchmarkSettings(FrozenModel):
 
 
 class PolicySettings(FrozenModel):
-    """Who learns."""
+    """The policy to train."""
 
     kind: Literal["tiny", "transformers", "vllm", "openai"] = "tiny"
     """``tiny`` is a small scorer of candidate actions, trained from scratch. The others are
-    language models that are talked to: sampled by transformers or by vLLM, or behind an
-    ``openai`` endpoint, which can be evaluated but not trained."""
+    language models that chat: transformers or vLLM sample them, or an ``openai`` endpoint serves
+    them. A model behind an endpoint can be evaluated but not trained."""
     tiny: TinyConfig = TinyConfig()
     """Size of the tiny policy."""
     model: ModelConfig = ModelConfig()
     """The language model of ``transformers`` and ``vllm``."""
     vllm: VLLMConfig = VLLMConfig()
-    """How vLLM shares the machine with the learner."""
+    """Settings for sharing the machine between vLLM and the learner."""
     endpoint: EndpointConfig = EndpointConfig()
     """The endpoint of ``openai``."""
     chat: ChatConfig = ChatConfig()
-    """How a language model is talked to."""
+    """Settings of the chat with a language model."""
     prompt: str | None = None
     """Prompt to use instead of the benchmark's own: a name, such as ``webshop_short`` for small
     models, or the path of a .j2 file."""
@@ -67,44 +67,44 @@ class WarmupSettings(ImitationConfig):
     n_tasks: int = Field(default=100, ge=0)
     """Native training tasks to imitate, drawn by the seed; 0 for none."""
     demonstrations: str | None = None
-    """A file of tasks with solutions to imitate as well, such as `coevo play` keeps of people's
-    episodes; of a task in it, no other reference is imitated. In a TOML file, a path beside that
-    file."""
+    """A file of tasks with solutions to imitate as well, such as the episodes of people that `coevo
+    play` stores. For a task in this file, no other reference is imitated. In a TOML file, a path
+    relative to that file."""
 
 
 class RolloutSettings(FrozenModel):
-    """How training episodes run."""
+    """Settings for running training episodes."""
 
     group_size: int = Field(default=8, ge=2)
-    """K, episodes of one task that are judged against each other."""
+    """K, episodes per task that are compared with each other."""
     max_envs: int | None = Field(default=None, ge=1)
-    """Most episodes alive at once; None for what the benchmark's engine bears."""
+    """Maximum number of live episodes; None for the limit of the benchmark's engine."""
     workers: int = Field(default=0, ge=0)
-    """Worker processes that engines run in, beside each other; 0 for the process that trains. What
-    comes of episodes is the same. It pays for ALFWorld where there are cores to spare."""
+    """Worker processes in which engines run in parallel; 0 runs them in the training process. The
+    results of episodes are the same. Workers pay off for ALFWorld on machines with spare cores."""
 
 
 class EvaluationSettings(FrozenModel):
-    """What arms are compared on."""
+    """The tasks and episodes on which arms are compared."""
 
     split: Literal["val", "test", "held_out"] = "val"
-    """Split to evaluate on; ``test`` is for the last word on a method, ``held_out`` is made of the
-    training scenarios that ``benchmark.hold_out`` sets aside."""
+    """Split to evaluate on. ``test`` is for final results; ``held_out`` contains the training
+    scenarios that ``benchmark.hold_out`` sets aside."""
     n_tasks: int = Field(default=200, ge=1)
-    """Held-out tasks, the same ones for every seed; all of them if there are fewer."""
+    """Number of held-out tasks, the same for every seed; all of them if there are fewer."""
     n_trained: int = Field(default=0, ge=0)
-    """So many tasks of the warm-up, and so many of an arm's pool as it is then, are tried at each
-    evaluation as well, to see what is forgotten and what is overfitted; 0 for none."""
+    """Number of warm-up tasks, and of tasks from an arm's current pool, to try at each evaluation
+    as well. They show what is forgotten and what is overfitted; 0 for none."""
     temperature: float = Field(default=0.0, ge=0)
-    """Temperature at which the policy acts in evaluations; 0 is greedy. What evaluations draw does
-    not change what training draws."""
+    """Temperature at which the policy acts in evaluations; 0 is greedy. The random draws of
+    evaluations do not change those of training."""
     samples: int = Field(default=1, ge=1)
     """Episodes per task in each evaluation of a run, the random baseline included; more than 1
     needs a temperature above 0. Success is the mean over tasks of the share of episodes that
     succeed, and each task counts once in its interval. `coevo eval` takes --samples instead."""
     last: int = Field(default=1, ge=1)
-    """An arm's number is the mean over so many of its last evaluations; those of the warm-up are
-    none of them. With 1 it is that of the end."""
+    """Number of last evaluations whose mean is an arm's result; evaluations of the warm-up do not
+    count. With 1 it is the last evaluation."""
     final: tuple[str, ...] = ()
     """Tasks on which the warm-up and each arm are scored once, after the last step: ``test``, or
     the benchmark's own name for a subset of its test tasks, such as ``test_normal``; also ``val``
@@ -114,7 +114,7 @@ class EvaluationSettings(FrozenModel):
     @classmethod
     def _untouched(cls, final: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if len(set(final)) != len(final):
-            raise ValueError("each set of tasks may be named once")
+            raise ValueError("each set of tasks may be named only once")
         if "train" in final:
             raise ValueError("train tasks are trained on. Name tasks that training never sees.")
         if info.data.get("split") in final:
@@ -126,7 +126,7 @@ class EvaluationSettings(FrozenModel):
 
     @property
     def manner(self) -> str:
-        """Describe how the policy acts, such as ``"greedily, in one episode per task"``."""
+        """Describe the policy's sampling, such as ``"greedily, in one episode per task"``."""
         how = f"at temperature {self.temperature:g}" if self.temperature else "greedily"
         episodes = "one episode" if self.samples == 1 else f"{self.samples} episodes"
         return f"{how}, in {episodes} per task"
@@ -142,7 +142,7 @@ class EvaluationSettings(FrozenModel):
 
 
 class StoreSettings(FrozenModel):
-    """What is kept of a run."""
+    """Storage of a run."""
 
     record: Literal["signals", "all", "none"] = "signals"
     """Episodes to store step by step. signals: training episodes of groups that fired a signal;
@@ -150,24 +150,24 @@ class StoreSettings(FrozenModel):
     checkpoint_every_steps: int = Field(default=5, ge=1)
     """Steps of the learner between checkpoints."""
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Latest checkpoints to keep of each arm."""
+    """Number of latest checkpoints to keep for each arm."""
 
 
 class PluginSettings(FrozenModel):
-    """What of one's own is used."""
+    """The user's own plugins."""
 
     methods: str | None = None
-    """Folder of methods: each of its .py files may define some. In a TOML file, a path beside that
-    file."""
+    """Folder of methods: each of its .py files may define some. In a TOML file, a path relative to
+    that file."""
 
 
 class ArmSettings(FrozenModel):
-    """An arm that is more than a method's name."""
+    """An arm that consists of more than a method's name."""
 
     method: str = ""
-    """Name of its method; the arm's own if it is left out."""
+    """Name of its method; default: the arm's own name."""
     set: JsonObject = FrozenDict()
-    """What it sets otherwise than the run, by dotted key: ``{"learner.epochs" = 2}``."""
+    """The arm's own settings by dotted key: ``{"learner.epochs" = 2}``."""
 
     @field_validator("set")
     @classmethod

@@ -1,4 +1,4 @@
-"""Where settings come from, and what is said about those that are wrong."""
+"""Origins of settings, and error messages for wrong ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 ENVIRONMENT = "COEVO_CFG__"
 Sets = Sequence[str] | Mapping[str, Any]
 PATHS = ("plugins.methods", "tape.file", "warmup.demonstrations")
-"""Settings that are paths: in a TOML file, beside that file."""
+"""Settings that are paths; in a TOML file, a path is relative to that file."""
 PRESETS = Path(__file__).parents[1] / "presets"
 
 
@@ -47,7 +47,7 @@ class Resolved:
 
     Attributes:
         config: the tree.
-        origins: where each value that is not a default came from, by dotted key.
+        origins: the origin of each value that is not a default, by dotted key.
     """
 
     config: RunConfig
@@ -57,14 +57,14 @@ class Resolved:
         """Return the same settings under another name.
 
         Raises:
-            ConfigError: if it cannot be the name of a folder.
+            ConfigError: if the name cannot be the name of a folder.
         """
         check_name(name)
         config = RunConfig.model_validate({**self.config.to_json(), "name": name})
         return Resolved(config, {**self.origins, "name": "name"})
 
     def rows(self) -> list[tuple[str, Any, str]]:
-        """Dotted key, value and origin of every setting, in the order of the tree."""
+        """Return dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
         origins = {key: origin for key, (_, origin) in self.config.derived().items()}
         origins |= self.origins
@@ -82,13 +82,13 @@ def load_config(
     """Resolve the settings of a run.
 
     Args:
-        source: name of a preset, path of a TOML file, what such a file would hold, or a config;
+        source: name of a preset, path of a TOML file, the content of such a file, or a config;
             None for the defaults.
         sets: ``"section.key=value"`` each, as on the command line, or values by dotted key.
         environ: environment variables; default: those of this process.
 
     Raises:
-        ConfigError: naming the key, its origin and what may have been meant.
+        ConfigError: with the key, its origin and a suggestion.
     """
     merged = {
         **_from_source(source),
@@ -99,10 +99,10 @@ def load_config(
 
 
 def resolve(merged: Mapping[str, Setting]) -> Resolved:
-    """The config of settings by dotted key.
+    """Return the config for settings by dotted key.
 
     Raises:
-        ConfigError: naming the key and its origin.
+        ConfigError: with the key and its origin.
     """
     tree: dict[str, Any] = {}
     for key, setting in merged.items():
@@ -131,7 +131,7 @@ def preset_names() -> list[str]:
 
 
 def about_preset(name: str) -> str:
-    """Return a preset's own description: what it trains, and what that takes."""
+    """Return a preset's own description: its goal and its requirements."""
     return str(_read(PRESETS / f"{name}.toml")["about"])
 
 
@@ -143,7 +143,7 @@ def _from_source(
     if isinstance(source, RunConfig):
         data = source.to_json()
         found = dict(_settings_of(data, "", "the config"))
-        for key, (value, _) in source.derived().items():  # it follows what is set anew
+        for key, (value, _) in source.derived().items():  # derived again from the new settings
             if key in found and found[key].value == value:
                 del found[key]
         return found
@@ -153,7 +153,7 @@ def _from_source(
 
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
-    """Values by dotted key; texts are read as on the command line."""
+    """Return values by dotted key; texts are parsed as on the command line."""
     settings = {}
     for key, value in sets.items():
         full, given = _full(key, value, "sets")
@@ -190,12 +190,12 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # also of numbers and tables beyond all limits
+    except (ValueError, RecursionError) as error:  # also for excessive numbers and tables
         raise ConfigError(f"{path} is not valid TOML: {error}.") from error
 
 
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
-    """Return the settings of a file, over those of the preset that it extends."""
+    """Return the settings of a file, on top of those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
     return _from_preset(data.get("extends"), origin) | dict(_settings_of(own, "", origin))
 
@@ -206,14 +206,14 @@ def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
         return {}
     if name not in preset_names():
         hint = suggest(str(name), preset_names())
-        raise ConfigError(f"{origin} extends {name!r}, which is no preset. {hint}")
+        raise ConfigError(f"{origin} extends {name!r}, which is not a preset. {hint}")
     return _from_file(name)
 
 
 def _settings_of(
     data: Mapping[str, Any], prefix: str, origin: str
 ) -> Iterator[tuple[str, Setting]]:
-    """The values of a parsed file by dotted key."""
+    """Return the values of a parsed file by dotted key."""
     for name, value in data.items():
         key = f"{prefix}{name}"
         if isinstance(value, Mapping) and _is_section(key):
@@ -224,9 +224,9 @@ def _settings_of(
 
 
 def _is_section(key: str) -> bool:
-    """Whether settings may lie under a key."""
+    """Return True if a key can have settings below it."""
     section = re.sub(r"^arm\.[^.]+\.set\.?", "", key)
-    if section != key:  # what an arm sets is looked at where its method is known
+    if section != key:  # checked once the method is known
         return True
     is_arm = re.fullmatch(r"arm(\.[^.]+)?", key) is not None
     return is_arm or any(leaf.startswith(f"{key}.") for leaf in leaves(RunConfig))
@@ -256,7 +256,7 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
 
 
 def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
-    """Return the whole dotted key and the value of a setting, as they are written now.
+    """Return the full dotted key and the value of a setting, in their current form.
 
     The key of a section stands for the section's name or kind.
     """
@@ -272,7 +272,7 @@ def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
 
 
 def _parse(key: str, value: Any, origin: str) -> Any:
-    """A text as its setting takes it."""
+    """Parse a text by the type of its setting."""
     annotation = annotation_of(RunConfig, key)
     if annotation is None:
         hint = suggest_key(RunConfig, key)
@@ -281,12 +281,12 @@ def _parse(key: str, value: Any, origin: str) -> Any:
 
 
 def _typed(key: str, value: Any, origin: str) -> Any:
-    """A value of a file, which must be of its setting's type: true is no 1, and "3" no 3.
+    """Return a value of a file if it has its setting's type: true is no 1, and "3" no 3.
 
-    The command line and the environment know texts only, so the model reads those as it can.
+    The command line and the environment have only texts, so the model parses those.
     """
     if key.endswith(".kind"):
-        return value  # which kinds there are is said in one sentence, by the section
+        return value  # the section's own message lists the kinds
     try:
         text = json.dumps(value, default=str)
         annotation: Any = annotation_of(RunConfig, key)
@@ -298,9 +298,10 @@ def _typed(key: str, value: Any, origin: str) -> Any:
 
 
 def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
-    """One line for each problem: the key, its value, where it came from and what is wrong.
+    """Yield one line for each problem: the key, its value, its origin and the problem.
 
-    A problem of a value that nobody set follows from another one, and is left out beside that.
+    A problem of a value that the user did not set follows from another problem, and is omitted if
+    that one is reported.
     """
     consequences = []
     named = False

@@ -38,7 +38,7 @@ from coevo_gym.trainers.settings import GRPOConfig, LearnerConfig
 
 DEFAULT_ENV_STEPS = 100_000
 RESERVED = frozenset({"random", "warm-up", "scripted"})
-"""Names of what arms are compared with."""
+"""Names of the baselines that arms are compared with."""
 ArmName = Annotated[
     str,
     shaped(
@@ -58,8 +58,8 @@ class RunConfig(FrozenModel):
     """All settings of a run.
 
     Every arm is a method that trains its own copy of one warmed-up policy, with one budget, on the
-    same benchmark and against the same held-out tasks. Arms that look for equally many first tasks
-    begin with the same ones.
+    same benchmark and against the same held-out tasks. Arms that look for the same number
+    of first tasks begin with the same tasks.
     """
 
     name: Annotated[str, shaped(NAME, f"a name {NAME_RULE}")] = "run"
@@ -67,13 +67,13 @@ class RunConfig(FrozenModel):
     seed: int = Field(default=0, ge=0)
     """Seed of everything in the run."""
     arms: tuple[ArmName, ...] = Field(default=DEFAULT_ARMS, min_length=1)
-    """Methods to train with, or arms of the section ``arm``, in order; the run is about the last
-    one."""
+    """Methods to train with, or arms of the section ``arm``, in order; the last one is the run's
+    main arm."""
     arm: Mapping[ArmName, ArmSettings] = FrozenDict()
-    """Arms with settings of their own, by name."""
+    """Arms with their own settings, by name."""
     sinks: tuple[str, ...] = ()
-    """Where the numbers of training are drawn beside the run's own files: ``tensorboard``,
-    ``wandb``, or one of your own as ``module:object``. They change nothing of the run."""
+    """Services that draw the numbers of training in addition to the run's own files:
+    ``tensorboard``, ``wandb``, or your own as ``module:object``. They do not change the run."""
     benchmark: BenchmarkSettings = BenchmarkSettings()
     policy: PolicySettings = PolicySettings()
     warmup: WarmupSettings = WarmupSettings()
@@ -94,9 +94,9 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Add what sections leave open: their kinds, an end of training, derived settings.
+        """Add what sections do not set: their kinds, an end of training, derived settings.
 
-        Settings that an older version stored are read, too.
+        Settings that an older version stored can be read, too.
         """
         if not isinstance(data, Mapping):
             return data
@@ -117,17 +117,19 @@ class RunConfig(FrozenModel):
     @classmethod
     def _distinct(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(arms)) != len(arms):
-            raise ValueError("each arm may be named once")
+            raise ValueError("each arm may be named only once")
         taken = sorted(RESERVED & set(arms))
         if taken:
-            raise ValueError(f"{taken[0]!r} names a baseline; call the arm something else")
+            raise ValueError(
+                f"{taken[0]!r} is the name of a baseline; choose another name for the arm"
+            )
         return arms
 
     @field_validator("sinks")
     @classmethod
     def _named_once(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(sinks)) != len(sinks):
-            raise ValueError("each sink may be named once")
+            raise ValueError("each sink may be named only once")
         return sinks
 
     @model_validator(mode="after")
@@ -137,28 +139,28 @@ class RunConfig(FrozenModel):
         evaluated = (self.evaluation.split, *self.evaluation.final)
         if "held_out" in evaluated and not self.benchmark.hold_out:
             raise ValueError(
-                "The held_out tasks are those of scenarios that are set aside, and none is. Set "
-                "benchmark.hold_out, the share of the training scenarios, such as 0.2."
+                "The held_out tasks come from scenarios that are set aside, and none is set aside. "
+                "Set benchmark.hold_out, the share of the training scenarios, such as 0.2."
             )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
-            raise ValueError("loop: set max_steps, max_env_steps, or both; training needs an end")
+            raise ValueError("loop: set max_steps, max_env_steps, or both; training needs a limit")
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:
-        """Return derived settings and the setting that each follows from, by dotted key."""
+        """Return derived settings, and the setting that each follows from, by dotted key."""
         return derived(self.policy, self.learner, seed=self.seed)
 
     def warnings(self) -> Iterator[str]:
-        """Yield warnings about settings that are allowed and probably not meant."""
+        """Yield warnings about settings that are allowed but probably unintended."""
         return rate_warnings(self.policy, self.warmup, self.learner)
 
     def to_json(self) -> dict[str, Any]:
-        """The tree as JSON; ``RunConfig.model_validate`` reads it back."""
+        """Return the tree as JSON; ``RunConfig.model_validate`` reads it back."""
         return self.model_dump(mode="json", exclude={"curriculum": {"growth": {"kind"}}})
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return whether the section sets the kind of growth, by its name now or by the older one."""
+    """Return True if the section sets the kind of growth, by its new or its older name."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

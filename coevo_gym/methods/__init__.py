@@ -1,4 +1,4 @@
-"""The methods: one file each, which assembles parts. Here are only their names."""
+"""The names of the built-in methods; each file of this folder assembles one from parts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMES: Mapping[str, str] = MappingProxyType(
         },
     }
 )
-"""Name → ``"module:object"``."""
+"""Names of methods with their ``"module:object"``."""
 
 DEFAULT_ARMS = ("static", "coevolve")
-"""The arms of a run that names none; it is about the last one."""
+"""The arms of a run whose config names none; the last one is the run's main arm."""
 
 DEFAULT = DEFAULT_ARMS[-1]
-"""The method whose curriculum a sampler takes that is given none."""
+"""The method whose curriculum a sampler uses by default."""
 
 DEFAULT_PROMPTS = "coevolve"
-"""The room of the prompts that a model explores with, where a method names none, and in the round
+"""The folder of the prompts for a model that explores, where a method names none, and for the round
 that all arms begin with."""

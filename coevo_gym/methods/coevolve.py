@@ -1,9 +1,9 @@
-"""CoEvolve (arXiv 2604.15840), and the controls that differ from it in where a round explores.
+"""CoEvolve (arXiv 2604.15840), and the controls, which explore elsewhere.
 
 The pool starts from unguided exploration. While the agent practises it, forgetting, boundary and
-rare signals are read from the rollouts; every so many groups they become the contexts of a round
-of evolution, whose proven tasks join the pool. The baselines and the controls of the paper are
-the same parts with another kind of growth.
+rare signals are read from the rollouts; at a fixed number of groups these signals become the
+contexts of a round of evolution, whose proven tasks join the pool. The baselines and the controls
+of the paper have the same parts and another kind of growth.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from coevo_gym.methods.method import Method, NoSettings, method
 
 CoEvolveConfig = CurriculumConfig
 PROMPTS = "coevolve"
-"""The room of the prompt files that a model explores with."""
+"""The folder of the prompt files for a model that explores."""
 
 
 class CoEvolve(PoolCurriculum):
-    """A pool that grows by its signals, and the controls of that.
+    """A pool that grows by its signals, and the controls for that growth.
 
     Args:
         config: the settings.
-        tasks: training tasks to start from. With any, no unguided round comes first.
+        tasks: training tasks to start from. If there are any, the first round is not
+            unguided.
 
     Raises:
         SplitLeakError: if a task is not a training task.
@@ -48,7 +49,7 @@ class CoEvolve(PoolCurriculum):
 
 @method("coevolve", curriculum={"growth": {"kind": "signals"}})
 def coevolve(kit: Kit) -> Method:
-    """A pool that grows where the agent is weak (arXiv 2604.15840)."""
+    """Grow the pool where the agent is weak (arXiv 2604.15840)."""
     return Method(
         curriculum=kit.curriculum.make(native=kit.starts),
         evolver=kit.evolver(kit.explorer(PROMPTS)),
@@ -66,7 +67,7 @@ class StaticSettings(FrozenModel):
 
 @method("static", curriculum={"growth": {"kind": "none"}})
 def static(settings: StaticSettings, kit: Kit) -> Method:
-    """The first tasks, for ever."""
+    """Practise the first tasks for the whole run."""
     found = coevolve(NoSettings(), kit)
     if not settings.native:
         return found

@@ -1,4 +1,4 @@
-"""What every method keeps, as a check over its spec."""
+"""The contract of methods, as a check of a method's spec."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _GROUP_SIZE = 4
 
 
 def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> None:
-    """Check that a method keeps its promises.
+    """Check that a method meets the contract.
 
-    It says what it is; it can be made with its own settings as they are, afresh each time; its
-    first round finds tasks; and its curriculum keeps the contract of one.
+    The method has a summary; each call makes new parts with its default settings; its first round
+    finds tasks; and its curriculum meets the contract of curricula.
 
     Args:
         spec: the method.
-        benchmark: name of a benchmark to try it on.
+        benchmark: name of a benchmark for the check.
 
     Raises:
-        AssertionError: at the first promise that is broken.
-        ConfigError: if a setting that defines it is none.
+        AssertionError: if the method breaks the contract.
+        ConfigError: if it defines a setting that does not exist.
     """
     assert spec.summary, f"the docstring of {spec.name!r} says what the method is, in a line"
     kit, settings = kit_of(spec, benchmark), spec.settings()
@@ -59,7 +59,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
-    """Return a kit with the settings that define a method, and no run around it."""
+    """Return a kit with the settings that define a method, without a run."""
     found, sections = get_benchmark(benchmark), _sections(spec.sets)
     native = found.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
@@ -98,7 +98,7 @@ def _seed_of(name: str) -> Callable[[str], int]:
 
 
 def _sections(sets: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Settings by dotted key as nested ones."""
+    """Return settings by dotted key as nested settings."""
     nested: dict[str, dict[str, Any]] = {}
     for key, value in sets.items():
         *path, last = key.split(".")

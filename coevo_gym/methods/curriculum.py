@@ -1,4 +1,4 @@
-"""The first tasks in another order: the selector is all that these have of their own."""
+"""Methods that practise the first tasks in another order: each differs in its selector only."""
 
 from __future__ import annotations
 

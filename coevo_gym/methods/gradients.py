@@ -1,4 +1,4 @@
-"""Other learners on the first tasks: what is learned from is the same."""
+"""Methods that practise the first tasks with another learner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit that a run hands to a method's file: makers of parts, and the settings of those parts."""
+"""The kit that a run passes to a method's file: makers of parts, and settings of those parts."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from coevo_gym.prompts import AnswerForm
 from coevo_gym.trainers.settings import LearnerConfig
 
 UNGUIDED_TEMPERATURE = 1.0
-"""Walks without guidance have to differ from each other."""
+"""A temperature at which walks without guidance differ from each other."""
 EXPLORE, SOLVE = "explore", "solve"
-"""Purposes by which the steps of walks, and those of tries of new tasks, are counted."""
+"""Purposes under which the steps of walks, and of tries of new tasks, are counted."""
 OnVerdict = Callable[[Verdict], None]
 
 
@@ -44,60 +44,60 @@ class ExplorerModel(Protocol):
 
     @property
     def advisor(self) -> Advisor:
-        """Answers questions."""
+        """The model's advisor, which answers questions."""
         ...
 
     @property
     def scope(self) -> Scope:
-        """Names the work that asks."""
+        """The scope that names the requester of answers."""
         ...
 
     @property
     def tasks(self) -> str:
-        """What makes a task valid in the env, in words."""
+        """A description of valid tasks in the env."""
         ...
 
     def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
-        """Create an agent that acts in the env with it.
+        """Create an agent that acts in the env with the model.
 
         Args:
-            purpose: what its answers are counted as.
-            temperature: what logits are divided by; None for the explorer's temperature.
+            purpose: purpose under which its answers are counted.
+            temperature: sampling temperature; None for the explorer's temperature.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
-    """All that a method is made from. It holds no more of a run's settings than these parts need.
+    """The parts and settings from which a method is made.
 
     The settings are those of the arm: the run's, those that define the method, and the arm's own.
 
     Attributes:
-        benchmark: the benchmark that is practised.
+        benchmark: the benchmark to practise.
         native_tasks: its training tasks.
-        max_steps: most steps of an episode.
+        max_steps: maximum steps of an episode.
         curriculum: settings of the pool, its selector and its growth.
         learner: settings of the learner.
         make_env: creates a raw env on the training split.
-        policy: returns the policy under training. There is one, made when it is first asked for.
+        policy: returns the policy under training, which the first call creates.
         first_round: returns the round that finds the first ``n`` tasks, as ``curriculum.initial``
-            says. It is the same for all arms that say the same and look for equally many, so that
-            they begin with the same tasks.
+            says. Arms with the same ``curriculum.initial`` and the same ``n`` share it, and so
+            begin with the same tasks.
         seed: returns the seed of one part of the run, by its purpose.
         explorer_settings: settings of the explorer.
         gate_settings: settings of the gates.
         group_size: K, rollouts in a group.
-        study_only_steps: first steps of the learner in which nothing is learned.
-        embedder: creates what turns texts into vectors, as ``curriculum.embedder`` says.
-        language_model: whether the policy under training is a language model.
-        answer_form: where its answers hold the action; None for another policy.
+        study_only_steps: number of first steps in which the learner learns nothing.
+        embedder: creates the embedder of texts, as ``curriculum.embedder`` says.
+        language_model: True if the policy under training is a language model.
+        answer_form: position of the action in a language model's answers; None for another policy.
         asked: the model that rounds ask; None if they ask none.
         tries: creates an agent that acts with the policy under training, at a temperature.
-        analyst: returns the model that studies ask, made when it is first asked for. The settings
-            of a method whose studies ask have a member ``questions_per_step``.
-        max_envs: most envs alive at once.
-        on_verdict: called with each verdict; what it raises stops the round.
+        analyst: returns the model that studies ask, which the first call creates. A method whose
+            studies ask needs a settings member ``questions_per_step``.
+        max_envs: maximum number of live envs.
+        on_verdict: called with each verdict; an exception from it stops the round.
     """
 
     benchmark: Benchmark
@@ -128,12 +128,12 @@ class Kit:
         """Create the explorer that ``explorer.kind`` names; kind "noisy" ignores it.
 
         Args:
-            prompts: the room of the prompt files that a model explores with.
-            told: more inputs of these prompts, as JSON; each is given those that it declares.
+            prompts: the folder of the prompt files for a model that explores.
+            told: more inputs of these prompts, as JSON; each prompt gets those that it declares.
 
         Raises:
-            ConfigError: if models cannot explore the benchmark, there is no such prompt, or none
-                declares an input in ``told``.
+            ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no
+                prompt declares an input in ``told``.
         """
         settings, asked = self.explorer_settings, self.asked
         if asked is None:
@@ -160,7 +160,7 @@ class Kit:
         )
 
     def advisor(self) -> Advisor:
-        """Return the model that explores, to be asked questions.
+        """Return the model that explores, for questions.
 
         Raises:
             ConfigError: if this run asks no model.
@@ -174,7 +174,7 @@ class Kit:
 
     @property
     def scope(self) -> Scope:
-        """Names the work of an evolver of one's own, so that what it asks is taped and counted."""
+        """Return the scope for the user's own evolver, which tapes and counts its questions."""
         return no_scope if self.asked is None else self.asked.scope
 
     def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
@@ -191,7 +191,7 @@ class Kit:
 
     @cached_property
     def starts(self) -> Sequence[Task]:
-        """Training tasks that rounds may explore from; targets are planned from these."""
+        """Return the training tasks that rounds may explore from."""
         if self.gate_settings.similarity.bin == "all":
             return self.native_tasks
         _, rest = set_aside(self.native_tasks)
@@ -200,7 +200,7 @@ class Kit:
     def evolver(self, explorer: Explorer) -> Evolver:
         """Create the evolver that carries out rounds with an explorer and the gates.
 
-        With ``explorer.kind = "noisy"`` it uses neither.
+        With ``explorer.kind = "noisy"`` the evolver uses neither.
         """
         settings = self.explorer_settings
         if settings.kind == "noisy":
@@ -230,5 +230,5 @@ class Kit:
         solve = self.gate_settings.solve
         if solve.solver == "policy":
             return Solver(self.tries(solve.temperature), self.make_env)
-        assert self.asked is not None  # settings that ask for one without a model are refused
+        assert self.asked is not None  # settings that need one without a model are refused
         return Solver(self.asked.agent(SOLVE, solve.temperature), self.make_env)

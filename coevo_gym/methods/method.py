@@ -1,4 +1,4 @@
-"""A method is parts: what to practise, how to judge it, how to learn from it, how tasks evolve."""
+"""Methods: a curriculum, credit for outcomes, a learner, and the evolution of tasks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from coevo_gym.trainers.settings import LearnerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """The parts of a method, fresh and ready to be trained with; what is left out does nothing.
+    """The new parts of a method, ready for training; a part that is omitted does nothing.
 
     Attributes:
-        curriculum: what to practise.
+        curriculum: the curriculum, which chooses the tasks.
         learner: settings of the learner.
-        credit: how outcomes become advantages; None for what the learner's settings name.
+        credit: the estimator of advantages from outcomes; None for the one that the learner's
+            settings name.
         evolver: carries out rounds; None for a curriculum that never plans one.
         first_round: finds the tasks to begin with; None if the curriculum has some.
-        coach: gives interface and cues to training episodes; None for none.
+        coach: gives interface and cues to training episodes; None for no coach.
         studies: write notes about each step's groups.
-        memories: grow from the notes, by name, and are saved and restored by it.
+        memories: grow from the notes, by name; names are also used for saving and restoring.
     """
 
     curriculum: Curriculum
@@ -42,23 +43,23 @@ class Method:
 
 
 class NoSettings(FrozenModel):
-    """Of a method that has no settings of its own."""
+    """The settings of a method that has none of its own."""
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """How a method is made; what :func:`method` makes of a function.
+    """The specification of a method, which the decorator :func:`method` makes from a function.
 
     Attributes:
-        name: what an arm calls it.
-        settings: model of its own settings, which an arm sets as ``method.KEY``. One called
-            ``native``, if there is one, says that all native training tasks are practised. A member
-            ``questions_per_step``, if there is one, is a mapping of the most questions that each of
-            its studies asks the analyst per step of the learner, by the study's kind of notes.
+        name: its name in settings of arms.
+        settings: model of its own settings, which an arm sets as ``method.KEY``. An
+            optional setting ``native`` says that all native training tasks are practised. An
+            optional member ``questions_per_step`` is a mapping of the most questions that each
+            study asks the analyst per step of the learner, by the study's kind of notes.
         assemble: makes its parts.
-        sets: settings of the run's parts that define it, by dotted key. They go over the run's,
-            and what the arm sets goes over them.
-        summary: what it is, in a sentence.
+        sets: settings of the run's parts that define it, by dotted key. They override the
+            run's settings, and the arm's own settings override them.
+        summary: a description in one sentence.
     """
 
     name: str
@@ -68,21 +69,21 @@ class MethodSpec:
     summary: str = ""
 
     def __call__(self, settings: FrozenModel, kit: Kit) -> Method:
-        """The method's parts."""
+        """Return the method's parts."""
         made = self.assemble(settings, kit)
         if not isinstance(made, Method):
             raise ConfigError(
-                f"The method {self.name!r} gave no Method, but {type(made).__name__}. Its function "
-                "must return one."
+                f"The method {self.name!r} returned no Method, but {type(made).__name__}. Its "
+                "function must return one."
             )
         return made
 
     def preset(self, name: str, summary: str, **sections: Mapping[str, Any]) -> MethodSpec:
-        """The same parts under another name and with other settings.
+        """Return a spec of the same parts under another name and with other settings.
 
         Args:
-            name: what an arm calls it.
-            summary: what it is, in a sentence.
+            name: its name in settings of arms.
+            summary: a description in one sentence.
             **sections: settings that define it, by section: ``learner={"epochs": 1}``.
         """
         sets = {**self.sets, **_dotted(sections)}
@@ -92,27 +93,27 @@ class MethodSpec:
 def method(
     name: str, **sections: Mapping[str, Any]
 ) -> Callable[[Callable[..., Method]], MethodSpec]:
-    """Make a method of a function that assembles it.
+    """Make a method from a function that assembles it.
 
     The function takes the method's own settings, a :class:`FrozenModel` that its annotation names,
-    and the :class:`Kit`; or the kit alone. Its docstring's first line says what the method is.
+    and the :class:`Kit`; or the kit alone. The first line of its docstring describes the method.
 
     Args:
-        name: what an arm calls it.
+        name: its name in settings of arms.
         **sections: settings of the run's parts that define it, by section:
             ``curriculum={"evolve": "off"}``.
 
     Raises:
-        ConfigError: if the function is none that can assemble a method.
+        ConfigError: if the function cannot assemble a method.
 
     Example:
         >>> from coevo_gym.methods.coevolve import coevolve
         >>> @method("patient", learner={"epochs": 1})
         ... def patient(kit: Kit) -> Method:
-        ...     '''Looks at each batch once.'''
+        ...     '''Look at each batch once.'''
         ...     return coevolve(NoSettings(), kit)
         >>> patient.summary, patient.sets["learner.epochs"]
-        ('Looks at each batch once.', 1)
+        ('Look at each batch once.', 1)
     """
 
     def made(function: Callable[..., Method]) -> MethodSpec:
@@ -126,7 +127,7 @@ def method(
 def _parameters(
     name: str, function: Callable[..., Method]
 ) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
-    """The model of a method's settings, and its function as one of settings and kit."""
+    """Return the model of a method's settings, and its function as one of settings and kit."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) == 1:
         return NoSettings, lambda settings, kit: function(kit)
@@ -147,7 +148,7 @@ def _parameters(
 
 
 def _dotted(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of nested sections by dotted key."""
+    """Return the values of nested sections by dotted key."""
     found: dict[str, Any] = {}
     for name, value in sections.items():
         if isinstance(value, Mapping):

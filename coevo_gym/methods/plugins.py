@@ -1,4 +1,4 @@
-"""Methods from a folder of one's own."""
+"""Methods from a folder of the user's own."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from coevo_gym.core.registry import METHODS
 from coevo_gym.methods.method import MethodSpec
 
 _known: dict[str, tuple[Path, dict[str, str]]] = {}
-"""The folder whose methods are known, with the hashes of its files."""
+"""The folder whose methods are registered, with the hashes of its files."""
 
 
 def load_folder(folder: str | Path) -> None:
-    """Make the methods of a folder's ``.py`` files known, by the names that ``@method`` gives them.
+    """Register the methods of a folder's ``.py`` files, by the names that ``@method`` gives them.
 
-    Files are read again when one of them has changed. Those whose names begin with ``_`` are left
-    to the others, which find the folder on the import path.
+    Files are read again when one of them has changed. Files whose names begin with ``_`` are not
+    loaded; the other files can import them, as the folder is on the import path.
 
     Raises:
-        ConfigError: if there is no such folder, a file of it cannot be imported or defines no
+        ConfigError: if the folder does not exist, a file of it cannot be imported or defines no
             method, or a name is taken.
     """
     now = (Path(folder), folder_hashes(folder))
@@ -44,22 +44,22 @@ def load_folder(folder: str | Path) -> None:
 
 
 def method_files(folder: str | Path) -> list[Path]:
-    """The files of a folder that define methods.
+    """Return the files of a folder that define methods.
 
     Raises:
-        ConfigError: if there is no such folder, or it has none.
+        ConfigError: if the folder does not exist, or has no such file.
     """
     root = Path(folder)
     if not root.is_dir():
-        raise ConfigError(f"plugins.methods: {root} is no folder.")
+        raise ConfigError(f"plugins.methods: {root} is not a folder.")
     files = [path for path in sorted(root.glob("*.py")) if not path.name.startswith("_")]
     if not files:
-        raise ConfigError(f"plugins.methods: {root} holds no .py file.")
+        raise ConfigError(f"plugins.methods: {root} contains no .py file.")
     return files
 
 
 def folder_hashes(folder: str | Path) -> dict[str, str]:
-    """Content hash of each file of a folder that defines methods, by its name."""
+    """Return the content hash of each file of a folder that defines methods, by its name."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for path in method_files(folder)
@@ -86,7 +86,7 @@ def _comes_with_us(spec: MethodSpec) -> bool:
 
 
 def _import(path: Path) -> ModuleType:
-    """A file as a module of its own, whatever else has its name."""
+    """Import a file as its own module, regardless of other modules with its name."""
     name = f"coevo_gym_plugins.{path.stem}"
     spec = spec_from_file_location(name, path)
     assert spec is not None
@@ -97,7 +97,7 @@ def _import(path: Path) -> ModuleType:
         sys.path.append(str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # it is not ours: anything may happen
+    except Exception as error:  # the user's file may raise anything
         del sys.modules[name]
         raise ConfigError(
             f"plugins.methods: {path}{_line(error, path)} cannot be imported: "
@@ -107,7 +107,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Where in the file it went wrong, as far as the file is to blame."""
+    """Return the line of the file at which the error arose, if the file caused the error."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,8 +1,8 @@
-"""The settings of papers, and what CoEvolve's reports of the benchmarks and models of presets.
+"""The settings of papers, and CoEvolve's results on the benchmarks and models of presets.
 
 CoEvolve's settings are those of its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's those of its
-Table 5 (arXiv 2606.10917). The pages of the methods in ``docs/methods`` say how what they leave
-open is read.
+Table 5 (arXiv 2606.10917). The pages of the methods in ``docs/methods`` describe our choices where
+the papers say nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PAPERS = ("coevolve", "role_agent")
-"""Papers whose settings :func:`differences` knows."""
+"""Papers that :func:`differences` accepts."""
 
 
 class Published(NamedTuple):
@@ -20,7 +20,7 @@ class Published(NamedTuple):
 
     Attributes:
         static: GRPO on the first task set alone.
-        coevolve: the same with a set that evolves.
+        coevolve: GRPO with a task set that evolves.
     """
 
     static: str
@@ -116,12 +116,12 @@ _OF_PAPER = {
 
 
 def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
-    """Return what is published for a benchmark, a model and methods, in words; None if nothing is.
+    """Return the published results for a benchmark, a model and methods, in words, or None.
 
     Args:
         benchmark: name of the benchmark.
-        model: its path; it is known by its name, wherever its folder lies.
-        methods: names of the methods that a run compares.
+        model: its path, whose last part identifies the model.
+        methods: names of the methods of a run.
     """
     found = _COEVOLVE.get((benchmark, Path(model).name))
     numbers = {} if found is None else found._asdict()
@@ -132,12 +132,12 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
 def differences(
     benchmark: str, settings: Mapping[str, Any], paper: str = "coevolve"
 ) -> dict[str, str]:
-    """Return the settings that are not those of a paper, each with both values in words.
+    """Return the settings that differ from those of a paper, with both values in words.
 
     Args:
         benchmark: name of the benchmark.
-        settings: of an arm, as JSON values by dotted key. Those that its kind of learner or policy
-            lacks are not compared.
+        settings: the settings of an arm, as JSON values by dotted key. Settings that its kind of
+            learner or policy lacks are not compared.
         paper: one of ``PAPERS``.
 
     Example:

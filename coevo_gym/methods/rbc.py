@@ -1,8 +1,8 @@
-"""Outcomes choose what is practised and when the pool grows; coverage says where it grows.
+"""Methods in which outcomes choose the tasks and the time of growth, and coverage the place.
 
-The selector ``band`` leaves out tasks that are done, out of reach or used up; a round is due when
-the pool holds too little to learn from, and looks for kinds of task that it has seldom. Settings
-are of groups of 8.
+The selector ``band`` skips tasks that are done, out of reach or used up. A round is due when the
+pool has too few tasks to learn from, and looks for kinds of tasks that are rare in the pool. The
+settings are for groups of 8.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def test_what_must_be_equal_between_arms(toml: Path, key: str, why: str) -> None
         ("arm.mine.method=statik", r"arm.mine.method = 'statik'.*Did you mean 'static'"),
         ("arm.mine.methd=static", r"no setting 'arm.mine.methd'"),
         ("arms=mine,static,", r""),
-        ("arms=warm-up", "names a baseline"),
+        ("arms=warm-up", "is the name of a baseline"),
     ],
 )
 def test_mistakes_name_the_key_and_where_it_came_from(

@@ -82,10 +82,10 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
     [
         ("learner.lr=-1", r"learner.lr = '-1' \(from command line\): Input should be greater"),
         ("arms=statc", "there is no method 'statc'. Did you mean 'static'"),
-        ("arms=static,static", "each arm may be named once"),
+        ("arms=static,static", "each arm may be named only once"),
         ("benchmark.name=webshp", "Did you mean 'webshop'"),
         ("curriculum.growth.kind=none", "decided by each arm"),
-        ("loop.max_env_steps=none", "training needs an end"),
+        ("loop.max_env_steps=none", "training needs a limit"),
         ("name=../up", "a name takes letters, digits and"),
         ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),
     ],

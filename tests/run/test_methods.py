@@ -93,4 +93,4 @@ class TestAMethodOfOnesOwn:
         (tmp_path / "methods" / "practice.py").unlink()
         resumed = child("resume", "mine")
         assert resumed.end() != 0
-        assert "holds no .py file" in resumed.text
+        assert "contains no .py file" in resumed.text

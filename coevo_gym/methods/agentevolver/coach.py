@@ -16,7 +16,7 @@ _PROMPT = "agentevolver/experiences"
 
 
 def places(size: int, share: float) -> tuple[int, ...]:
-    """Return the places of a group whose rollouts are told experiences, spread evenly.
+    """Return the positions in a group of the rollouts that are told experiences, spread evenly.
 
     Args:
         size: K, rollouts in a group.
@@ -44,19 +44,19 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 class ExperienceCoach:
-    """Tells some rollouts of each group the experiences that fit the task's instruction.
+    """A coach that tells some rollouts of each group the experiences that fit the task.
 
-    They are told in one cue before the first message, which is cut out of what is trained on. Where
-    no experience fits, and while the pool is built, there is none. Nothing but the instruction is
-    searched for, so neither verifier nor solution can reach what is told.
+    One cue before the first message holds the experiences; training texts omit the cue. There is no
+    cue where no experience fits, or while the pool is built. The search uses only the instruction,
+    so neither verifier nor solution can influence the cue.
 
     Args:
-        pool: what is searched.
+        pool: the pool to search.
         group_size: K, rollouts in a group.
-        share: share of a group's rollouts that are told something, rounded down.
-        k: most experiences in a cue.
+        share: share of a group's rollouts that are told experiences, rounded down.
+        k: maximum experiences in a cue.
         least: least cosine of an instruction and ``when_to_use``.
-        build_steps: steps of the learner in which the pool is built, and nothing is told.
+        build_steps: steps of the learner in which the pool is built, and no experience is told.
 
     Source: AgentEvolver (arXiv 2511.10395), section 4.2 and Eq. 14 and 15.
     """
@@ -77,7 +77,7 @@ class ExperienceCoach:
         self._prompt = load_cue(_PROMPT)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """See :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the guidance of an episode; see :class:`~coevo_gym.core.seams.Coach`."""
         if self._pool.steps < self._build_steps:
             return [Guidance()] * len(tickets)
         asked = {t.task.instruction for t in tickets if t.index in self._places}

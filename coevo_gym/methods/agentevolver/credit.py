@@ -20,12 +20,12 @@ ATTRIBUTION = "attribution"
 GOOD, BAD, NO_LABEL = 1, -1, 0
 """Labels of a step."""
 Scheme = Literal["decoupled", "allocation"]
-"""How labels and outcomes are mixed: each standardised by itself and then added, or the labels
+"""Ways to mix labels and outcomes: standardise each separately and add both, or let the labels
 share out the sign of the outcome."""
 
 _EPS = 1e-8
 _LEAST_DEVIATION = 1e-6
-"""Standard deviations below it count as 0."""
+"""Standard deviations below this value count as 0."""
 _ODD = 0.2
 """Weight of a step whose label contradicts the outcome, in the allocation scheme."""
 
@@ -50,7 +50,7 @@ def attributed(
     Args:
         labels: (K, T_k) label of each step; steps labelled 0 get no attribution.
         outcomes: (K,) reward of each trajectory, any scale.
-        valid: (K,) False where a trajectory was lost; it is in no mean.
+        valid: (K,) False for a lost trajectory, which no mean includes.
         alpha: weight of attribution against the outcome.
         length_norm: divide the attribution of a trajectory of T steps by the square root of T.
         attribution: use the labels.
@@ -90,14 +90,14 @@ def allocated(
     """Share out the sign of each trajectory's outcome among its steps, by their labels.
 
     A trajectory has +1 to share if its outcome is above 0, else -1. Steps whose label agrees with
-    that get a full share, the other labelled steps a share of ``odd``; without any label all steps
-    get the same. Shares are then standardised: their mean is that over trajectories of their mean
-    share, and their variance the mean over trajectories of the mean squared distance from it.
+    that get a full share, the other labelled steps a share of ``odd``. Without labels all steps
+    get the same share. Shares are then standardised: their mean is that over trajectories of their
+    mean share, and their variance the mean over trajectories of the mean squared distance from it.
 
     Args:
         labels: (K, T_k) label of each step; steps labelled 0 get nothing if others have labels.
         outcomes: (K,) reward of each trajectory.
-        valid: (K,) False where a trajectory was lost; it is in no mean.
+        valid: (K,) False for a lost trajectory, which no mean includes.
         odd: share of a step whose label contradicts the outcome, against one that agrees.
 
     Returns:
@@ -133,7 +133,7 @@ def allocated(
 
 
 def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
-    """Return the share of each step of a trajectory; None for one that gets nothing."""
+    """Return the share of each step of a trajectory; None for a step that gets nothing."""
     if not any(row):
         return [sign / len(row)] * len(row)
     weights = [None if not label else 1.0 if label == sign else odd for label in row]
@@ -142,13 +142,13 @@ def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
 
 
 def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
-    """Return the mean label of each kept trajectory that has any."""
+    """Return the mean label of each trajectory that was not lost and has labels."""
     labelled = [[label for label in row if label] for row in compress(labels, kept)]
     return [fmean(row) for row in labelled if row]
 
 
 class _Scale:
-    """Standardises by the mean and the population deviation of numbers; 0 if they are equal."""
+    """A scale by the mean and the population deviation of numbers; it gives 0 if they are equal."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._mean = fmean(numbers) if numbers else 0.0
@@ -163,18 +163,18 @@ class _Scale:
 
 @dataclass(frozen=True)
 class AttributionCredit:
-    """An estimator: one advantage per step, from notes that label steps and from outcomes.
+    """An estimator of one advantage per step, from notes that label steps and from outcomes.
 
-    A step without a note has no label. Lost trajectories get 0 and are in no mean.
+    A step without a note has no label. Lost trajectories get 0, and no mean includes them.
 
     Attributes:
         reward: the outcome of a trajectory.
         alpha: weight of attribution.
         length_norm: divide attribution by the square root of a trajectory's steps.
         attribution: use labels; without them the outcome reaches all steps, standardised by the
-            population deviation, where ``GroupRelative`` takes that of a sample.
+            population deviation, where ``GroupRelative`` uses the sample deviation.
         outcome: use outcomes.
-        scheme: how both are mixed. ``allocation`` has neither weights nor switches.
+        scheme: the way to mix both. ``allocation`` has neither weights nor switches.
     """
 
     reward: Outcome = field(default_factory=Outcome)
@@ -185,7 +185,7 @@ class AttributionCredit:
     scheme: Scheme = "decoupled"
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """See :func:`attributed` and :func:`allocated`."""
+        """Return advantages from :func:`attributed` or :func:`allocated`, as the scheme says."""
         return [[*self._judge(group, notes)] for group in groups]
 
     def _judge(self, group: Group, notes: Notes) -> list[list[float]]:

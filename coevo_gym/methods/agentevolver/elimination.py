@@ -1,4 +1,4 @@
-"""Which steps of an episode were needed, found out by leaving steps out."""
+"""Labels for the steps that an episode needed, found by leaving steps out."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def eliminated(
     errors: Collection[int] = (),
     detours: Sequence[Sequence[int]] = (),
 ) -> list[int]:
-    """Label the steps of an episode by whether it scores as much without them.
+    """Label each step of an episode by comparing the score with and without it.
 
     From the last step to the first, each is dropped if the rest, without those dropped already,
     scores as much as the whole. Of two steps that do the same, the earlier is therefore needed.
@@ -31,16 +31,16 @@ def eliminated(
     Args:
         score: returns the score of some of the steps, given by their rising positions.
         n: number of steps.
-        keep: called with a step and the later ones that would be left; True to keep the step
-            untried.
+        keep: called with a step and the remaining later steps; returns True to keep the step
+            without a trial.
         errors: steps that failed.
-        detours: steps that are first tried together, in this order; what was dropped before is left
-            out of them. A walk and the way back cannot be dropped one by one.
+        detours: groups of steps to try together first, in this order, without the steps that were
+            already dropped. A walk and the way back cannot be dropped one by one.
 
     Returns:
-        (n,) 1 for a step that was kept, -1 for one that was dropped. If the whole scores 0 nothing
-        is tried: steps that failed get -1, the others 0. Besides the whole, each detour and each
-        step is scored at most once.
+        (n,) 1 for a step that was kept, -1 for one that was dropped. If the whole scores 0, no
+        step is tried: steps that failed get -1, the others 0. Besides the whole, each detour and
+        each step is scored at most once.
 
     Example:
         >>> eliminated(lambda steps: float({0, 2} <= {*steps}), 3)

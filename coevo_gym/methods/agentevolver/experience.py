@@ -1,4 +1,4 @@
-"""Experiences: what past rollouts taught, in words, and how useful that was."""
+"""Experiences: lessons of past rollouts, in words, and their usefulness."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ EXPERIENCE_USE = "experience_use"
 """Kind of the notes that compare the rollouts that were told an experience with the others."""
 
 OFFERED, REFUSED = "offered", "refused"
-"""Labels of these notes: an experience, or one that gives its task away and is never told."""
+"""Labels of these notes: an experience, or an experience that gives its task away and is never
+told."""
 
 Source = Literal["pair", "success", "failure", "rule"]
-"""What an experience was made from: a success and a failure, one of the two, or by a rule."""
+"""Origins of experiences: a success and a failure, one of the two, or a rule."""
 
 
 class Experience(FrozenModel):
@@ -26,9 +27,9 @@ class Experience(FrozenModel):
 
     Attributes:
         when_to_use: the tasks that it is for, in words; compared with instructions.
-        content: what to do or to avoid.
-        task_id: id of the task that it comes from.
-        source: what it was made from.
+        content: advice on actions to take or to avoid.
+        task_id: id of its task of origin.
+        source: its origin.
     """
 
     when_to_use: Text = Field(min_length=1)
@@ -38,16 +39,16 @@ class Experience(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Hash of both texts."""
+        """Return the hash of both texts."""
         return digest([self.when_to_use, self.content])
 
 
 class Usefulness(NamedTuple):
-    """How much more often rollouts succeed that are told an experience.
+    """The difference in success between rollouts that are told an experience and others.
 
     Attributes:
         utility: moving average of the difference of success rates, in [-1, 1]; 0 until measured.
-        groups: groups in which some rollouts were told it and some were told nothing.
+        groups: groups in which some rollouts were told the experience and some were told nothing.
 
     Source: ours; AgentEvolver (arXiv 2511.10395) asks a model whether an experience is valid.
     """
@@ -56,19 +57,20 @@ class Usefulness(NamedTuple):
     groups: int = 0
 
     def after(self, difference: float, beta: float) -> Usefulness:
-        """Return it with another group.
+        """Return the usefulness after another group.
 
         Args:
-            difference: mean success of the rollouts that were told it, minus that of the others.
+            difference: mean success of the rollouts that were told the experience, minus that of
+                the others.
             beta: weight of the new difference; the first one counts in full.
         """
         kept = (1.0 - beta) * self.utility + beta * difference if self.groups else difference
         return Usefulness(kept, self.groups + 1)
 
     def harms(self, least_groups: int) -> bool:
-        """Return True if it is below 0 after at least ``least_groups`` groups."""
+        """Return True if the utility is below 0 after at least ``least_groups`` groups."""
         return self.groups >= least_groups and self.utility < 0.0
 
 
 UNMEASURED = Usefulness()
-"""How useful an experience is known to be at first."""
+"""The usefulness of a new experience."""

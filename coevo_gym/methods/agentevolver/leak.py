@@ -1,4 +1,4 @@
-"""Texts that give a task away, and so must not become experiences."""
+"""A check for texts that give a task away, and so must not become experiences."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.curricula.gates.told import stands_in
 
 _DIGITS = 4
-"""Digits from which a number is a value of its task, and no count of steps."""
+"""Number of digits from which a number is a value of its task rather than a count of steps."""
 _ACTIONS = 3
-"""Actions of a reference in a row that give it away."""
+"""Number of consecutive actions of a reference that give it away."""
 _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
 def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
-    """Return why a text gives a task away, in words; "" if it does not.
+    """Return the reason why a text gives a task away, in words; "" if it does not.
 
-    It does if it holds an answer of the task; a value with at least 4 digits or an id (a word with
-    letters and digits) that the rollouts have shown and the instruction has not; or 3 actions of a
-    reference in a row, or all of a shorter one.
+    A text does so if it contains an answer of the task; a value with at least 4 digits or an id (a
+    word with letters and digits) that the rollouts have shown and the instruction has not; or 3
+    actions of a reference in a row, or all of a shorter one.
 
     Args:
-        text: what an experience says.
-        benchmark: knows the answers.
-        task: what it was learned on.
-        trajectories: what it was learned from.
+        text: the text of an experience.
+        benchmark: the benchmark, which knows the answers.
+        task: the task of its rollouts.
+        trajectories: the rollouts behind the experience.
     """
     for answer in benchmark.evidence(task).answers:
         if stands_in(text, answer):
@@ -62,7 +62,7 @@ def _values(texts: Iterable[str]) -> set[str]:
 
 
 def _quotes(text: str, reference: Sequence[str]) -> bool:
-    """Tell whether some actions of a reference in a row stand in a text."""
+    """Return True if a text contains enough consecutive actions of a reference."""
     n = min(_ACTIONS, len(reference))
     held = [stands_in(text, action) for action in reference]
     return n > 0 and any(all(held[at : at + n]) for at in range(len(held) - n + 1))

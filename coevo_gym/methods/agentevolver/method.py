@@ -1,6 +1,6 @@
 """AgentEvolver, assembled: GRPO with experiences that guide rollouts and labels that judge steps.
 
-Each part can be switched off. Without both it is GRPO on the same tasks.
+Each part can be switched off. Without both parts the method is GRPO on the same tasks.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class AgentEvolverSettings(FrozenModel):
-    """Which parts are on, what is told, and how steps are judged."""
+    """Switches of the parts, and settings for experiences and for labels."""
 
     native: bool = True
     """Practise all native training tasks, in place of the first tasks."""
     navigating: bool = True
-    """Tell some rollouts of each group what earlier ones taught, and cut it out of what is trained
-    on. The pool is built in the first ``loop.study_only_steps`` steps, in which nothing is told."""
+    """Tell some rollouts of each group the lessons of earlier ones, and omit these lessons from the
+    training texts. The pool is built in the first ``loop.study_only_steps`` steps, in which no
+    lessons are told."""
     attributing: bool = True
-    """Judge steps by labels and outcomes; otherwise as the learner's settings say."""
+    """Judge steps by labels and outcomes; otherwise the learner's settings decide."""
     guided_share: float = Field(default=0.5, ge=0, le=1)
-    """(navigating) Share of a group's rollouts that are told experiences, rounded down. With 1
-    there is nothing to compare with, and utilities never change."""
+    """(navigating) Share of a group's rollouts that are told experiences, rounded down. With 1,
+    there is no rollout to compare with, and utilities never change."""
     experiences: int = Field(default=5, ge=1)
-    """(navigating) Most experiences that a rollout is told."""
+    """(navigating) Maximum number of experiences per rollout."""
     least_cosine: float = Field(default=0.3, ge=-1, le=1)
-    """(navigating) Least likeness of an instruction and the tasks that an experience is for."""
+    """(navigating) Minimum similarity of an instruction to the tasks that an experience is for."""
     capacity: int = Field(default=1000, ge=1)
-    """(navigating) Most experiences in the pool."""
+    """(navigating) Maximum number of experiences in the pool."""
     update_every: int = Field(default=0, ge=0)
     """(navigating) Steps between additions to the pool once it is built; 0 for never."""
     alpha: float = Field(default=0.1, ge=0)
@@ -59,10 +60,10 @@ class AgentEvolverSettings(FrozenModel):
     """(attributing) Mix labels and outcomes, each standardised by itself (``decoupled``), or let
     labels share out the outcome's sign (``allocation``), which ignores the weights above."""
     hindsight: bool = False
-    """(attributing) Call searches that were not needed bad, too."""
+    """(attributing) Also label as bad the searches that were not needed."""
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
-    """Most replays in a step, for labels, and as many again for experiences; the groups that may
-    take most are left out. On AppWorld a replay takes seconds."""
+    """Maximum replays per step for labels, and again for experiences; the groups that may need most
+    replays are skipped. On AppWorld a replay takes seconds."""
 
 
 @method(
@@ -77,7 +78,7 @@ class AgentEvolverSettings(FrozenModel):
     loop={"study_only_steps": 4},
 )
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Experiences guide half of the rollouts, and labels judge each step (arXiv 2511.10395)."""
+    """Guide half of the rollouts by experiences, and judge steps by labels (arXiv 2511.10395)."""
     found = static(NoSettings(), kit)
     if settings.native:
         pool = kit.curriculum.make(kit.native_tasks, native=kit.starts)
@@ -92,7 +93,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
     recomputes = isinstance(learner, GRPOConfig) and learner.old_logprobs == "recomputed"
     if kit.language_model and not recomputes:
         raise ConfigError(
-            "method.navigating cuts experiences out of what is trained on, so the learner must "
+            "method.navigating cuts experiences out of the training texts, so the learner must "
             "recompute log-probabilities. Leave learner.kind = 'pg' and learner.old_logprobs = "
             "'recomputed'."
         )

@@ -30,23 +30,23 @@ class _Entry(NamedTuple):
 
 
 class ExperiencePool:
-    """A memory of experiences that are found by the instruction of a task.
+    """A memory of experiences, searched by the instruction of a task.
 
     Near copies are refused. A full pool drops its least useful experience, and of equally useful
     ones the oldest. One that does harm is dropped, and never admitted again.
 
-    Metrics: ``experiences``, how many there are; ``measured``, those with a utility, and
+    Metrics: ``experiences``, their number; ``measured``, those with a utility, and
     ``utility``, its mean over them; ``admitted``, ``copies`` (refused), ``harmful`` and ``crowded``
     (both dropped), counts since the beginning; and ``success_guided`` and ``success_free``, the
     mean success of both kinds of rollouts over the groups of the latest step that had both.
 
     Attributes:
-        steps: steps of the learner that it has taken in.
+        steps: number of the learner's steps so far.
 
     Args:
-        embed: turns texts into vectors.
-        capacity: most experiences.
-        copy: cosine of two ``when_to_use`` from which one is a copy of the other.
+        embed: the embedder of texts.
+        capacity: maximum number of experiences.
+        copy: cosine of two ``when_to_use`` from which they count as copies.
         beta: weight of a new group in the moving average of utility.
         least_groups: groups after which a negative utility drops an experience.
 
@@ -83,28 +83,28 @@ class ExperiencePool:
         return len(self._entries)
 
     def retrieve(self, text: str, *, k: int, least: float) -> tuple[Experience, ...]:
-        """Return the experiences whose ``when_to_use`` is most like a text.
+        """Return the experiences whose ``when_to_use`` is most similar to a text.
 
         Args:
             text: the instruction of a task.
-            k: how many at most.
-            least: least cosine.
+            k: maximum number of experiences.
+            least: minimum cosine.
 
         Returns:
-            The most alike first; of equally alike ones the older.
+            The most similar first; of equally similar ones the older first.
         """
         found = self._nearest(self._vector(text), k)
         return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
-        """Take an experience in, unless it is a copy, did harm before, or the pool is better.
+        """Admit an experience, unless it is a copy, did harm before, or all in the pool are better.
 
         Args:
-            experience: what to take in.
-            use: how useful it is known to be.
+            experience: the new experience.
+            use: its usefulness so far.
 
         Returns:
-            Whether it is in the pool now.
+            True if it is in the pool now.
         """
         if experience.id in self._harmful:
             return False
@@ -122,11 +122,11 @@ class ExperiencePool:
         return experience.id in self._entries
 
     def usefulness(self, id: str) -> Usefulness | None:
-        """Return how useful an experience is; None for one that is not in the pool."""
+        """Return the usefulness of an experience; None if it is not in the pool."""
         return self._entries[id].use if id in self._entries else None
 
     def note(self, notes: Notes) -> None:
-        """Take in how experiences were used, then new ones."""
+        """Update the pool from the uses of experiences, then from new experiences."""
         self._rates = {}
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
         if used:
@@ -141,7 +141,7 @@ class ExperiencePool:
         self.steps += 1
 
     def _measure(self, id: str, gained: float) -> None:
-        """Take in another group; an experience that was dropped meanwhile is ignored."""
+        """Add another group to an experience's usefulness, if the pool still has the experience."""
         if id not in self._entries:
             return
         use = self._entries[id].use.after(gained, self._beta)
@@ -151,7 +151,7 @@ class ExperiencePool:
             self._drop(id, "harmful")
 
     def metrics(self) -> dict[str, float]:
-        """See the class."""
+        """Return the metrics that the class describes."""
         measured = [entry.use.utility for entry in self._entries.values() if entry.use.groups]
         found = {"experiences": float(len(self)), "measured": float(len(measured))}
         if measured:
@@ -161,7 +161,7 @@ class ExperiencePool:
         return found | {name: float(self._counts[name]) for name in counted}
 
     def state_dict(self) -> dict[str, Any]:
-        """Texts and numbers as JSON; vectors are made again."""
+        """Return texts and numbers as JSON; vectors are computed again on loading."""
         return {
             "steps": self.steps,
             "experiences": [
@@ -174,7 +174,7 @@ class ExperiencePool:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self.steps = state["steps"]
         self._harmful, self._counts = list(state["harmful"]), Counter(state["counts"])
         self._rates = dict(state["rates"])
@@ -183,7 +183,7 @@ class ExperiencePool:
             for one in state["experiences"]
         ]
         texts = [experience.when_to_use for experience, _ in saved]
-        vectors = self._embed(texts) if texts else ()  # a model may refuse nothing at all
+        vectors = self._embed(texts) if texts else ()  # a model may have refused no experience
         self._entries = {
             experience.id: _Entry(experience, use, vector)
             for (experience, use), vector in zip(saved, vectors, strict=True)
@@ -195,7 +195,7 @@ class ExperiencePool:
         return np.asarray(vector)
 
     def _nearest(self, vector: NDArray[np.float64], k: int) -> list[tuple[str, float]]:
-        """Return ids and cosines of the most alike experiences, the most alike first."""
+        """Return ids and cosines of the most similar experiences, the most similar first."""
         if not self._entries:
             return []
         if self._index is None:

@@ -1,4 +1,4 @@
-"""Numbers of self-questioning: what an explorer sees, which tasks are mixed, what a judge said."""
+"""Numbers of self-questioning: the explorer's view, the mixture of tasks, the judge's score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def shown(step: int, breadth: int, depth: int) -> range:
     Args:
         step: steps taken so far.
         breadth: N_b, steps in breadth, in which all observations are shown.
-        depth: N_d, latest observations that are shown after that, the present one included.
+        depth: N_d, latest observations to show after that, the present one included.
 
     Example:
         >>> list(shown(2, 3, 2)), list(shown(5, 3, 2))
@@ -23,11 +23,11 @@ def shown(step: int, breadth: int, depth: int) -> range:
 
 
 class MixtureWeights(NamedTuple):
-    """How native and evolved tasks are mixed.
+    """The mixture of native and evolved tasks.
 
     Attributes:
-        n_native: native tasks that are drawn from.
-        n_evolved: evolved tasks that are drawn from, the first ones.
+        n_native: number of native tasks to draw from.
+        n_evolved: number of evolved tasks to draw from, the first ones.
         native_weight: weight of each native task, 0 if there is none.
         evolved_weight: weight of each of the first evolved tasks, 0 if there is none.
     """
@@ -41,14 +41,15 @@ class MixtureWeights(NamedTuple):
 def mixture(
     n_native: int, n_evolved: int, *, lam: float, ratio: float, use_native: bool = True
 ) -> MixtureWeights:
-    """Return how often native and evolved tasks are drawn.
+    """Return the mixture of native and evolved tasks.
 
     Args:
-        n_native: native tasks; evolved ones are limited by their number, also where none is used.
-        n_evolved: evolved tasks that there are.
+        n_native: number of native tasks; it limits the evolved ones even if no native task is
+            used.
+        n_evolved: number of evolved tasks.
         lam: weight of all evolved tasks together, in [0, 1].
-        ratio: most evolved tasks for each native one; the limit is rounded down.
-        use_native: draw native tasks, too.
+        ratio: maximum evolved tasks per native task; the limit is rounded down.
+        use_native: also draw native tasks.
 
     Example:
         >>> mixture(7, 10, lam=0.4, ratio=0.5)[:2]
@@ -72,13 +73,13 @@ _LOOP_CAP = 20
 def judge_score(
     score: float | None, *, relevant: bool, looped: bool, achieved: bool
 ) -> float | None:
-    """Return the reward that a judge's answer stands for.
+    """Return the reward for a judge's answer.
 
     Args:
         score: 0 to 100; None where the judge gave none.
-        relevant: whether the trajectory has to do with the task.
-        looped: whether it was caught in a loop, which is worth 20 at most.
-        achieved: whether it achieved the task, which asks for 60 or more.
+        relevant: True if the trajectory is relevant to the task.
+        looped: True if it was caught in a loop; the score is then 20 at most.
+        achieved: True if it achieved the task; the score is then 60 or more.
 
     Returns:
         A number in [0, 1]; None for no verdict: no score, one between 40 and 60, or one that

@@ -1,4 +1,4 @@
-"""Labels of an episode's steps, found out by replays."""
+"""Labels of an episode's steps, found by replays."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from coevo_gym.methods.agentevolver.elimination import eliminated
 logger = logging.getLogger(__name__)
 
 EXAMINED, LEFT_OUT, UNLIKE, FAULT = "examined", "left_out", "unlike", "fault"
-"""Labels of the note about a whole trajectory: its steps are labelled; it would have taken too many
-replays; a replay of all its actions has another score; the engine failed."""
+"""Labels of the note about a whole trajectory: its steps are labelled; it would have needed too
+many replays; a replay of all its actions has another score; the engine failed."""
 MAX_REPLAYS = 2000
-"""Most replays of a learner's step."""
+"""Maximum replays per step of the learner."""
 _SAME_SCORE = 1e-9
 
 
@@ -28,9 +28,10 @@ class Judged(NamedTuple):
     """The labels of a trajectory.
 
     Attributes:
-        how: one of :data:`EXAMINED`, :data:`LEFT_OUT`, :data:`UNLIKE` and :data:`FAULT`.
-        labels: one for each step.
-        env_steps: env steps of the replays.
+        how: the result, one of :data:`EXAMINED`, :data:`LEFT_OUT`, :data:`UNLIKE` and
+            :data:`FAULT`.
+        labels: the label of each step.
+        env_steps: total env steps of the replays.
     """
 
     how: str
@@ -39,23 +40,23 @@ class Judged(NamedTuple):
 
 
 def unlabelled(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> Judged:
-    """Return the labels of a trajectory of which nothing is known."""
+    """Return the labels of a trajectory that was not examined."""
     return Judged(how, [NO_LABEL] * len(trajectory.steps), env_steps)
 
 
 def most_replays(trajectory: Trajectory) -> int:
-    """Return how many replays it takes at most to label the steps of a trajectory."""
+    """Return the maximum number of replays needed to label the steps of a trajectory."""
     if trajectory.end_reason.lost:
         return 0
     return 1 + 2 * len(trajectory.steps) if trajectory.score > 0.0 else 1
 
 
 def affordable(costs: Sequence[int], most: int) -> list[bool]:
-    """Tell which of some episodes or groups may be replayed, the cheapest first.
+    """Return True for each episode or group that may be replayed, the cheapest first.
 
     Args:
-        costs: replays that each may take.
-        most: replays that all of them may take together.
+        costs: maximum replays of each.
+        most: maximum replays in total.
 
     Example:
         >>> affordable([5, 2, 3], 6)
@@ -73,13 +74,13 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
 def judged(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
 ) -> Judged:
-    """Label the steps of a trajectory by replays; a failing engine gives no labels.
+    """Label the steps of a trajectory by replays; return no labels if the engine fails.
 
     Args:
-        benchmark: replays actions.
+        benchmark: the benchmark, which replays actions.
         task: the task of the trajectory.
-        trajectory: what is labelled; not a lost one.
-        hindsight: call all steps bad that were not needed, searches too.
+        trajectory: a trajectory that was not lost.
+        hindsight: label all steps that were not needed as bad, searches too.
     """
     replays = _Replays(benchmark, task, trajectory.actions)
     try:
@@ -97,7 +98,7 @@ class _Replays:
         self.env_steps = 0
 
     def judged(self, score: float, *, hindsight: bool) -> Judged:
-        """Label the steps; none if all actions do not score what the trajectory has scored."""
+        """Label the steps; return no labels if a replay of all actions scores otherwise."""
         actions = self._actions
         whole = self._play(range(len(actions)))
         if abs(whole.scores[-1] - score) > _SAME_SCORE:
@@ -127,9 +128,10 @@ class _Replays:
 
 
 def _detours(whole: Replay) -> list[range]:
-    """Return stretches of steps after which the engine is as before them, though one changed it.
+    """Return stretches of steps after which the engine is as before them, though a step changed it.
 
-    The shortest come first, of equally long ones the latest; as many as there are steps at most.
+    The shortest come first; of equally long ones the latest first. There are at most as many as
+    steps.
     """
     states, n = whole.states, len(whole.effects)
     found = [
@@ -142,7 +144,7 @@ def _detours(whole: Replay) -> list[range]:
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
-    """Return the steps that showed a text that nothing before them has shown."""
+    """Return the steps that showed a text for the first time."""
     shown = {_plain(text) for text in ("", whole.opening, instruction)}
     found = []
     for step, text in enumerate(map(_plain, whole.shown)):

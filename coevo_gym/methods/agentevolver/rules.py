@@ -1,4 +1,4 @@
-"""Experiences that are made by a rule, without a model."""
+"""Experiences written by a rule, without a model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _FAILED = "!"
 
 
 class RuleExperiences:
-    """A note for each task that a step has solved: the kinds of the steps that were needed.
+    """A study that notes, for each solved task, the kinds of the steps that were needed.
 
-    Of each group the first success is replayed without its steps, as for attribution; the symbols
-    of the good ones make the advice, and the instruction, without whatever has a digit, says when
-    it applies. It is coarse by intent: a control for advice that a model writes, and a way to try
-    the rest without one.
+    The study replays the first success of each group without single steps, as for attribution. The
+    symbols of the good steps form the advice; the instruction, without words that have a digit,
+    says when the advice applies. The rule is coarse by intent: it is a control for advice that a
+    model writes, and lets the user try the other parts without a model.
 
     Args:
         benchmark: replays actions, and names what a step did.
         due: tells before each step whether experiences are made in it.
-        max_replays: most replays of a learner's step; the longest successes are left out.
+        max_replays: maximum replays per learner's step; the longest successes are skipped.
     """
 
     kind = EXPERIENCE
@@ -45,7 +45,7 @@ class RuleExperiences:
         self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Replay the first success of each group; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         solved = [
@@ -81,13 +81,13 @@ class RuleExperiences:
 def rule_experience(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
 ) -> Experience | None:
-    """Return what a success teaches; None if its steps say nothing.
+    """Return the experience from a success; None if its steps have no symbols.
 
     Args:
-        benchmark: names what a step did.
+        benchmark: the benchmark, which names the effects of steps.
         task: the task.
         trajectory: the success.
-        needed: (T,) which of its steps were needed.
+        needed: (T,) True for each step that was needed.
     """
     symbols = [symbol for symbol, _ in groupby(_symbols(benchmark, trajectory, needed))]
     when = " ".join(re.sub(r"\S*\d\S*", "", task.instruction).split())
@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield what the needed steps did; where they were taken, and in which task, is left out."""
+    """Yield the symbols of the needed steps, without places and tasks."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())

@@ -1,4 +1,4 @@
-"""The study that labels steps by replaying episodes without them, and the record of its labels."""
+"""A study that labels steps by replaying episodes without them, and a record of its labels."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ _NAMES = {GOOD: "good", BAD: "bad"}
 
 
 class Attribution:
-    """A note for each labelled step, and one for each trajectory, lost ones left out.
+    """A study that writes a note for each labelled step and for each trajectory that was not lost.
 
-    A step is good if the episode scores less without it, bad if it scores as much. Never left out,
-    and therefore good, are steps that end a turn and steps that read what a later needed step uses.
-    By default a step that was not needed gets no label if it worked and showed something new: it
-    was a search, and only hindsight knows that it was in vain. An episode that scores 0 has bad
-    steps only: those that failed.
+    A step is good if the episode scores less without it, bad if it scores as much. Steps that end
+    a turn, and steps that read a value for a later needed step, are never left out and therefore
+    good. By default a step that was not needed gets no label if it worked and showed something new:
+    it was a search, and only hindsight shows that the search was useless. In an episode that
+    scores 0, only the steps that failed are labelled, as bad.
 
     The value of a step's note is 1 or -1, its label ``good`` or ``bad``. The note of a trajectory
-    has step -1; its label says how it was judged (``examined``, ``left_out``, ``unlike`` or
+    has step -1; its label gives the result (``examined``, ``left_out``, ``unlike`` or
     ``fault``), its value the outcome, and its evidence has ``labels``, one for each step.
 
     Args:
         benchmark: replays actions.
         outcome: the reward of a trajectory.
-        hindsight: call all steps bad that were not needed.
-        max_replays: most replays of a learner's step; the groups that may take most are left out.
+        hindsight: label all steps that were not needed as bad.
+        max_replays: maximum replays per learner's step; the groups that may take most are skipped.
     """
 
     kind = ATTRIBUTION
@@ -71,7 +71,7 @@ class Attribution:
         self._hindsight, self._max_replays = hindsight, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Label the steps of the groups by replays; see :class:`~coevo_gym.core.seams.Study`."""
         costs = [sum(map(most_replays, group.trajectories)) for group in groups]
         notes: list[Note] = []
         env_steps = 0
@@ -105,12 +105,13 @@ class Attribution:
 
 
 class AttributionRecord:
-    """A memory of the latest step's labels; each step replaces the one before.
+    """A memory of the latest step's labels; each step replaces the previous one.
 
     Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike`` and
     ``faults``, shares of trajectories without labels (see :class:`Attribution`); and ``flipped``,
     the share of the trajectories with a better or worse outcome than their group whose advantage,
-    as the credit sees it, has the other sign in the first step. A warning tells of it.
+    as the credit sees it, has the other sign in the first step. A warning reports such
+    trajectories.
 
     Args:
         credit: judges groups.
@@ -122,7 +123,7 @@ class AttributionRecord:
         self._warned = False
 
     def note(self, notes: Notes) -> None:
-        """See :class:`~coevo_gym.core.seams.Memory`."""
+        """Store the labels of a step's notes; see :class:`~coevo_gym.core.seams.Memory`."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         self._metrics = _shares(wholes)
         if flips := self._flips(wholes):
@@ -136,7 +137,7 @@ class AttributionRecord:
                 )
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
-        """Tell of each trajectory with steps and an outcome unlike the mean whether it flipped."""
+        """Yield True for each trajectory whose advantage flipped, skipping mean outcomes."""
         by_group: dict[str, list[Note]] = {}
         for note in wholes:
             by_group.setdefault(note.group_id, []).append(note)
@@ -151,11 +152,11 @@ class AttributionRecord:
         return found
 
     def metrics(self) -> dict[str, float]:
-        """See the class; {} for a step without a study."""
+        """Return the metrics that the class describes; {} for a step without a study."""
         return dict(self._metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: it tells of one step, and checkpoints lie between steps."""
+        """Return {}: the record describes one step, and checkpoints are saved between steps."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

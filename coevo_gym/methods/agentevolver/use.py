@@ -1,4 +1,4 @@
-"""How much the experiences that were told have helped."""
+"""A study of the usefulness of the experiences that rollouts were told."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from coevo_gym.methods.agentevolver.experience import EXPERIENCE_USE
 
 
 def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
-    """Return how much more often guided rollouts of a group succeed than free ones.
+    """Return the success rate of guided rollouts of a group minus that of free ones.
 
     Args:
         guided: success of the rollouts that were told an experience, 0 or 1 each.
-        free: success of those that were told nothing.
+        free: success of the others, 0 or 1 each.
 
     Returns:
         A number in [-1, 1]; None if one of the kinds is missing.
@@ -30,18 +30,18 @@ def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
 
 
 class ExperienceUse:
-    """A note for each experience that was told in a group with both kinds of rollouts.
+    """A study that writes a note for each experience told in a group with both kinds of rollouts.
 
     Its value is the difference of the success rates; its label ``helped``, ``harmed`` or ``even``;
     its evidence has the ``experience``'s id and the rates, ``guided`` and ``free``. Rollouts are
-    told several experiences together, so each is credited for all of them. Lost rollouts count for
-    nothing.
+    told several experiences together, so each gets the credit for all of them. Lost rollouts do
+    not count.
     """
 
     kind = EXPERIENCE_USE
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Compare the rollouts of each group; see :class:`~coevo_gym.core.seams.Study`."""
         return Findings(tuple(note for group in groups for note in self._of(group)))
 
     def _of(self, group: Group) -> list[Note]:
