@@ -181,8 +181,8 @@ class TaskDetail(Shape):
         world: the engine's initial state as JSON; null if withheld.
         withheld: why solution, verifier and world are withheld, or "".
         lineage: ancestors and descendants of the task.
-        story: how the task was found: the walk and the verdict of each gate; null if no round made
-            it.
+        story: the draft behind the task, with the walk and each gate's verdict; null if no round
+            made the task.
         practice: every group in which the task was practised, by arm, then by step.
         arms: training on the task, by arm.
         interfaces: a pair of episodes for each arm whose interface changed between two stored

@@ -84,7 +84,7 @@ class TokenView(Shape):
 
     Attributes:
         text: text that the token adds to the answer. A character that spans several tokens is shown
-            as ``\\ufffd``. Null if the run does not store token texts.
+            as ``\ufffd``. Null if the run does not store token texts.
         id: id of the token.
         logprob: log-probability under the sampling policy.
     """
