@@ -124,7 +124,7 @@ def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
 
 
 def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
-    """Return the response model for a path; takes the same arguments as :func:`answer`."""
+    """Return the response model for a path, with arguments as in :func:`answer`."""
     for pattern, make, queried in _PATHS:
         if match := pattern.fullmatch(path):
             if not queried:

@@ -231,9 +231,7 @@ class ShownEval:
             Damaged: if the database cannot be read.
         """
         if not self.folder.database.is_file():
-            raise NotFound(
-                f"{self.folder.database} is missing, which contains the episodes' steps."
-            )
+            raise NotFound(f"{self.folder.database} is missing; it stores the episodes' steps.")
         with told_as_damaged():
             return ViewReader(self.folder.database)
 

@@ -61,7 +61,7 @@ class Part:
         """Finish the part, and return it as base64 (see ``web/static/viewer/exported.js``).
 
         Args:
-            more: what the part tells beside its answers.
+            more: further data of the part, besides its responses.
         """
         self._write(self._line(more))
         self._packed += self._deflate.flush()
