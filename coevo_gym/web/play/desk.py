@@ -1,4 +1,4 @@
-"""Management of the episodes that a server's pages play, independent of browser tabs."""
+"""A manager of the episodes that people play in a server's pages."""
 
 from __future__ import annotations
 

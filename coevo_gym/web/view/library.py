@@ -109,7 +109,7 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
     close = get_close_matches(name, [*runs, *evals], n=1)
     meant = f"Did you mean {close[0]!r}? " if close else ""
     raise ConfigError(
-        f"There is no run and no evaluation {name!r}, by its name or as a path. {meant}In {RUNS}/: "
+        f"There is no run or evaluation {name!r}, neither by name nor by path. {meant}In {RUNS}/: "
         f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evals) or 'none'}."
     )
 

@@ -29,7 +29,7 @@ State = Mapping[tuple[str, str], tuple[object, ...]]
 
 
 def state_of(shelf: Shelf) -> State:
-    """Return file stamps by kind and id, which change with the run or evaluation."""
+    """Return a stamp for each run and evaluation, by kind and id, that changes with its files."""
     runs = {
         ("run", id): _stamps(
             *(run.metrics, run.database, _log(run.database), run.summary, run.path / PROGRESS)

@@ -299,7 +299,7 @@ def told_as_damaged() -> Iterator[None]:
     except CoevoError as error:
         raise Damaged(str(error)) from error
     except (ValueError, KeyError, TypeError) as error:  # an unexpected format
-        raise Damaged(f"It cannot be read: {type(error).__name__}: {error}.") from error
+        raise Damaged(f"The data cannot be read: {type(error).__name__}: {error}.") from error
 
 
 def _stamp(path: Path) -> Stamp:

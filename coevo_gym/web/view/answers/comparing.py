@@ -64,7 +64,7 @@ class _Side:
         return f"{self.kind}/{self.id}" + (f"/{self.arm}" if self.arm else "")
 
     def link(self) -> Link:
-        """Return a function from tasks to episode links; only evaluations store episodes."""
+        """Return a function that maps a task to its episode's link; only evaluations have links."""
         if self.kind == "runs":
             return lambda task: None
         shown = self._shelf.evaluation(self.id)

@@ -64,7 +64,7 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
 
 
 def _in_run(run: ShownRun, words: Sequence[str], limit: int) -> Iterator[tuple[Hit, int]]:
-    """Yield a run's hits, each with the number that it adds to the total."""
+    """Yield a run's hits, each with its contribution to the total count."""
     for row in task_rows(run):
         if _holds(row[WORDS], words):
             yield (

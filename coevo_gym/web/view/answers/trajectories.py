@@ -156,8 +156,8 @@ def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
 
 def _not_there(run: ShownRun, id: str) -> NotFound:
     return NotFound(
-        f"{run.id} stores no episode {id[:100]!r}. Ids are ARM.GROUP.POSITION; a run keeps the "
-        f"episodes that its setting store.record = {run.config.store.record!r} says."
+        f"{run.id} stores no episode {id[:100]!r}. Ids are ARM.GROUP.POSITION; this run stores "
+        f"only the episodes selected by store.record = {run.config.store.record!r}."
     )
 
 

@@ -42,7 +42,7 @@ class Part:
 
     @property
     def packed(self) -> int:
-        """Return the compressed size of the lines in the file, as base64, in bytes."""
+        """Return the compressed size of the lines in bytes, after base64 encoding."""
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:

@@ -37,7 +37,7 @@ def one_file(page: str, static: Path, data: str) -> str:
         return f"<style>{text}</style>"
 
     def script(found: re.Match[str]) -> str:
-        # In a script, `<\\/` is the same as `</` wherever code may have it.
+        # In a script, `<\\/` is equivalent to `</` wherever code may contain it.
         text = re.sub(r"</(?=script)", r"<\\/", text_of(found[1]), flags=re.IGNORECASE)
         text = text.replace("<!--", "<\\!--")
         return f"<script>{text}</script>"

@@ -107,7 +107,7 @@ class _Export:
             self._add(part, told)
             if part.packed > room:
                 raise ConfigError(
-                    f"The lists alone take more than the {most_bytes / 1e6:.0f} MB of one file. "
+                    f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit of a single file. "
                     f"Export to a folder: --export {folder}"
                 )
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False

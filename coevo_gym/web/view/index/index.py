@@ -42,7 +42,7 @@ class Index:
         self._lock = threading.Lock()
         self._seen: Stamp | None = None
         self._opened = threading.local()
-        self._files = 0  # number of index files so far, including damaged ones
+        self._files = 0  # number of damaged index files removed so far
 
     def refresh(self) -> int:
         """Add everything new from the run to the index.

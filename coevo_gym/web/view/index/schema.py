@@ -104,6 +104,6 @@ def unused(days: float) -> list[Path]:
 
 
 def remove(file: Path) -> None:
-    """Delete an index with SQLite's additional files."""
+    """Delete an index and the auxiliary files of SQLite."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)
