@@ -103,7 +103,7 @@ _TURNS = {"passed": True, "unchecked": None, "not_reached": None}
 
 
 def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[Check]:
-    """Return the checks in a grader's report.
+    """Yield the checks in a grader's report.
 
     Lists of ``tests`` (with name and outcome), lists of ``verdicts`` of turns, and the parts of
     WebShop's score are parsed. Other details about turns are for diagnosers and are omitted. All

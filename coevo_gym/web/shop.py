@@ -112,7 +112,7 @@ def read_page(observation: str, extras: Mapping[str, Any], choices: Collection[s
 
 
 def clicked(choices: Collection[str]) -> dict[str, str]:
-    """Return the texts, in lower case, of the actions that click on something."""
+    """Return the click actions by the text that they click, in lower case."""
     found = ((choice, _CLICK.match(choice)) for choice in choices)
     return {match[1].lower(): choice for choice, match in found if match}
 

@@ -89,7 +89,7 @@ class Desk:
         source: source of tasks and envs.
         demonstrations: file for saved demonstrations.
         scores: the player's score; None to play without a score.
-        first: task offered first; None for a random one.
+        first: task that the page offers first; None for any task.
         clock: monotonic clock in seconds.
 
     Raises:

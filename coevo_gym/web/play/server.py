@@ -133,7 +133,7 @@ class PlayFace:
             try:
                 return JSONResponse(await answer(request))
             except HTTPException:
-                raise  # the guard's
+                raise  # handled by the guard
             except NotPossible as error:
                 return JSONResponse({"message": error.message, "state": error.state}, error.status)
             except CoevoError as error:

@@ -101,7 +101,7 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
             f"{name} is both a run and an evaluation: use {run.path} or {evaluation.path}."
         )
     if run or evaluation:
-        return run or evaluation  # type: ignore[return-value]  # one of them is there
+        return run or evaluation  # type: ignore[return-value]  # one of them exists
     for table in (RUNS / name, Path(name)):
         if name and RunFolder.of_table(table):
             return table

@@ -80,7 +80,7 @@ class Censor:
         return cls(value.strip() for name, value in found.items() if names_secret(name))
 
     def clean(self, text: str) -> str:
-        """Replace the secrets in a JSON text; the JSON stays otherwise the same."""
+        """Replace the secrets in a JSON text; everything else is unchanged."""
         for value in self._values:
             text = text.replace(value, REDACTED)
         if any(mark in text for mark in _MARKS):

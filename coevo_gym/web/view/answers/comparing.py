@@ -18,7 +18,7 @@ Link = Callable[[str], str | None]
 
 
 def compared(shelf: Shelf, query: Query) -> Compared:
-    """Compare B against A.
+    """Compare two sides, B against A.
 
     Raises:
         BadRequest: if a side is not specified, or the sides share no task.

@@ -80,7 +80,7 @@ def trajectories_where(index: Index, condition: str, *values: Any) -> list[Asked
 
 
 def as_rows(rows: Sequence[Sequence[Any]]) -> list[Asked]:
-    """Return rows of :data:`SELECTED` as mappings from field names."""
+    """Convert rows of :data:`SELECTED` to mappings by field name."""
     return [dict(zip(FIELDS, row, strict=True)) for row in rows]
 
 

@@ -82,7 +82,7 @@ class LineageNode(Shape):
         id: id of the task.
         name: display name.
         instruction: the instruction, cut with ``…`` after 300 characters.
-        origin: ``native`` (the start of a D_0 task), ``evolved`` or ``open``; "" if the run does
+        origin: ``native`` (a starting point of D_0), ``evolved`` or ``open``; "" if the run does
             not contain the task.
         generation: distance from the displayed task: 0 for the task itself, 1, 2, … for ancestors,
             -1, -2, … for descendants.
