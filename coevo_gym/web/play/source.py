@@ -42,7 +42,7 @@ class Source:
     make_env: Callable[[], gym.Env[str, str]]
 
     def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> Source:
-        """Return the same tasks with other envs."""
+        """Return a source of the same tasks with other envs."""
         return replace(self, make_env=make_env)
 
     @cached_property
@@ -88,7 +88,7 @@ class Source:
 
 
 def benchmark_source(benchmark: str, split: str = "train") -> Source:
-    """Return the native tasks of a benchmark's split.
+    """Create a source of the native tasks in a benchmark's split.
 
     Raises:
         TaskError: if the benchmark or the split does not exist.
@@ -118,7 +118,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> Source:
 
 
 def run_source(folder: RunFolder) -> Source:
-    """Return the tasks that evolved in a run, with envs configured like the run's.
+    """Create a source of the tasks that evolved in a run, with envs configured like the run's.
 
     Raises:
         StoreError: if the run cannot be read.

@@ -84,7 +84,7 @@ def _as_told(by_files: Progress, told: WorkProgress, *, over: bool) -> Progress:
 
 
 def _between(begun: str, ended: str | None) -> float | None:
-    """Return the seconds between two times, or from a time until now."""
+    """Return the seconds between two times; the second defaults to now."""
     try:
         begin = datetime.fromisoformat(begun)
         end = datetime.fromisoformat(ended) if ended else datetime.now(UTC)
