@@ -1,1 +1,1 @@
-"""Pages in a browser: looking at what runs hold (``view/``), and playing (``play/``)."""
+"""Browser user interfaces: a viewer for runs (``view/``) and pages for playing (``play/``)."""

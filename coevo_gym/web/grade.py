@@ -1,4 +1,4 @@
-"""How an episode was judged, in words."""
+"""Grades of episodes in words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
 class Check(NamedTuple):
-    """One thing that the grader looked at.
+    """One check by the grader.
 
     Attributes:
-        name: what.
-        passed: whether it holds; None where it is a number, or was not looked at.
-        said: the grader's word for it; or "".
+        name: name of the check.
+        passed: True or False; None for a number, or if the check did not run.
+        said: the grader's remark, or "".
     """
 
     name: str
@@ -25,22 +25,22 @@ class Check(NamedTuple):
     said: str = ""
 
     def __str__(self) -> str:
-        """Return it as a clause, such as "1 of 2 options right" or "price too high"."""
+        """Return the check as a clause, such as "1 of 2 options right" or "price too high"."""
         if self.said.endswith(" right") and " of " in self.said:
             return f"{self.said.removesuffix('right')}{self.name} right"
         return f"{self.name} {self.said}".strip()
 
 
 class GradeInWords(NamedTuple):
-    """An outcome, and what it is made of.
+    """The outcome of an episode and the grader's checks behind it.
 
     Attributes:
         success: the binary outcome.
         score: the benchmark's own score, in [0, 1].
         reward: reward of the last step.
         end_reason: why the episode ended.
-        steps: steps that it took.
-        checks: what the grader looked at, in its order.
+        steps: number of steps taken.
+        checks: checks by the grader, in its order.
     """
 
     success: bool
@@ -52,12 +52,12 @@ class GradeInWords(NamedTuple):
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """The checks that do not hold."""
+        """Return the checks that failed."""
         return tuple(check for check in self.checks if check.passed is False)
 
 
 def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
-    """Return the grade of a finished episode, for the person who played it to its end."""
+    """Return the grade of a finished episode, for the person who played it."""
     return GradeInWords(
         success=record.success,
         score=record.score,
@@ -74,8 +74,8 @@ def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: 
     Args:
         success: the binary outcome.
         end_reason: why the episode ended.
-        report: as much of the grader's report as may be shown.
-        task: the task, whose verifier may be shown; None if that is withheld.
+        report: the part of the grader's report that may be shown.
+        task: the task, whose verifier may be shown; None if the verifier is withheld.
 
     Example:
         >>> report = {"webshop.r_option": 0.5, "webshop.r_price": 0.0}
@@ -103,11 +103,11 @@ _TURNS = {"passed": True, "unchecked": None, "not_reached": None}
 
 
 def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[Check]:
-    """What a grader's report says.
+    """Yield the checks in a grader's report.
 
-    A list of ``tests`` with name and outcome each, and a list of ``verdicts`` of turns, are read as
-    such, and so are the parts of WebShop's score. What a grader knows of turns beyond that is for
-    diagnosers, and not told. Of all else each value is told by its name.
+    Lists of ``tests`` (with name and outcome), lists of ``verdicts`` of turns, and the parts of
+    WebShop's score are parsed. Other details about turns are for diagnosers and are omitted. All
+    other values are returned under their own names.
     """
     sizes = _sizes(task)
     for name, value in report.items():
@@ -130,7 +130,7 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[Check]:
 
 
 def _sizes(task: Task | None) -> Mapping[str, int]:
-    """Return how many attributes and options a WebShop task asks for."""
+    """Return the number of attributes and options that a WebShop task asks for."""
     verifier = task.verifier if task else None
     if not isinstance(verifier, WebShopVerifier):
         return {}
@@ -138,7 +138,7 @@ def _sizes(task: Task | None) -> Mapping[str, int]:
 
 
 def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
-    """Return whether a part of WebShop's score is whole, and how much of it is right."""
+    """Return the outcome of a part of WebShop's score, with the share correct in words."""
     if value < 0:
         return None, "none asked"
     if size > 1:
@@ -164,7 +164,7 @@ def _told(value: Any) -> str:
 
 
 def _spaced(name: str) -> str:
-    """A key or a code as words; a text stays as it is.
+    """Return a key or a code as words; other text is returned unchanged.
 
     Example:
         >>> _spaced("webshop.r_type"), _spaced("instance_state_mismatch"), _spaced("GorillaFS.root")
@@ -182,7 +182,7 @@ _SHARES = {
     "webshop.r_option": "wrong",
     "webshop.r_price": "too high",
 }
-"""The parts of WebShop's score, each with what is said if it is 0."""
+"""Parts of WebShop's score, each with the remark used if the part is 0."""
 _WORDS = {
     "webshop.r_type": "kind of product",
     "webshop.r_att": "attributes",

@@ -1,8 +1,8 @@
-"""What pages in a browser need of a server: a guard, strict headers, and an end that is quick.
+"""Common parts of the local web servers: a request guard, strict headers and a fast shutdown.
 
-Whatever is served here is for the person at this machine: it listens on loopback alone, answers
-only who names this machine as host, refuses what a page from elsewhere sends, and lets its own
-pages load and say nothing but to itself.
+The servers are for the local user only: they listen on the loopback interface, accept only requests
+that name this machine as host, reject cross-site requests, and restrict their pages to their own
+origin.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static/"
-"""The pages' scripts and styles."""
+"""Folder of the pages' scripts and styles."""
 LOOPBACK = "127.0.0.1"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""The Content-Security-Policy of every answer: no script in a page's text, no network but this."""
+"""Content-Security-Policy of every response: no inline scripts, and no other network access."""
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -38,27 +38,29 @@ HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-"""What keeps a page to itself; in every answer, refusals included."""
+"""Security headers of every response, including errors."""
 
 
 def require_server(command: str) -> None:
-    """Make sure that what serves pages is installed.
+    """Check that the server's dependencies are installed.
 
     Raises:
-        ImportError: if it is not; the message has the command that installs it.
+        ImportError: if a dependency is missing; the message contains the install command.
     """
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as error:
-        raise ImportError(f"`{command}` needs more: {error}. {extra_advice('serve')}.") from error
+        raise ImportError(
+            f"`{command}` needs extra packages: {error}. {extra_advice('serve')}."
+        ) from error
 
 
 def listen_here(port: int) -> socket.socket:
-    """A socket that listens on this machine alone; port 0 takes one that is free.
+    """Return a socket that listens on the loopback interface; port 0 picks a free port.
 
     Raises:
-        ConfigError: if the port is taken.
+        ConfigError: if the port is in use.
     """
     try:
         return socket.create_server((LOOPBACK, port), backlog=128)
@@ -70,11 +72,11 @@ def listen_here(port: int) -> socket.socket:
 
 
 def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
-    """An app behind the guard of all our servers, whose every answer has :data:`HEADERS`.
+    """Wrap an app in the guard of all our servers, and add :data:`HEADERS` to every response.
 
     Args:
-        app: it.
-        body_bytes: largest body of a request.
+        app: the app.
+        body_bytes: maximum size of a request body.
     """
     from coevo_gym.serve.guard import Guard
     from coevo_gym.serve.tokens import Tokens
@@ -94,13 +96,13 @@ def serve(
     """Serve until SIGINT or SIGTERM.
 
     Args:
-        app: what is served, see :func:`guarded`.
-        listening: where, see :func:`listen_here`.
-        stopping: set when it is to end, so that answers that never end can.
-        ready: called when browsers may come.
+        app: the app to serve, see :func:`guarded`.
+        listening: the socket, see :func:`listen_here`.
+        stopping: event that is set at shutdown, so that endless responses can finish.
+        ready: callback for when the server accepts connections.
 
     Raises:
-        KeyboardInterrupt: after it has ended, if that was by SIGINT.
+        KeyboardInterrupt: after shutdown, if SIGINT caused it.
     """
     import uvicorn
 
@@ -131,7 +133,7 @@ def serve(
 
 
 def open_browser(url: str) -> bool:
-    """Open a page in the person's browser, if there is one; returns whether there is."""
+    """Open a page in the user's browser; return True if there is a browser."""
     try:
         return webbrowser.open(url)
     except webbrowser.Error:
@@ -139,7 +141,7 @@ def open_browser(url: str) -> bool:
 
 
 def _headed(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:
-    """Adds headers to every answer, in place of those of the same name."""
+    """ASGI middleware that sets headers on every response, replacing those of the same name."""
     raw = [(name.encode(), value.encode()) for name, value in headers]
     names = {name for name, _ in raw}
 

@@ -1,7 +1,7 @@
-"""A page of WebShop taken apart, from the text that an agent is shown; never from HTML.
+"""A parser for WebShop pages, from the text that an agent sees; never from HTML.
 
-So a page can be drawn where the shop's catalogue is not installed, too. What cannot be told from
-the text is left out.
+So pages can be displayed even if the shop's catalogue is not installed. Details that the text does
+not contain are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ASIN = re.compile(r"[0-9A-Z]{10}")
 
 
 class Product(NamedTuple):
-    """A product of a list of results: its code, its name, and its price as the shop shows it."""
+    """A product in a list of results: its code, its name, and its price as displayed."""
 
     asin: str
     title: str
@@ -34,7 +34,7 @@ class Product(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What can be chosen of a product: its name, its values, and the chosen one; "" for none."""
+    """An option of a product: its name, its values, and the chosen value or ""."""
 
     name: str
     values: tuple[str, ...]
@@ -42,21 +42,21 @@ class Option(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page of the shop.
+    """A parsed page of the shop.
 
     Attributes:
-        kind: ``search``, ``results``, ``item``, the name of a page behind an item, or ``done``.
-        instruction: what the shopper was told.
-        buttons: its buttons, as they are named on the page.
-        number: number of a page of results, from 1; None of others.
-        found: how many results there are in all; None of others.
-        products: those of a page of results.
-        title: name of an item.
-        price: its price, as the shop shows it.
-        asin: its code.
-        options: what can be chosen of it.
-        chosen: what was chosen, by option, also on the pages behind it.
-        texts: the parts of a page behind an item, or of the receipt.
+        kind: ``search``, ``results``, ``item``, the name of a product subpage, or ``done``.
+        instruction: the shopper's instruction.
+        buttons: texts of the buttons, as shown on the page.
+        number: number of a page of results, from 1; None for other pages.
+        found: total number of results; None for other pages.
+        products: products on a page of results.
+        title: name of the product.
+        price: displayed price of the product.
+        asin: code of the product.
+        options: options of the product.
+        chosen: chosen values by option, also on product subpages.
+        texts: texts of a product subpage or of the receipt.
     """
 
     kind: str
@@ -74,13 +74,13 @@ class Page(NamedTuple):
 
 
 def read_page(observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()) -> Page:
-    """The page behind an observation; whatever the text, something is made of it.
+    """Parse the page of an observation; any text yields a page.
 
     Args:
         observation: the shop's text.
-        extras: the benchmark's JSON about the step that led there; {} at the start.
-        choices: actions that are possible there, as far as they are known. They tell an option's
-            values from its name for sure.
+        extras: the benchmark's JSON about the step before the observation; {} at the start.
+        choices: possible actions, as far as they are known. They distinguish option names from
+            option values reliably.
 
     Example:
         >>> from coevo_gym.testing import make_env
@@ -112,7 +112,7 @@ def read_page(observation: str, extras: Mapping[str, Any], choices: Collection[s
 
 
 def clicked(choices: Collection[str]) -> dict[str, str]:
-    """The actions that click something, by its text in lower case."""
+    """Return the click actions by the text that they click, in lower case."""
     found = ((choice, _CLICK.match(choice)) for choice in choices)
     return {match[1].lower(): choice for choice, match in found if match}
 
@@ -126,7 +126,7 @@ def _results(page: Page, rest: Sequence[str]) -> Page:
 
 
 def _products(parts: Sequence[str]) -> Iterator[Product]:
-    """What stands between a code and a price is a product's name; some products have none."""
+    """Yield the products: the text between a code and a price is the name, possibly empty."""
     told: list[str] = []
     for part in parts:
         if told or _ASIN.fullmatch(part):
@@ -137,7 +137,7 @@ def _products(parts: Sequence[str]) -> Iterator[Product]:
 
 
 def _item(page: Page, rest: Sequence[str], clickable: Collection[str]) -> Page:
-    """Names of options and their values stand in one row, then the title, the price and buttons."""
+    """Parse a product page: option names and values in a row, then title, price and buttons."""
     prices = (i for i, part in enumerate(rest) if part.startswith(_PRICE))
     place = next(prices, len(rest))
     found: list[tuple[str, list[str]]] = []
@@ -158,7 +158,7 @@ def _item(page: Page, rest: Sequence[str], clickable: Collection[str]) -> Page:
 
 
 def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """The parts after the buttons that they begin with, and these."""
+    """Split the parts into leading buttons and the rest; return the rest and the buttons."""
     count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
     return parts[count:], tuple(parts[:count])
 
@@ -172,7 +172,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """The kind of a page whose step does not say it: the first one."""
+    """Guess the kind of a page if the step does not name it, as for the first page."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):
@@ -183,5 +183,5 @@ def _guessed(parts: Sequence[str]) -> str:
 
 
 def _after(parts: Sequence[str], label: str) -> str:
-    """The text that follows a label; "" without one."""
+    """Return the text that follows a label, or "" if the label is missing."""
     return next((b for a, b in pairwise(parts) if a == label), "")

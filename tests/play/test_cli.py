@@ -75,7 +75,7 @@ def test_without_the_extra_one_line_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "starlette", None)
     text = run("play", "webshop", "--web", code=3)
-    assert text.count("`coevo play --web` needs more") == 1
+    assert text.count("`coevo play --web` needs extra packages") == 1
     assert "pip install" in text
     assert "[serve]" in text
 

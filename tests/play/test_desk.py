@@ -210,7 +210,7 @@ def test_closing_ends_all_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     played(desk, TASK)
     desk.close()
     assert len({id(env) for env in closed}) == 4
-    with pytest.raises(NotPossible, match="is being closed"):
+    with pytest.raises(NotPossible, match="is shutting down"):
         desk.begin(TASK.id)
     desk.close()
 

@@ -176,7 +176,7 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 def test_what_serves_pages_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    with pytest.raises(ImportError, match=r"`coevo view` needs more.*\[serve\]"):
+    with pytest.raises(ImportError, match=r"`coevo view` needs extra.*\[serve\]"):
         shell.require_server("coevo view")
 
 

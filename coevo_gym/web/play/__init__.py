@@ -1,1 +1,1 @@
-"""Episodes played by a person, in a browser or in a terminal."""
+"""Pages and sessions for people who play episodes, in a browser or in a terminal."""

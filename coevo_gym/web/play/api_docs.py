@@ -1,4 +1,4 @@
-"""The documentation of APIs that an agent of AppWorld has read so far, put in order."""
+"""The AppWorld API documentation that an agent has read so far, in structured form."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _APPS = re.compile(r"^Apps: (.+)\.$", re.MULTILINE)
 
 
 def apps_of(view: View) -> tuple[str, ...]:
-    """The apps that the first page of an episode names."""
+    """Return the apps that an episode's first page names."""
     first = view.history[0].observation if view.history else view.observation
     found = _APPS.search(first)
     return tuple(found[1].split(", ")) if found else ()
 
 
 def read_docs(view: View) -> dict[str, Any]:
-    """What was printed of the documentation: nothing that an agent has not been shown.
+    """Return the documentation printed so far; nothing that the agent has not seen.
 
     Returns:
-        ``apps`` (their names), ``apis`` (of each app that was asked for, name and description of
-        its APIs) and ``docs`` (whole documents, by ``app.api``).
+        ``apps`` (app names), ``apis`` (for each requested app, name and description of its APIs)
+        and ``docs`` (whole documents, by ``app.api``).
     """
     found: dict[str, Any] = {"apps": list(apps_of(view)), "apis": {}, "docs": {}}
     for action, output in _steps(view):
@@ -49,7 +49,7 @@ def read_docs(view: View) -> dict[str, Any]:
 
 
 def _steps(view: View) -> Iterator[tuple[str, str]]:
-    """Each action with what it led to."""
+    """Yield each action with its resulting observation."""
     shown = [step.observation for step in view.history[1:]] + [view.observation]
     return zip((step.action for step in view.history), shown, strict=False)
 
@@ -64,7 +64,7 @@ def _brief(one: Mapping[str, Any]) -> dict[str, str]:
 
 @lru_cache(maxsize=256)
 def _value(output: str) -> Any:
-    """What was printed, as JSON or as Python writes it; None if it is neither."""
+    """Parse printed text as JSON or as a Python literal; None if it is neither."""
     for read in (json.loads, ast.literal_eval):
         try:
             return read(output.strip())

@@ -1,4 +1,4 @@
-"""The episodes that a server's pages play: each by itself, whatever tab it is played in."""
+"""A manager of the episodes that people play in a server's pages."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from coevo_gym.web.play.state import Json, grade_json, state_of
 logger = logging.getLogger(__name__)
 
 MAX_LIVE = 8
-"""Most episodes under way at once."""
+"""Maximum number of episodes in progress at once."""
 MAX_KEPT = 64
-"""Most episodes that are remembered, those that are over included."""
+"""Maximum number of episodes kept in memory, including finished ones."""
 IDLE_S = 120.0
-"""How long an episode must be left alone before it makes room for another."""
+"""Idle time in seconds after which an episode may be dropped to make room for another."""
 PAGE = 50
-"""Tasks on a page of the list."""
+"""Number of tasks on a page of the list."""
 
 
 class NotPossible(Exception):
-    """What a page asked for cannot be done; says why, in words for a person.
+    """A request that cannot be fulfilled; the message is shown to the user.
 
     Args:
-        status: as in HTTP: 404 for what is not there, 409 for what is not possible now, 429 for
-            too much at once.
-        message: why, and what to do.
-        state: the episode as it is, where the page did not know.
+        status: HTTP status: 404 for a missing resource, 409 for an action that is currently
+            impossible, 429 for too many episodes.
+        message: the reason, and what to do.
+        state: the current state of the episode if the page is out of date.
     """
 
     def __init__(self, status: int, message: str, state: Json | None = None) -> None:
@@ -57,18 +57,18 @@ class NotPossible(Exception):
 
 @dataclass
 class _Seat:
-    """An episode and whoever plays it.
+    """An episode in progress or finished, with its env.
 
     Attributes:
-        id: known to its page alone.
+        id: secret id, known only to the episode's page.
         game: the episode.
-        env: where it runs; None once it is over and the env was given back.
-        used_at: when it was last used, by the desk's clock.
-        refusal: why the last action took no step.
-        fault: what the engine failed with; "" while it works.
-        shown: the last state that could be read, for when the engine is gone.
-        kept: whether it was kept as a demonstration.
-        lock: held while something is done with it.
+        env: the env; None once the episode is over and the env was released.
+        used_at: time of the last use, by the desk's clock.
+        refusal: why the last action was refused.
+        fault: the engine's error; "" while the engine works.
+        shown: the last state that could be read, used if the engine has failed.
+        kept: True if the episode was saved as a demonstration.
+        lock: lock held during every operation on the episode.
     """
 
     id: str
@@ -83,18 +83,18 @@ class _Seat:
 
 
 class Desk:
-    """Begins episodes for pages and plays them as these say. Any thread may call.
+    """A thread-safe manager that starts episodes for pages and runs their actions.
 
     Args:
-        source: what is played.
-        demonstrations: the file that demonstrations are kept in.
-        scores: where the score is kept; None if nobody counts.
-        first: the task that the first page offers before all others; None for any.
-        clock: seconds since whenever.
+        source: source of tasks and envs.
+        demonstrations: file for saved demonstrations.
+        scores: the player's score; None to play without a score.
+        first: task that the page offers first; None for any task.
+        clock: monotonic clock in seconds.
 
     Raises:
-        NotPossible: by every method, if a page asks for what cannot be done.
-        CoevoError: likewise, where that is found out further down.
+        NotPossible: by every method, if a request cannot be fulfilled.
+        CoevoError: by every method, if an operation fails in a lower layer.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Desk:
         self._closed = False
 
     def about(self) -> Json:
-        """What is played here, and what is kept of it."""
+        """Return the benchmark, and where demonstrations are saved."""
         return {
             "name": self.source.name,
             "benchmark": self.source.benchmark,
@@ -128,7 +128,7 @@ class Desk:
         }
 
     def list_tasks(self, search: str = "", page: int = 0) -> Json:
-        """The tasks that hold all words of a search, a page of them."""
+        """Return a page of the tasks that match all words of a search."""
         found = self.source.matching(search)
         shown = found[page * PAGE : (page + 1) * PAGE]
         self._listed.update((task.id, task) for task in shown)
@@ -140,9 +140,9 @@ class Desk:
         }
 
     def begin(self, wanted: str | None = None) -> Json:
-        """Begin an episode of a task, by its id, or of any.
+        """Begin an episode of the given task, or of any task.
 
-        Where a score is kept, the next task of it comes and no other may be asked for.
+        If a score is kept, the score's next task is used, and no other task may be requested.
         """
         task, seed = self._pick(wanted)
         self._make_room()
@@ -151,18 +151,18 @@ class Desk:
         with self._lock:
             if self._closed:
                 env.close()
-                raise NotPossible(409, "The server is being closed.")
+                raise NotPossible(409, "The server is shutting down.")
             self._seats[seat.id] = seat
         with seat.lock:
             try:
                 self._try(seat, seat.game.begin)
-            except CoevoError:  # a task that cannot be played
+            except CoevoError:  # the task cannot be played
                 self._remove(seat, "")
                 raise
             return self._state(seat)
 
     def look(self, id: str, have: int = 0) -> Json:
-        """An episode as it is."""
+        """Return the state of an episode."""
         with self._taken(id) as seat:
             return self._state(seat, have)
 
@@ -170,10 +170,10 @@ class Desk:
         """Take an action.
 
         Args:
-            id: of the episode.
-            action: what to do.
-            step: the steps taken that the page knows of. If there are others, it has not seen what
-                it would act on, and nothing is done.
+            id: id of the episode.
+            action: the action.
+            step: number of steps that the page has seen. If it differs from the actual number, the
+                page is out of date and no action is taken.
         """
         action = clean_text(action, ACTION_CAP)
         with self._taken(id) as seat:
@@ -182,14 +182,14 @@ class Desk:
             return self._state(seat, have=step)
 
     def give_up(self, id: str, step: int) -> Json:
-        """End an episode as it stands; it is graded."""
+        """End an episode in its current state and grade it."""
         with self._taken(id) as seat:
             self._check_under_way(seat, step)
             self._try(seat, lambda: self._end(seat))
             return self._state(seat, have=step)
 
     def go_on(self, id: str) -> Json:
-        """Lead an episode whose engine has failed to where it was, in a new engine."""
+        """Resume an episode in a new engine if its engine has failed."""
         with self._taken(id) as seat:
             if seat.fault:
                 self._replace_env(seat)
@@ -197,7 +197,7 @@ class Desk:
             return self._state(seat)
 
     def keep(self, id: str) -> Json:
-        """Keep an episode as a demonstration; only one that has solved a training task can be."""
+        """Save an episode as a demonstration; it must have solved a training task."""
         with self._taken(id) as seat:
             game = seat.game
             if game.played is None:
@@ -211,23 +211,23 @@ class Desk:
             return self._state(seat)
 
     def leave(self, id: str) -> None:
-        """Give an episode up, without a grade."""
+        """Abandon an episode without a grade."""
         with self._taken(id) as seat:
             self._remove(seat, "left")
 
     def close(self) -> None:
-        """End all episodes and their engines; twice is fine."""
+        """Close all episodes and their engines; may be called more than once."""
         with self._lock:
             self._closed = True
             seats = list(self._seats.values())
         for worker in self._shelf.workers.workers if self._shelf.workers else ():
-            worker.interrupt()  # nobody waits for the answer of an engine that is to end
+            worker.interrupt()  # the engine's response is no longer needed
         for seat in seats:
             with seat.lock:
                 self._remove(seat, "the server was closed")
         self._shelf.close()
 
-    # How it works.
+    # Internals
 
     def _pick(self, wanted: str | None) -> tuple[Task, int]:
         if self.scores is None:
@@ -250,10 +250,10 @@ class Desk:
         raise NotPossible(404, why)
 
     def _make_room(self) -> None:
-        """Forget the oldest episodes where there are too many.
+        """Remove the oldest episodes if there are too many.
 
         Raises:
-            NotPossible: if all are being played.
+            NotPossible: if all episodes are in use.
         """
         with self._lock:
             seats = sorted(self._seats.values(), key=lambda seat: seat.used_at)
@@ -272,7 +272,7 @@ class Desk:
 
     @contextmanager
     def _taken(self, id: str) -> Iterator[_Seat]:
-        """A scope in which nobody else does anything with an episode."""
+        """Context manager that locks an episode and yields it."""
         with self._lock:
             seat = self._seats.get(id)
         if seat is None:
@@ -307,7 +307,7 @@ class Desk:
         self._note_end(seat)
 
     def _try(self, seat: _Seat, do: Callable[[], object]) -> None:
-        """Do something with an engine; if that fails, it is a fault and nobody's failure."""
+        """Run an operation on an engine; an engine error becomes a fault, not a failed episode."""
         try:
             do()
             seat.fault = ""
@@ -318,7 +318,7 @@ class Desk:
             seat.fault = str(error)
 
     def _note_end(self, seat: _Seat) -> None:
-        """Give the env of an episode that is over back, and count it."""
+        """Release the env of a finished episode, and add the episode to the score."""
         game = seat.game
         if game.played is None:
             return
@@ -337,7 +337,7 @@ class Desk:
         seat.env = seat.game.env = self._shelf.take(self.source.split)
 
     def _remove(self, seat: _Seat, why: str) -> None:
-        """Forget an episode; its engine ends. The seat's lock is held."""
+        """Remove an episode and close its engine, with the seat's lock held."""
         with self._lock:
             if self._seats.pop(seat.id, None) is None:
                 return
@@ -351,7 +351,7 @@ class Desk:
             seat.env = None
 
     def _state(self, seat: _Seat, have: int = 0) -> Json:
-        """What the page is told; the seat's lock is held."""
+        """Return the state for the page, with the seat's lock held."""
         game = seat.game
         if seat.env is not None and not seat.fault:
             seat.shown = state_of(game)
@@ -374,7 +374,7 @@ class Desk:
 
     @staticmethod
     def _unseen(task: Task) -> Json:
-        """The state of an episode that has never begun."""
+        """Return the state of an episode that failed to begin."""
         return {
             "task": {"id": task.id, "name": task.name, "split": str(task.split)},
             "benchmark": task.benchmark,
@@ -389,7 +389,7 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """Return a task as a row: its names, its instruction, and what its variants share."""
+    """Return a task as a row: names, instruction, and the name stem of its variants."""
     stem = task.name.rpartition("_")[0]
     return {
         "id": task.id,

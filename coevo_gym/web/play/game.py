@@ -1,4 +1,4 @@
-"""An episode in the hands of a person: run and recorded like an agent's."""
+"""An episode played by a person, run and recorded like an agent's."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from coevo_gym.episodes.live import LiveEpisode
 
 
 class Played(NamedTuple):
-    """The record of an episode that a person has played to its end.
+    """The record of a finished episode that a person has played.
 
     Attributes:
-        counted: it as an evaluation, for tables.
-        training: it as something to learn from; None if its task is not a training task.
+        counted: the episode as an evaluation record, for tables.
+        training: the episode as training data; None if its task is not a training task.
     """
 
     counted: EvalTrajectory
@@ -33,11 +33,11 @@ class PersonEpisode:
     """An :class:`~coevo_gym.episodes.episode.Episode` that a person plays.
 
     Attributes:
-        task: what is done in it.
-        seed: seed of its env.
+        task: the task.
+        seed: seed of the env.
 
     Raises:
-        TaskError: if nothing is asked for in the task.
+        TaskError: if the task has no instruction.
     """
 
     task: Task
@@ -47,21 +47,21 @@ class PersonEpisode:
         self.task.require_asked("play")
 
     def shown(self, view: View) -> View:
-        """What a person sees is what an agent sees."""
+        """Return the person's view, which is the agent's view."""
         return view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
-        """The record of the episode that has ended in ``env``."""
+        """Return the record of the episode that has ended in ``env``."""
         learned = self.task.split is Split.TRAIN
         return Played(eval_trajectory_of(env, acts), trajectory_of(env, acts) if learned else None)
 
 
 class Refusal(NamedTuple):
-    """Why an action took no step.
+    """A refused action, which takes no step.
 
     Attributes:
-        reason: in a few words.
-        shown: what the env said to it.
+        reason: the reason, in a few words.
+        shown: the env's response to the action.
     """
 
     reason: str
@@ -69,23 +69,23 @@ class Refusal(NamedTuple):
 
 
 class Game:
-    """One episode, which goes on as its player says.
+    """One episode, played action by action.
 
-    What cannot be done, and got nothing out of the engine, takes no step: the episode is begun
-    again, and the steps before are taken again, which leads to the same state. So a typo leaves
-    no trace in the record, and whatever tells something about the world counts, as it does for an
-    agent.
+    An action that is impossible and reveals nothing about the world takes no step: the episode
+    restarts and repeats the previous steps, which leads to the same state. So a typo leaves no
+    trace in the record, but every action that reveals something about the world counts, as it does
+    for an agent.
 
-    For one thread at a time.
+    Not thread-safe.
 
     Args:
-        env: where it runs; nobody else may use it meanwhile. The game does not close it.
-        task: what is played.
-        seed: seeds the env.
+        env: the env, for the game's exclusive use. The game does not close it.
+        task: the task.
+        seed: seed of the env.
 
     Attributes:
-        taken: the actions that counted, in order.
-        played: the record; None while it is not over.
+        taken: actions that counted, in order.
+        played: the record; None until the episode is over.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -109,25 +109,25 @@ class Game:
 
     @property
     def view(self) -> View:
-        """What an agent would see now; after the end, what the last action led to."""
+        """Return the agent's current view; after the end, the view after the last action."""
         return self._bare.view
 
     @property
     def max_steps(self) -> int:
-        """Most steps of the episode."""
+        """Return the maximum number of steps of the episode."""
         return self._bare.max_steps
 
     @property
     def under_way(self) -> bool:
-        """Whether an action can be taken: it has begun, is not over, and its engine is there."""
+        """Return True if an action can be taken: begun, not over, and with a working engine."""
         return self._live is not None and self.played is None
 
     def begin(self) -> None:
-        """Begin the episode, or begin it again and go to where it was.
+        """Begin the episode, or restart it and return to the current step.
 
         Raises:
-            EnvBackendError: if the engine fails; what was taken stays known, so this may be tried
-                again.
+            EnvBackendError: if the engine fails. The actions taken are kept, so the call can be
+                repeated.
         """
         self._live, self.played = None, None
         live: LiveEpisode[Played] = LiveEpisode(0, self._episode, self.env)
@@ -139,11 +139,11 @@ class Game:
         self._live = live
 
     def act(self, action: str) -> Refusal | None:
-        """Take an action; why it took no step, if it could not be done.
+        """Take an action; return the refusal if the action was impossible.
 
         Raises:
-            EnvBackendError: if the engine fails. The action is not taken then, and :meth:`begin`
-                leads back to where it was asked for.
+            EnvBackendError: if the engine fails. The action is then not taken, and :meth:`begin`
+                restores the state before it.
         """
         live = self._running()
         ended = self._step(live, Act(action))
@@ -155,10 +155,10 @@ class Game:
         return None
 
     def give_up(self) -> None:
-        """End the episode here; it is graded as it stands.
+        """End the episode in its current state and grade it.
 
         Raises:
-            EnvBackendError: as :meth:`act`.
+            EnvBackendError: if the engine fails, as in :meth:`act`.
         """
         self.played = self._step(self._running(), Act("", end=EndReason.AGENT_DONE))
 
@@ -168,13 +168,13 @@ class Game:
 
     def _running(self) -> LiveEpisode[Played]:
         if self._live is None or self.played is not None:
-            raise RuntimeError("no episode is under way: call begin first")
+            raise RuntimeError("no episode is in progress: call begin() first")
         return self._live
 
     def _step(self, live: LiveEpisode[Played], act: Act) -> Played | None:
         try:
             ended = self._unless_lost(live.step(act))
-        except Exception:  # whatever it was, nobody knows what state the engine is in
+        except Exception:  # after any error, the engine's state is unknown
             self._live = None
             raise
         return None if ended is None else ended.record
@@ -186,7 +186,7 @@ class Game:
         return outcome
 
     def _refused(self) -> Refusal | None:
-        """Why the last action did nothing, if it did nothing."""
+        """Return why the last action had no effect; None if it had one."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:

@@ -1,4 +1,4 @@
-"""What a person means by what they type, where that is not yet an action of the benchmark."""
+"""Translation of a person's input into actions of the benchmark."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from coevo_gym.web.play.tools import NoCall, meant, read_tools
 
 
 def action_of(benchmark: str, view: View, typed: str) -> str | Refusal:
-    """The action that a person means, or why nothing is sent.
+    """Return the action for a person's input, or the reason for a refusal.
 
     Args:
         benchmark: name of the benchmark.
-        view: what the person sees.
-        typed: what was typed, or an action that was chosen.
+        view: the person's view.
+        typed: the typed text, or a chosen action.
     """
     understand = _MEANINGS.get(benchmark)
     return understand(view, typed) if understand else typed
@@ -32,7 +32,7 @@ _MEANINGS: Mapping[str, Callable[[View, str], str | Refusal]] = {"bfcl": _call}
 
 
 def is_unfinished(code: str) -> bool:
-    r"""Whether lines of Python are the beginning of something that goes on, as a shell sees it.
+    r"""Return True if lines of Python are incomplete, as in an interactive shell.
 
     Example:
         >>> is_unfinished("for name in names:"), is_unfinished("for n in ns:\n    print(n)\n")

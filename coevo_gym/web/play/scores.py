@@ -1,4 +1,4 @@
-"""A person's score: episodes that stand in an evaluation's folder like those of any agent."""
+"""A person's score: episodes stored in an evaluation folder like those of an agent."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from coevo_gym.store.folder import write_json
 
 
 class Scores:
-    """The episodes of one person on the tasks that others are evaluated on, too.
+    """One person's episodes on the tasks of an evaluation.
 
-    They are taken in the order of an evaluation, so that nobody picks the easy ones. The first
-    episode of a task that comes to its end counts; one that was begun and left is written down as
-    lost, and may be played again. Not for two threads at once.
+    Tasks come in the order of the evaluation, so that players cannot pick easy ones. The first
+    finished episode of a task counts. An abandoned episode is recorded as lost, and its task may be
+    played again. Not thread-safe.
 
     Args:
-        folder: where they are kept.
-        job: what is evaluated: a person, on which tasks.
+        folder: folder of the episodes.
+        job: the evaluation: the person and the tasks.
         kept: the folder, opened for writing.
     """
 
@@ -37,28 +37,28 @@ class Scores:
         self._seed = job.assembly.config.seed
 
     def make_env(self) -> gym.Env[str, str]:
-        """An env as every agent of this evaluation is put into."""
+        """Create an env configured like that of every agent in this evaluation."""
         return self._job.assembly.make_env(self._job.split)
 
     def next(self, *, besides: set[str] | frozenset[str] = frozenset()) -> Task | None:
-        """The next task that was not played; None if all were.
+        """Return the next unplayed task; None if all were played.
 
         Args:
-            besides: ids of tasks to pass over, because they are being played.
+            besides: ids of tasks to skip because they are being played.
         """
         played = {id for id, _ in self._kept.lines}
         waiting = (task for task in self._job.tasks if task.id not in played | besides)
         return next(waiting, None)
 
     def seed_of(self, task: Task) -> int:
-        """The seed of the env in which a task is played, the same for every agent."""
+        """Return the env seed of a task, the same for every agent."""
         return seed_of_sample(self._seed, task, 0)
 
     def add(self, task: Task, record: EvalTrajectory) -> None:
-        """Count an episode, unless its task was counted before; the last one ends the evaluation.
+        """Add an episode unless its task already counts; the last task ends the evaluation.
 
         Raises:
-            StoreError: if it cannot be written.
+            StoreError: if the episode cannot be written.
         """
         line = line_of(task, 0, self._seed, Finished(0, record, len(record.steps)))
         if line.key in self._kept.lines:
@@ -69,15 +69,15 @@ class Scores:
             write_json(self.folder.summary, to_json(self._job, found))
 
     def lose(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
-        """Write down an episode that was begun and did not come to its end.
+        """Record an episode that began but did not finish.
 
         Raises:
-            StoreError: if it cannot be written.
+            StoreError: if the record cannot be written.
         """
         self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
 
     def to_json(self) -> dict[str, Any]:
-        """How far it is, and how good."""
+        """Return the progress and the success so far."""
         lines = list(self._kept.lines.values())
         solved = sum(line.success for line in lines)
         return {
@@ -91,16 +91,16 @@ class Scores:
 
 @contextmanager
 def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
-    """A person's score under a name, begun or gone on with; nobody else writes to it meanwhile.
+    """Open or create a person's score by name, locked against other writers.
 
     Args:
         name: name of the evaluation.
-        benchmark: what is played.
-        split: which tasks.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
 
     Raises:
-        ConfigError: if there is another evaluation of that name, or it cannot be one's name.
-        StoreError: if it is in use, damaged, or cannot be written.
+        ConfigError: if another evaluation has that name, or the name is invalid.
+        StoreError: if the folder is in use, damaged, or not writable.
     """
     folder, job = EvalFolder.named(name), person_job(benchmark, split)
     with opened(folder, job) as kept:

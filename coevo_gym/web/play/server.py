@@ -1,4 +1,4 @@
-"""The server behind the pages that are played in."""
+"""The server for the pages on which people play."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from coevo_gym.web.shell import STATIC, guarded
 logger = logging.getLogger(__name__)
 
 BODY_BYTES = 256 << 10
-"""Largest request; an env cuts an action at 20,000 characters."""
+"""Maximum size of a request; an env cuts an action at 20,000 characters."""
 TOKEN = "x-play-token"  # noqa: S105 (the name of a header)
 ResultT = TypeVar("ResultT")
 Answer = Callable[[Request], Awaitable[Response]]
 
 
 class PlayFace:
-    """The routes of the pages that are played in.
+    """Routes of the pages on which people play.
 
-    The page holds a token, and whatever asks for anything has to send it: so nobody plays, or looks
-    on, who was not given the page by this server. What needs an engine is done in threads that live
-    as long as the server, for some engines end with the thread that has begun them.
+    Every request must contain the token in the page, so only a browser that loaded the page from
+    this server can play or watch. Engine operations run in threads that live as long as the server,
+    because some engines stop with the thread that started them.
 
     Args:
-        desk: plays the episodes; closed by :meth:`close`.
+        desk: manager of the episodes, closed by :meth:`close`.
 
     Attributes:
-        token: what the page holds.
+        token: the token in the page.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -55,7 +55,7 @@ class PlayFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """The page, and what it asks for."""
+        """Return the routes of the page and its requests."""
         game = "/api/play/games/{id}"
         return [
             Route("/", self._page),
@@ -71,11 +71,11 @@ class PlayFace:
         ]
 
     async def close(self) -> None:
-        """End all episodes, and the threads that they ran in."""
+        """Close all episodes and their threads."""
         await asyncio.get_running_loop().run_in_executor(self._threads, self._desk.close)
         self._threads.shutdown(wait=True, cancel_futures=True)
 
-    # What is asked for.
+    # Requests
 
     async def _page(self, request: Request) -> Response:
         html = (STATIC / "play.html").read_text(encoding="utf-8")
@@ -116,14 +116,14 @@ class PlayFace:
         await self._do(partial(self._desk.leave, request.path_params["id"]))
         return {}
 
-    # How it is answered.
+    # Responses
 
     async def _do(self, work: Callable[[], ResultT]) -> ResultT:
-        """Do something in a thread that stays."""
+        """Run a function in one of the long-lived threads."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
-        """A route that answers whoever has the token, in JSON, also if something is wrong."""
+        """Return a route that checks the token and responds with JSON, also on errors."""
 
         async def route(request: Request) -> Response:
             sent = request.headers.get(TOKEN, "")
@@ -133,7 +133,7 @@ class PlayFace:
             try:
                 return JSONResponse(await answer(request))
             except HTTPException:
-                raise  # the guard's
+                raise  # handled by the guard
             except NotPossible as error:
                 return JSONResponse({"message": error.message, "state": error.state}, error.status)
             except CoevoError as error:
@@ -146,7 +146,7 @@ class PlayFace:
 
 
 def make_app(face: PlayFace) -> ASGIApp:
-    """The app that serves a face, behind its guard; the face is closed with it."""
+    """Create the guarded ASGI app for the routes; it closes them at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -161,10 +161,10 @@ def make_app(face: PlayFace) -> ASGIApp:
 
 
 async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object that was sent.
+    """Return the JSON object in the request body.
 
     Raises:
-        NotPossible: if there is none. A form of another site could send it only as something else.
+        NotPossible: if the body is not sent as JSON; a form on another site cannot send JSON.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise NotPossible(415, "Send JSON, as application/json.")

@@ -1,4 +1,4 @@
-"""A page of WebShop with the action behind each thing on it, so that it can be played by hand."""
+"""WebShop pages for play by hand, with the action behind each element."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ BUTTONS = {
     "reviews": "Reviews",
     "buy now": "Buy Now",
 }
-"""What a shop's buttons are called, by the text to click."""
+"""Names of the shop's buttons, by the text to click."""
 
 
 class Thing(NamedTuple):
-    """Something to click.
+    """A clickable element.
 
     Attributes:
-        label: what it is called.
-        action: the action that clicks it.
-        chosen: whether it was chosen before.
+        label: display name.
+        action: the action that clicks the element.
+        chosen: True if the element is already chosen.
     """
 
     label: str
@@ -39,10 +39,10 @@ class Listed(NamedTuple):
     """A product in a list of results.
 
     Attributes:
-        asin: its code.
-        title: its name.
-        price: its price as the shop shows it.
-        action: the action that opens it.
+        asin: code of the product.
+        title: name of the product.
+        price: displayed price.
+        action: the action that opens the product.
     """
 
     asin: str
@@ -52,11 +52,11 @@ class Listed(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What can be chosen of a product.
+    """An option of a product.
 
     Attributes:
-        name: what, such as ``color``.
-        values: what there is.
+        name: name of the option, such as ``color``.
+        values: possible values.
     """
 
     name: str
@@ -67,17 +67,17 @@ class ShopPage(NamedTuple):
     """A page of the shop.
 
     Attributes:
-        kind: ``search``, ``results``, ``item``, the name of a page behind an item, or ``done``.
+        kind: ``search``, ``results``, ``item``, the name of a product subpage, or ``done``.
         buttons: its buttons, in the order of the page.
-        number: number of a page of results, from 1; else 0.
-        found: how many results there are in all; else 0.
+        number: number of a page of results, from 1; 0 for other pages.
+        found: total number of results; 0 for other pages.
         listed: the products of a page of results.
-        title: name of the product at hand; or "".
-        price: its price as the shop shows it; or "".
-        asin: its code; or "".
-        options: what can be chosen of it.
-        chosen: what was chosen, by option, also on the pages behind it.
-        texts: the parts of a page of text.
+        title: name of the current product, or "".
+        price: displayed price of the product, or "".
+        asin: code of the product, or "".
+        options: options of the product.
+        chosen: chosen values by option, also on product subpages.
+        texts: texts of a page of text.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class ShopPage(NamedTuple):
 
 
 def read_shop(view: View) -> ShopPage | None:
-    """The page that a view shows; None if not all that can be clicked is found on it.
+    """Return the page of a view; None if not every clickable element is found on the page.
 
     Example:
         >>> from coevo_gym.testing import make_env

@@ -1,4 +1,4 @@
-"""What is played: the tasks of a benchmark's split, or those that evolved in a run."""
+"""Sources of tasks to play: a benchmark's split, or the tasks that evolved in a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Source:
     """Tasks to play, and envs to play them in.
 
     Attributes:
-        name: what it is called: the benchmark, or the run.
+        name: name of the source: the benchmark, or the run.
         benchmark: name of the benchmark.
-        split: which tasks.
-        find_tasks: gives the tasks that may be picked from.
-        find: gives one by its name or id, also one that is not among them.
-        make_env: makes an env in which they can be played.
+        split: split of the tasks.
+        find_tasks: function that returns the available tasks.
+        find: function that returns a task by name or id, including tasks that are not listed.
+        make_env: function that creates an env for these tasks.
     """
 
     name: str
@@ -42,40 +42,40 @@ class Source:
     make_env: Callable[[], gym.Env[str, str]]
 
     def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> Source:
-        """The same tasks in other envs."""
+        """Return a source of the same tasks with other envs."""
         return replace(self, make_env=make_env)
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
-        """The tasks that may be picked from.
+        """Return the available tasks.
 
         Raises:
-            ConfigError: if there is none.
+            ConfigError: if there are no tasks.
         """
         return self.find_tasks()
 
     @cached_property
     def by_id(self) -> Mapping[str, Task]:
-        """The same by id; of long lists it is made when it is first asked for."""
+        """Return the tasks by id; the mapping is built on first use."""
         return {task.id: task for task in self.tasks}
 
     @property
     def bench(self) -> Benchmark:
-        """The benchmark itself."""
+        """Return the benchmark."""
         return get_benchmark(self.benchmark)
 
     @property
     def title(self) -> str:
-        """The benchmark in a line."""
+        """Return a one-line title of the benchmark."""
         spec = find_spec(self.benchmark)
         return spec.title if spec else self.benchmark
 
     def drawn(self, seed: int | None) -> Task:
-        """The task that an env with this seed would begin with; by chance without one."""
+        """Return the initial task of an env with this seed; a random task for None."""
         return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
 
     def matching(self, search: str) -> Sequence[Task]:
-        """The tasks that hold every word of a search in name or instruction."""
+        """Return the tasks whose name or instruction contains every word of a search."""
         words, tasks = search.casefold().split(), self.tasks
         if not words:
             return tasks
@@ -83,15 +83,15 @@ class Source:
 
     @cached_property
     def _texts(self) -> tuple[str, ...]:
-        """What is searched, of each task: a list may read its tasks anew each time."""
+        """Return the searchable text of each task, cached because some lists reload their tasks."""
         return tuple(f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
 
 
 def benchmark_source(benchmark: str, split: str = "train") -> Source:
-    """The native tasks of a benchmark's split.
+    """Create a source of the native tasks in a benchmark's split.
 
     Raises:
-        TaskError: if there is no such benchmark or split.
+        TaskError: if the benchmark or the split does not exist.
     """
     name = get_benchmark(benchmark).name
     parse_split(split)
@@ -118,7 +118,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> Source:
 
 
 def run_source(folder: RunFolder) -> Source:
-    """The tasks that have evolved in a run, in envs as the run makes them.
+    """Create a source of the tasks that evolved in a run, with envs configured like the run's.
 
     Raises:
         StoreError: if the run cannot be read.

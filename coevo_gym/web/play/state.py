@@ -1,4 +1,4 @@
-"""What the page of an episode is told: what an agent would see, and the grade once it is over."""
+"""The state of an episode for its page: the agent's view, and the grade once it is over."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Json = dict[str, Any]
 
 
 def state_of(game: Game) -> Json:
-    """An episode as its page draws it.
+    """Return the state of an episode for its page.
 
-    Nothing of it comes from the task but its id, name and split: all else is of the view, so no
-    verifier and no solution can be in it.
+    Only the id, name and split come from the task; everything else comes from the view. So the
+    state contains no verifier and no solution.
 
     Args:
         game: an episode that has begun.
@@ -28,8 +28,7 @@ def state_of(game: Game) -> Json:
     Returns:
         ``task`` (id, name, split), ``benchmark``, ``step`` and ``max_steps``, ``instruction``,
         ``observation``, ``admissible``, ``info``, ``past`` (the steps so far: observation and
-        action), and what is taken apart for the benchmark's own board: ``shop``, ``tools`` or
-        ``docs``.
+        action), and the parsed data for the benchmark's own board: ``shop``, ``tools`` or ``docs``.
     """
     view = game.view
     info = {key: thaw(value) for key, value in view.info.items()}
@@ -56,7 +55,7 @@ def _past(step: PastStep) -> Json:
 
 
 def grade_json(grade: GradeInWords) -> Json:
-    """A grade for the page."""
+    """Return a grade as JSON for the page."""
     return {**grade._asdict(), "checks": [check._asdict() for check in grade.checks]}
 
 
@@ -84,7 +83,7 @@ _BOARDS: Mapping[str, Callable[[View, Json], Json]] = {
 
 
 def _plain(value: Any) -> Any:
-    """Named tuples as objects, to any depth."""
+    """Convert named tuples to objects, to any depth."""
     if hasattr(value, "_asdict"):
         return {key: _plain(item) for key, item in value._asdict().items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The functions that may be called: their documentation, and calls as a person writes them."""
+"""Callable functions: their documentation, and a parser for calls typed by a person."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Parameter(NamedTuple):
 
     Attributes:
         name: its name.
-        type: its JSON type, with that of its items.
-        about: what its documentation says.
-        required: whether a call must give it.
-        default: the value it has otherwise, as JSON; or "".
-        listed: the only values it takes, as JSON; or ().
+        type: its JSON type, including the type of its items.
+        about: its documentation.
+        required: True if every call must pass it.
+        default: its default value as JSON, or "".
+        listed: its allowed values as JSON; () if any value is allowed.
     """
 
     name: str
@@ -38,8 +38,8 @@ class Tool(NamedTuple):
 
     Attributes:
         name: its name.
-        about: what its documentation says.
-        parameters: the required ones first.
+        about: its documentation.
+        parameters: its parameters, required ones first.
     """
 
     name: str
@@ -48,13 +48,13 @@ class Tool(NamedTuple):
 
     @property
     def signature(self) -> str:
-        """Its name and its parameters, those that may be left out with ``?``."""
+        """Return the name and parameters; ``?`` marks optional parameters."""
         names = (p.name if p.required else f"{p.name}?" for p in self.parameters)
         return f"{self.name}({', '.join(names)})"
 
 
 def read_tools(view: View) -> tuple[Tool, ...]:
-    """The functions that a view offers; () if it offers none."""
+    """Return the functions that a view offers; () if it offers none."""
     try:
         return tuple(_tool(tool["function"]) for tool in json.loads(view.info["bfcl.tools"]))
     except KeyError:
@@ -66,7 +66,7 @@ def _tool(schema: Mapping[str, Any]) -> Tool:
     required, properties = parameters.get("required", ()), parameters.get("properties", {})
     order = [*required, *(name for name in properties if name not in required)]
     about = str(schema.get("description", ""))
-    # All tools of a class begin with what the class is about.
+    # The descriptions of a class's tools all begin with the description of the class.
     return Tool(
         str(schema["name"]),
         (about.partition("Tool description:")[2] or about).strip(),
@@ -90,21 +90,21 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Paramete
 
 
 class NoCall(NamedTuple):
-    """Why a line is not sent.
+    """The reason why a line is not sent.
 
     Attributes:
-        reason: in words.
+        reason: the reason in words.
     """
 
     reason: str
 
 
 def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
-    """Return the message that a line stands for, or why it is not sent.
+    """Return the message for a line, or the reason why the line is not sent.
 
-    Only two kinds of lines are sent: calls of offered functions, with or without the brackets
-    around them, and the command ``end``, alone or followed by words for the user, which ends the
-    turn. So a typo never ends it.
+    Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
+    brackets, and the command ``end``, alone or followed by words for the user, which ends the turn.
+    So a typo never ends the turn.
 
     Example:
         >>> tools = (Tool("cd", "Go to a folder.", (Parameter("folder", "string", "", True),)),)
@@ -133,11 +133,11 @@ def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
 _NAME = re.compile(r"[\[\s]*([^\W\d][\w.]*)(\s*\()?")
 _FEW_WORDS = 5
-"""A line of at least this many words is a sentence, even if it begins with a function's name."""
+"""Minimum number of words of a sentence that may begin with a function's name."""
 
 
 def _closing(words: str | None) -> str | NoCall:
-    """Return the message that ends a turn; words that a model would mean as calls are not sent."""
+    """Return the message that ends a turn; reject text that would be parsed as calls."""
     words = words or CLOSING
     name = _NAME.match(words)
     if parse_message(words) or (name and name[2]):
@@ -165,19 +165,19 @@ def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str,
 
 
 def _close(name: str, offered: Mapping[str, Tool]) -> str:
-    """Suggest the offered function whose name is most like this one, or ""."""
+    """Return the offered function with the most similar name, or ""."""
     names = {known.lower(): known for known in offered}
     found = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
     return f" Did you mean {names[found[0]]}?" if found else ""
 
 
 def value_of(parameter: Parameter, typed: str) -> Any:
-    """The value that a person has typed for a parameter.
+    """Parse the typed value of a parameter.
 
-    A text needs no quotes. Of all else a Python or JSON literal is read.
+    Strings need no quotes; other values are parsed as Python or JSON literals.
 
     Raises:
-        ValueError: if it is none.
+        ValueError: if the value is not a valid literal.
     """
     if parameter.type == "string" and typed[:1] not in ("'", '"'):
         return typed
@@ -188,5 +188,5 @@ def value_of(parameter: Parameter, typed: str) -> Any:
 
 
 def message(name: str, arguments: Mapping[str, Any]) -> str:
-    """The message that calls one function."""
+    """Return the message that calls one function."""
     return f"[{python(Call(name, arguments))}]"

@@ -1,1 +1,1 @@
-"""The viewer's data: what runs and evaluations hold, as JSON that is served or exported."""
+"""The viewer's data: runs and evaluations as JSON, served or exported."""

@@ -1,4 +1,4 @@
-"""Every path of the viewer's JSON, and what answers it; the server and the export both ask it."""
+"""Routing of the viewer's JSON API: every path and its handler, for both server and export."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answer = Callable[[Shelf, Query, Mapping[str, str]], Shape]
 
 
 def about(shelf: Shelf) -> About:
-    """What is shown, by which version."""
+    """Return the contents and the version of this viewer."""
     return About(
         version=__version__,
         kinds=tuple(
@@ -79,7 +79,7 @@ _PLAIN: Mapping[str, Answer] = {
         shelf.evaluation(of["name"]), of["id"]
     ),
 }
-"""Paths without parameters of their own."""
+"""Handlers of paths without parameters in the path."""
 _QUERIED: Mapping[str, Answer] = {
     "runs/{run}/arms/{arm}/groups": lambda shelf, query, of: steps.group_page(
         shelf.run(of["run"]), of["arm"], query
@@ -95,7 +95,7 @@ _QUERIED: Mapping[str, Answer] = {
     "compare": lambda shelf, query, _: comparing.compared(shelf, query),
     "search": lambda shelf, query, _: searching.search(shelf, query),
 }
-"""Paths with filters and the like."""
+"""Handlers of paths with query parameters, such as filters."""
 _PATHS = [
     (re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]{1,200})", path)), answer, path in _QUERIED)
     for path, answer in {**_PLAIN, **_QUERIED}.items()
@@ -103,17 +103,17 @@ _PATHS = [
 
 
 def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
-    """The JSON that a path is answered with, without secrets.
+    """Return the JSON response for a path, without secrets.
 
     Args:
-        shelf: what is shown.
-        path: after ``/api/``, with percent signs as in an address.
-        query: what follows the question mark.
+        shelf: the runs and evaluations.
+        path: the path after ``/api/``, percent-encoded.
+        query: the query string, without the question mark.
 
     Raises:
-        BadRequest: if a parameter cannot be read.
-        NotFound: if there is nothing at this path.
-        Damaged: if what is there cannot be read.
+        BadRequest: if a parameter is invalid.
+        NotFound: if the path does not exist.
+        Damaged: if the data behind the path cannot be read.
 
     Example:
         >>> answer(shelf, "runs/quickstart/trajectories", "success=false")  # doctest: +SKIP
@@ -124,11 +124,11 @@ def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
 
 
 def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
-    """The answer itself; see :func:`answer`."""
+    """Return the response model for a path, with arguments as in :func:`answer`."""
     for pattern, make, queried in _PATHS:
         if match := pattern.fullmatch(path):
             if not queried:
                 query.check_known(())
             of = {name: unquote(value) for name, value in match.groupdict().items()}
             return make(shelf, query, of)
-    raise NotFound(f"There is no /api/{path[:200]} here.")
+    raise NotFound(f"The path /api/{path[:200]} does not exist.")

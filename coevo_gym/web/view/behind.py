@@ -1,4 +1,4 @@
-"""The page that was behind an observation, as structured text: never as HTML."""
+"""Structured pages parsed from observations; never from HTML."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Extras = Mapping[str, Any]
 def page_behind(
     benchmark: str, observation: str, extras: Extras, choices: Sequence[str] = ()
 ) -> BehindPage:
-    """The page behind an observation.
+    """Return the parsed page of an observation.
 
     Args:
         benchmark: name of the benchmark.
         observation: the env's own text.
-        extras: the benchmark's JSON about the step that led there; {} at the start.
-        choices: actions that were possible there, as far as they are known.
+        extras: the benchmark's JSON about the step before the observation; {} at the start.
+        choices: possible actions, as far as they are known.
     """
     return _PAGES.get(benchmark, _plain)(observation, extras, choices)
 
@@ -65,4 +65,4 @@ _PAGES: Mapping[str, Callable[[str, Extras, Sequence[str]], BehindPage]] = {
     "bfcl": _calls,
     "appworld": _code,
 }
-"""How each benchmark's observations are taken apart; all others are plain text."""
+"""Page parsers by benchmark; observations of all other benchmarks are shown as plain text."""

@@ -1,7 +1,7 @@
-"""The filters of each list, declared once: for queries here, and for exported pages.
+"""The filters of each list, declared once for queries and for exported pages.
 
 A filter is an operation on a field of a row. Exported pages apply the same table in a browser
-(``web/static/data.js``), and tests hold both and the index's SQL against each other.
+(``web/static/data.js``); tests check that the Python, JavaScript and SQL filters agree.
 """
 
 from __future__ import annotations
@@ -12,22 +12,23 @@ from typing import Any, Literal, NamedTuple
 from coevo_gym.web.view.query import Query, pages_of
 
 Op = Literal["is", "has", "from", "to", "more", "words"]
-"""``is``: equals; ``has``: an array holds it, or ``any`` or ``none``; ``from``, ``to``: bounds,
-included; ``more``: whether a number is above 0; ``words``: a text holds all words."""
+"""Filter operations. ``is``: equals; ``has``: an array contains the value (or ``any`` or ``none``);
+``from``, ``to``: inclusive bounds; ``more``: true if a number is above 0; ``words``: a text
+contains all words."""
 
 WORDS = "_words"
-"""The field of a row that words are looked for in; it is in no answer of a server."""
+"""The row field that word searches use; servers never return it."""
 
 Row = Mapping[str, Any]
 
 
 class Filter(NamedTuple):
-    """What a parameter asks of a row.
+    """A condition on a row, set by a query parameter.
 
     Attributes:
         op: the operation.
-        field: the row's field, with dots into objects.
-        flag: whether values are ``true`` or ``false``.
+        field: the row's field; dots access nested objects.
+        flag: True if the parameter's values are ``true`` and ``false``.
     """
 
     op: Op
@@ -39,15 +40,15 @@ class Listing(NamedTuple):
     """A list that can be filtered and sorted.
 
     Attributes:
-        filters: by parameter.
-        sorts: fields by name; the first is the usual one, in which rows come anyway.
+        filters: filters by parameter name.
+        sorts: fields by sort name; the first is the default, which is the rows' own order.
     """
 
     filters: Mapping[str, Filter]
     sorts: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """It for exported pages."""
+        """Return the listing as JSON for exported pages."""
         return {
             "filters": {name: [rule.op, rule.field] for name, rule in self.filters.items()},
             "sorts": dict(self.sorts),
@@ -136,12 +137,12 @@ LISTS: Mapping[str, Listing] = {
 
 
 class Found(NamedTuple):
-    """A page of a list.
+    """A page of a filtered list.
 
     Attributes:
-        rows: the page's.
-        matching: all that match.
-        paging: ``total``, ``page``, ``pages`` and ``per_page`` of the answer.
+        rows: rows on the page.
+        matching: all rows that match.
+        paging: ``total``, ``page``, ``pages`` and ``per_page`` of the response.
     """
 
     rows: Sequence[Row]
@@ -150,10 +151,10 @@ class Found(NamedTuple):
 
 
 def select(rows: Sequence[Row], listing: Listing, query: Query) -> Found:
-    """Filter, sort and page rows that are at hand.
+    """Filter, sort and paginate rows in memory.
 
     Raises:
-        BadRequest: if a parameter cannot be read, or means nothing here.
+        BadRequest: if a parameter is invalid or unknown.
     """
     query.check_known(listing.filters, paged=True)
     tests = [test for name, rule in listing.filters.items() if (test := _test(rule, name, query))]
@@ -173,13 +174,13 @@ def select(rows: Sequence[Row], listing: Listing, query: Query) -> Found:
 
 
 def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
-    """What an answer says of its place in the list."""
+    """Return the paging fields of a response."""
     pages = pages_of(total, per_page)
     return {"total": total, "page": page, "pages": pages, "per_page": per_page}
 
 
 def value_of(row: Row, field: str) -> Any:
-    """A row's field, with dots into objects."""
+    """Return a row's field; dots access nested objects."""
     value: Any = row
     for key in field.split("."):
         value = value[key]
@@ -187,7 +188,7 @@ def value_of(row: Row, field: str) -> Any:
 
 
 def _test(rule: Filter, name: str, query: Query) -> Callable[[Row], bool] | None:
-    """What a parameter asks of rows; None if it is not given."""
+    """Return the test for a parameter; None if the parameter is not set."""
     if not query.all(name):
         return None
     op, field, flag = rule
@@ -215,7 +216,7 @@ def _test(rule: Filter, name: str, query: Query) -> Callable[[Row], bool] | None
         values = query.all(name)
         return lambda row: any(_holds(value_of(row, field), value) for value in values)
     if flag:
-        query.flags(name)  # refuses what is neither
+        query.flags(name)  # rejects any other value
     texts = query.all(name)
     return lambda row: _text(value_of(row, field)) in texts
 

@@ -1,4 +1,4 @@
-"""The runs and evaluations that a viewer shows, by the ids that paths call them."""
+"""The runs and evaluations that a viewer shows, by the ids used in paths."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.web.view.refusals import NotFound
 
 OF_TABLE = "~"
-"""Between a table's name and a run's in an id: it needs no quoting in a path."""
+"""The separator between a table's name and a run's name in an id; it needs no quoting in a path."""
 
 Folder = TypeVar("Folder", RunFolder, EvalFolder)
 
 
 class Library:
-    """What is shown. Ids are looked up in it and never made into paths.
+    """The runs and evaluations to show. Ids are looked up, never converted to file paths.
 
     Args:
-        given: names or paths of runs, tables of runs and evaluations; none for all of ``runs/``
-            and ``evals/``. What comes later, here or into a table, is included.
+        given: names or paths of runs, tables of runs, or evaluations; empty for all of ``runs/``
+            and ``evals/``. Runs and evaluations created later in these folders are included.
 
     Raises:
-        ConfigError: if there is none of a name, or it could be two things.
+        ConfigError: if a name does not exist or is ambiguous.
 
     Example:
         >>> Library(["quickstart"]).runs()  # doctest: +SKIP
@@ -42,16 +42,16 @@ class Library:
 
     @property
     def home(self) -> str:
-        """The path of the one thing that is shown; "" where there is a list."""
+        """Return the path of the only item shown; "" if there is a list."""
         if self._all or self._tables:
             return ""
         shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
         return shown[0] if len(shown) == 1 else ""
 
     def runs(self) -> Mapping[str, RunFolder]:
-        """The runs by id, those whose manifest cannot be read included.
+        """Return the runs by id, including runs whose manifest cannot be read.
 
-        A run of a table is called ``TABLE~ROW-SEED``.
+        A run of a table has the id ``TABLE~ROW-SEED``.
         """
         runs, tables = self._runs, self._tables
         if self._all:
@@ -64,17 +64,17 @@ class Library:
         return _named(found)
 
     def evals(self) -> Mapping[str, EvalFolder]:
-        """The evaluations by id."""
+        """Return the evaluations by id."""
         evals = self._evals
         if self._all:
             evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
         return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
-        """The run of that id.
+        """Return the run with an id.
 
         Raises:
-            NotFound: if there is none.
+            NotFound: if there is no such run.
         """
         runs = self.runs()
         if id not in runs:
@@ -82,10 +82,10 @@ class Library:
         return runs[id]
 
     def evaluation(self, id: str) -> EvalFolder:
-        """The evaluation of that id.
+        """Return the evaluation with an id.
 
         Raises:
-            NotFound: if there is none.
+            NotFound: if there is no such evaluation.
         """
         evals = self.evals()
         if id not in evals:
@@ -94,14 +94,14 @@ class Library:
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
-    """What is meant by a name; a path for a table of runs."""
+    """Return the run or evaluation with a name, or the path of a table of runs."""
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run and evaluation:
         raise ConfigError(
-            f"{name} is a run and an evaluation: say {run.path} or {evaluation.path}."
+            f"{name} is both a run and an evaluation: use {run.path} or {evaluation.path}."
         )
     if run or evaluation:
-        return run or evaluation  # type: ignore[return-value]  # one of them is there
+        return run or evaluation  # type: ignore[return-value]  # one of them exists
     for table in (RUNS / name, Path(name)):
         if name and RunFolder.of_table(table):
             return table
@@ -109,18 +109,18 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
     close = get_close_matches(name, [*runs, *evals], n=1)
     meant = f"Did you mean {close[0]!r}? " if close else ""
     raise ConfigError(
-        f"There is no run and no evaluation {name!r}, by its name or as a path. {meant}In {RUNS}/: "
+        f"There is no run or evaluation {name!r}, neither by name nor by path. {meant}In {RUNS}/: "
         f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evals) or 'none'}."
     )
 
 
 def name_of(folder: Path) -> str:
-    """What a folder is called, also where its path does not end with it, as ``.`` does."""
+    """Return a folder's name, even if its path does not end with it, as in ``.``."""
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
 def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Folders by name, each once; a second one of a name gets a number."""
+    """Return the folders by name, without duplicates; repeated names get a number."""
     found: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:

@@ -1,8 +1,8 @@
-"""What changes while a viewer is open: told to pages, and read into indexes.
+"""Change notifications for open pages, and background reading into indexes.
 
-``/api/live`` sends server-sent events: a message for each run or evaluation that has changed, with
-``{"run": id}`` or ``{"eval": id}`` as its data. Nothing is told but that; the page asks again for
-what it shows. A comment goes out now and then, so that a broken connection is noticed.
+``/api/live`` sends server-sent events: a message for each changed run or evaluation, with ``{"run":
+id}`` or ``{"eval": id}`` as its data. The message contains nothing else; the page requests new data
+itself. A periodic comment reveals broken connections.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ State = Mapping[tuple[str, str], tuple[object, ...]]
 
 
 def state_of(shelf: Shelf) -> State:
-    """What tells whether a run or an evaluation has changed, by kind and id."""
+    """Return a stamp for each run and evaluation, by kind and id, that changes with its files."""
     runs = {
         ("run", id): _stamps(
             *(run.metrics, run.database, _log(run.database), run.summary, run.path / PROGRESS)
@@ -44,7 +44,7 @@ def state_of(shelf: Shelf) -> State:
 
 
 def changes(before: State, now: State) -> list[dict[str, str]]:
-    """What is new, gone or different, each as the data of an event."""
+    """Return new, removed and changed items, each as the data of an event."""
     return [
         {kind: id}
         for kind, id in {**before, **now}
@@ -53,11 +53,11 @@ def changes(before: State, now: State) -> list[dict[str, str]]:
 
 
 async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes]:
-    """The stream of ``/api/live``, until it is stopped.
+    """Yield the event stream of ``/api/live`` until it is stopped.
 
     Args:
-        shelf: what is shown.
-        stopping: set when the server is to end.
+        shelf: the runs and evaluations.
+        stopping: event that is set when the server shuts down.
     """
     import asyncio
 
@@ -83,11 +83,11 @@ async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes
 
 
 class Reading:
-    """Reads what was done in the episodes of runs that are looked at, beside the server's answers.
+    """A background thread that reads the episodes of viewed runs into their indexes.
 
     Args:
-        shelf: what is shown.
-        stopping: set when it is to end.
+        shelf: the runs and evaluations.
+        stopping: event that stops the thread.
     """
 
     def __init__(self, shelf: Shelf, stopping: threading.Event) -> None:
@@ -95,11 +95,11 @@ class Reading:
         self._thread = threading.Thread(target=self._run, name="reading", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def join(self, timeout_s: float = 5.0) -> None:
-        """Wait until it has ended."""
+        """Wait until the thread has ended."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -112,7 +112,7 @@ class Reading:
         try:
             return index.read_on(_AT_ONCE)
         except (CoevoError, Refusal) as error:
-            logger.debug("not read: %s", error)  # whoever asks for this run is told
+            logger.debug("not read: %s", error)  # requests for this run report the error
             return False
 
 

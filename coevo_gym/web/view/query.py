@@ -1,4 +1,4 @@
-"""The parameters of a request, read strictly: what cannot be read is refused, never guessed."""
+"""Strict parsing of request parameters: invalid values are rejected, never guessed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _PAGING = ("page", "per_page", "sort")
 
 
 class Place(NamedTuple):
-    """Which page of a list is asked for.
+    """The requested page of a list.
 
     Attributes:
-        page: from 1.
-        per_page: most rows of it.
+        page: page number, from 1.
+        per_page: maximum number of rows on a page.
     """
 
     page: int
@@ -31,18 +31,18 @@ class Place(NamedTuple):
 
     @property
     def first(self) -> int:
-        """The place in the list of the page's first row, from 0."""
+        """Return the list index of the page's first row, from 0."""
         return (self.page - 1) * self.per_page
 
 
 class Query:
-    """Parameters by name, each with all values that it was given; empty ones are left out.
+    """Request parameters by name, each with all its values; empty values are dropped.
 
     Args:
         pairs: names and values, in order.
 
     Raises:
-        BadRequest: if there are too many, or one is too long.
+        BadRequest: if there are too many parameters, or one is too long.
 
     Example:
         >>> query = Query([("arm", "a"), ("arm", "b"), ("page", "2")])
@@ -64,7 +64,7 @@ class Query:
 
     @classmethod
     def read(cls, text: str) -> Query:
-        """The query of an address, without its question mark."""
+        """Parse a query string without its question mark."""
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
         except ValueError:
@@ -72,7 +72,7 @@ class Query:
         return cls(pairs)
 
     def without(self, *names: str) -> Query:
-        """The parameters but for some."""
+        """Return the parameters without the given names."""
         pairs = [
             (name, value)
             for name, values in self._found.items()
@@ -82,10 +82,10 @@ class Query:
         return Query(pairs)
 
     def check_known(self, known: Collection[str], *, paged: bool = False) -> None:
-        """Refuse parameters that mean nothing here.
+        """Reject unknown parameters.
 
         Raises:
-            BadRequest: if there is one.
+            BadRequest: if there is an unknown parameter.
         """
         names = [*known, *(_PAGING if paged else ())]
         for name in self._found:
@@ -95,14 +95,14 @@ class Query:
                 raise BadRequest(f"There is no parameter {name[:60]!r} here. {meant}")
 
     def all(self, name: str) -> tuple[str, ...]:
-        """All values of a parameter."""
+        """Return all values of a parameter."""
         return self._found.get(name, ())
 
     def one(self, name: str) -> str | None:
-        """The value of a parameter that is given once.
+        """Return the value of a parameter that may be given only once.
 
         Raises:
-            BadRequest: if it is given more often.
+            BadRequest: if the parameter is given more than once.
         """
         values = self.all(name)
         if len(values) > 1:
@@ -110,82 +110,84 @@ class Query:
         return values[0] if values else None
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """All values of a parameter as numbers.
+        """Return all values of a parameter as numbers.
 
         Raises:
-            BadRequest: if one is none.
+            BadRequest: if a value is not a number.
         """
         return tuple(_number(name, value) for value in self.all(name))
 
     def whole(self, name: str, default: int, *, least: int, most: int) -> int:
-        """The value of a parameter as a whole number in bounds.
+        """Return the value of a parameter as a whole number within bounds.
 
         Raises:
-            BadRequest: if it is none.
+            BadRequest: if the value is not such a number.
         """
         text = self.one(name)
         number = float(default) if text is None else _number(name, text)
         if not (number.is_integer() and least <= number <= most):
-            raise BadRequest(f"{name} is a whole number from {least} to {most:,}, not {text!r}.")
+            raise BadRequest(
+                f"{name} must be a whole number from {least} to {most:,}, not {text!r}."
+            )
         return int(number)
 
     def flags(self, name: str) -> tuple[bool, ...]:
-        """All values of a parameter as truth values.
+        """Return all values of a parameter as booleans.
 
         Raises:
-            BadRequest: if one is neither ``true`` nor ``false``.
+            BadRequest: if a value is neither ``true`` nor ``false``.
         """
         values = self.all(name)
         if wrong := [value for value in values if value not in ("true", "false")]:
-            raise BadRequest(f"{name} is 'true' or 'false', not {wrong[0][:60]!r}.")
+            raise BadRequest(f"{name} must be 'true' or 'false', not {wrong[0][:60]!r}.")
         return tuple(value == "true" for value in values)
 
     def words(self, name: str = "q") -> tuple[str, ...]:
-        """The words of a parameter, without their case."""
+        """Return the words of a parameter in lower case."""
         return words_of(" ".join(self.all(name)))
 
     def page(self, total: int) -> Place:
-        """Which page is asked for.
+        """Return the requested page.
 
         Args:
-            total: rows of the whole list.
+            total: number of rows of the whole list.
 
         Raises:
-            BadRequest: if a number cannot be read.
+            BadRequest: if a number is invalid.
         """
         per_page = self.whole("per_page", PER_PAGE, least=1, most=MOST_PER_PAGE)
         page = self.whole("page", 1, least=1, most=10**9)
         return Place(min(page, pages_of(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
-        """What to sort by, and whether from the largest on; the first that is known by default.
+        """Return the sort name and True for descending order; by default the first known name.
 
         Raises:
-            BadRequest: if it cannot be sorted by.
+            BadRequest: if the sort name is unknown.
         """
         given = self.one("sort") or known[0]
         name = given.removeprefix("-")
         if name not in known:
-            raise BadRequest(f"There is no sort {given[:60]!r}. Known: {', '.join(known)}.")
+            raise BadRequest(f"Unknown sort {given[:60]!r}. Known: {', '.join(known)}.")
         return name, given.startswith("-")
 
 
 def pages_of(total: int, per_page: int) -> int:
-    """How many pages a list has; an empty one has one."""
+    """Return the number of pages of a list; an empty list has one page."""
     return max(1, math.ceil(total / per_page))
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words that are looked for, each once, without their case."""
+    """Return the distinct search words of a text in lower case."""
     return tuple(dict.fromkeys(fold(text).split()))
 
 
 def fold(text: str) -> str:
-    """A text without the case of its letters, as pages in a browser do it."""
+    """Lower the case of a text, as the pages' JavaScript does."""
     return text.lower()
 
 
 def _number(name: str, text: str) -> float:
     if not _NUMBER.fullmatch(text):
-        raise BadRequest(f"{name} is a number, not {text[:60]!r}.")
+        raise BadRequest(f"{name} must be a number, not {text[:60]!r}.")
     return float(text)

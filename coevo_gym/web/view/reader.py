@@ -1,4 +1,4 @@
-"""What a viewer asks of a run's database beyond what others do; it only reads."""
+"""A read-only database reader with the queries that only the viewer needs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,25 @@ _AT_ONCE = 500
 
 
 class Counts(NamedTuple):
-    """How much a run stores."""
+    """Numbers of stored episodes and tasks in a run."""
 
     trajectories: int
     tasks: int
 
 
 class NoteMeans(NamedTuple):
-    """Numbers of the notes that an arm had about steps of episodes, of a kind, at a step.
+    """Means over an arm's notes of one kind about steps of episodes, at one learner step.
 
     Attributes:
-        kind: which study wrote them.
-        step: step of the learner.
-        n: how many there are.
+        kind: name of the study that wrote the notes.
+        step: learner step.
+        n: number of notes.
         value: mean value.
-        most: the largest value, without its sign.
-        likeness: mean likeness of what was expected next to what came; None if no note has one.
-        floor: the same of the observation before the step.
+        most: largest absolute value.
+        likeness: mean similarity between the expected and the actual next observation; None if no
+            note has one.
+        floor: mean similarity between the observations before and after the step; None if no note
+            has one.
     """
 
     kind: str
@@ -52,7 +54,7 @@ class NoteMeans(NamedTuple):
 
 
 class NoteTally(NamedTuple):
-    """A task that notes are about, how many there are, and the latest step of the learner."""
+    """A task that notes mention or describe, the number of notes, and their latest learner step."""
 
     id: str
     n: int
@@ -60,11 +62,11 @@ class NoteTally(NamedTuple):
 
 
 class ViewReader(RunReader):
-    """Reads the database of a run or of an evaluation, for people to look at.
+    """A reader for the database of a run or an evaluation, for display.
 
-    A page takes many short queries, so the reader keeps the file open for as long as it lives: one
-    answer, or one export. Between two queries it holds no lock that a writer could wait for. It is
-    for one thread.
+    One page needs many short queries, so the reader keeps the file open for its whole life: one
+    response, or one export. Between queries it holds no lock that could block a writer. Not
+    thread-safe.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,20 +85,20 @@ class ViewReader(RunReader):
             return self._connection.execute(query, values).fetchall()
 
     def round(self, arm: str, round_id: str) -> StoredRound:
-        """See :meth:`RunReader.round`. The last round is kept: its drafts are read in turn."""
+        """Return a stored round and cache it, because its drafts are read one after another."""
         last = self._last_round
         if last is None or (last.arm, last.round.id) != (arm, round_id):
             last = self._last_round = super().round(arm, round_id)
         return last
 
     def counts(self) -> Counts:
-        """How many episodes and tasks there are."""
+        """Return the numbers of episodes and tasks."""
         ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
         ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
         return Counts(trajectories, tasks)
 
     def kept(self) -> dict[str, bool]:
-        """Whether choices, tokens and advantages of episodes are stored at all."""
+        """Return flags for choices, tokens and advantages: True if any are stored."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
         if self._has("sampled"):
             for arm, group, position in self._rows(
@@ -105,7 +107,7 @@ class ViewReader(RunReader):
                 try:
                     steps = [step for step in self.sampled(arm, group, position) or () if step]
                 except (StoreError, ValueError, KeyError):
-                    continue  # a damaged row; the page of its episode says so
+                    continue  # a damaged row, reported on its episode's page
                 chosen = any(isinstance(step, ChoicesMade) for step in steps)
                 found["choices" if chosen else "tokens"] = bool(steps)
         if self._has("advantages"):
@@ -113,7 +115,7 @@ class ViewReader(RunReader):
         return found
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
-        """One stored episode; None if it is not there."""
+        """Return a stored episode; None if it is not stored."""
         rows = self._rows(
             "SELECT body FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
@@ -121,7 +123,7 @@ class ViewReader(RunReader):
         return trajectory_from_json(self._with_texts(self._unpack(rows[0][0]))) if rows else None
 
     def signals_of(self, arm: str, group: str) -> list[Signal]:
-        """What the episodes of a group fired."""
+        """Return the signals that the episodes of a group fired."""
         query = (
             "SELECT kind, task_id, group_id, position, evidence FROM signals "
             "WHERE arm = ? AND group_id = ? ORDER BY rowid"
@@ -129,9 +131,9 @@ class ViewReader(RunReader):
         return [self._signal(row) for row in self._rows(query, arm, group)]
 
     def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
-        """What studies noted about one episode of a learner's step, in order."""
+        """Return the notes about one episode at a learner step, in order."""
         if not self._has("notes"):
-            return []  # a run of before there were any
+            return []  # a run by an older version
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
             "AND position = ? ORDER BY number"
@@ -141,19 +143,19 @@ class ViewReader(RunReader):
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
-        """The latest stored episodes with a note of a kind and label: group, place and step."""
+        """Return group, position and step of the latest episodes with a note of that label."""
         query = (
             "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
             "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
             "ORDER BY n.step DESC, n.number LIMIT ?"
         )
-        # An episode may have several such notes.
+        # One episode may have several such notes.
         rows = self._rows(query, arm, kind, label, 8 * most)
         found = dict.fromkeys((group, position, step) for group, position, step in rows)
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Means of the numbers of an arm's notes about steps, by kind and step of the learner."""
+        """Return means of an arm's notes about steps, by kind and learner step."""
         if not self._has("notes"):
             return []
         likeness, floor = (
@@ -169,9 +171,9 @@ class ViewReader(RunReader):
         return [NoteMeans(*row) for row in self._rows(query, arm, INTERFACE)]
 
     def tasks_noted(self, arm: str, kind: str, label: str) -> list[NoteTally]:
-        """Return the tasks of notes of a kind and label, those with the latest ones first.
+        """Return the tasks of notes of a kind and label, sorted by latest note.
 
-        They are the tasks that the notes' evidence names, or else the tasks that they are about.
+        The tasks are those named in the notes' evidence, or else the tasks that the notes describe.
         """
         where = "FROM notes AS n {} WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
         order = "GROUP BY 1 ORDER BY max(n.step) DESC, count(*) DESC, 1"
@@ -183,14 +185,14 @@ class ViewReader(RunReader):
         return []
 
     def stores(self, arm: str, group: str, position: int) -> bool:
-        """Whether an episode is stored."""
+        """Return True if an episode is stored."""
         query = "SELECT 1 FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?"
         return bool(self._rows(query, arm, group, position))
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
-        """What was chosen or sampled in each step of an episode; None if that is not stored."""
+        """Return the choices or samples of each step of an episode; None if not stored."""
         if not self._has("sampled"):
-            return None  # a run of before it was stored
+            return None  # a run by an older version
         rows = self._rows(
             "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
@@ -198,7 +200,7 @@ class ViewReader(RunReader):
         return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
-        """The texts of tokens, as far as the run knows them."""
+        """Return the texts of tokens, as far as the run stores them."""
         found: dict[int, str] = {}
         wanted = sorted(set(ids)) if self._has("token_texts") else []
         for first in range(0, len(wanted), _AT_ONCE):
@@ -209,7 +211,7 @@ class ViewReader(RunReader):
         return found
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
-        """What an episode was learned with: a number, or one a step; None if that is not stored."""
+        """Return an episode's advantage, or one per step; None if not stored."""
         if not self._has("advantages"):
             return None
         rows = self._rows(
@@ -221,12 +223,12 @@ class ViewReader(RunReader):
         return found
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
-        """Task and sample of each evaluation episode of which it is stored what happened."""
+        """Return task and sample of each evaluation episode whose steps are stored."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
         return set(self._rows(query, policy)) if self._has("evaluations") else set()
 
     def _text(self, value: Any) -> str:
-        """The text that a JSON value stands for."""
+        """Return the text that a JSON value represents."""
         if not isinstance(value, Mapping):
             return str(value)
         rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])

@@ -1,8 +1,9 @@
-"""What is never shown: secrets, and the ground truth of tasks that are not to train on.
+"""Removal of secrets, and of the ground truth of tasks that must not be trained on.
 
-Secrets go from every answer, by what they look like and by the values of this process's own
-environment; from settings also by the names of keys. Ground truth is what tells a program how to
-solve a held-out task: its verifier, its solution, and what a grader writes about it.
+Secrets are removed from every response, by their typical patterns and by the values in this
+process's environment; secrets in settings are also recognized by key name. Ground truth is
+everything that tells a program how to solve a held-out task: the verifier, the solution, and the
+grader's report.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from coevo_gym.store.secrets import REDACTED, names_secret
 
 _SHORTEST = 8
 _LOOKS = re.compile(
-    r"\bsk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic and many that are like them
+    r"\bsk-[A-Za-z0-9_-]{16,}"  # OpenAI, Anthropic and many similar providers
     r"|\bhf_[A-Za-z0-9]{16,}|\bgh[opsur]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}"
     r"|\bxox[abeprs]-[A-Za-z0-9-]{10,}|\bA[KS]IA[0-9A-Z]{16}\b|\bAIza[0-9A-Za-z_-]{30,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?!-----END).)*-----END [A-Z ]*PRIVATE KEY-----",
@@ -28,7 +29,7 @@ _MARKS = (
     *("sk-", "hf_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_"),
     *("xox", "AKIA", "ASIA", "AIza", "-----BEGIN "),
 )
-"""Texts of which every match of ``_LOOKS`` has one; looking for these is many times faster."""
+"""Substrings for a fast first check: every match of ``_LOOKS`` contains one of them."""
 _BEHIND = (
     ("earer ", re.compile(r"(\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{12,}")),
     ("://", re.compile(r"(://)[^/\s:@\"']+:[^/\s@\"']+(?=@)")),
@@ -40,7 +41,7 @@ _BEHIND = (
         ),
     ),
 )
-"""What comes before a secret, each with a text that is there wherever it matches."""
+"""Patterns of texts before a secret, each with a substring that every match contains."""
 
 WITHHELD = (
     "Withheld: this task is of the split {split}, and nothing that tells how to solve or judge it "
@@ -53,10 +54,10 @@ NOTICE = (
 
 
 class Censor:
-    """Takes secrets out of the JSON of answers.
+    """A filter that removes secrets from JSON responses.
 
     Args:
-        values: secrets that are known by their value.
+        values: values of known secrets.
 
     Example:
         >>> Censor(["correct horse"]).clean('{"said": "correct horse, sk-abcdefghijklmnop1234"}')
@@ -74,12 +75,12 @@ class Censor:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] | None = None) -> Censor:
-        """One that knows the values of environment variables that are named like secrets."""
+        """Create a censor for environment variables whose names suggest secrets."""
         found = os.environ if environ is None else environ
         return cls(value.strip() for name, value in found.items() if names_secret(name))
 
     def clean(self, text: str) -> str:
-        """A JSON text without secrets; it is the JSON of the same value but for these."""
+        """Replace the secrets in a JSON text; everything else is unchanged."""
         for value in self._values:
             text = text.replace(value, REDACTED)
         if any(mark in text for mark in _MARKS):
@@ -91,7 +92,7 @@ class Censor:
 
 
 def withheld(task: Task, held_out: Collection[str] = ()) -> str:
-    """Why a task's verifier, solution and world are not shown; "" if they are.
+    """Return why a task's verifier, solution and world are withheld; "" if they are shown.
 
     Args:
         task: the task.
@@ -103,12 +104,12 @@ def withheld(task: Task, held_out: Collection[str] = ()) -> str:
 
 
 def notice_of(split: str) -> str:
-    """What a reader of an evaluation's episodes has to know; "" for those of training tasks."""
+    """Return the warning for an evaluation's episodes; "" for training tasks."""
     return "" if split == Split.TRAIN else NOTICE.format(split=split)
 
 
 def shares_of(report: Mapping[str, Any]) -> dict[str, float]:
-    """What of a grader's report may be shown of any task: the parts of the score."""
+    """Return the parts of a grader's report that may be shown for any task: the partial scores."""
     return {
         key: float(value)
         for key, value in report.items()

@@ -1,4 +1,4 @@
-"""The viewer's server: pages, their JSON, and word of what changes. It only reads."""
+"""The viewer's read-only server: pages, their JSON, and change notifications."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _PREFIX = "/api/"
 
 
 def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
-    """The ASGI app that shows runs and evaluations.
+    """Create the ASGI app that shows runs and evaluations.
 
     Args:
-        shelf: what is shown.
-        stopping: set when it is to end; until then ``/api/live`` goes on.
+        shelf: the runs and evaluations.
+        stopping: event that ends the streams of ``/api/live`` at shutdown.
     """
     stop = stopping or threading.Event()
 
@@ -84,7 +84,7 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """An HTTP error in the form of all others."""
+    """Return an HTTP error in the format of all other errors."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         message = f"There is no {request.url.path[:200]} here."

@@ -1,4 +1,4 @@
-"""Runs and evaluations as the viewer holds them: what was read is kept until it has changed."""
+"""Runs and evaluations with caches that last until their files change."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ Stamp = tuple[int, int, int]
 
 
 class Shelf:
-    """All that a viewer shows.
-
-    Any thread may ask it.
+    """A thread-safe collection of everything that the viewer shows.
 
     Args:
-        library: which runs and evaluations.
-        censor: takes secrets out of answers; None for one that knows those of the environment.
+        library: the runs and evaluations to show.
+        censor: filter that removes secrets from responses; None for one that knows the secrets in
+            the environment.
     """
 
     def __init__(self, library: Library, censor: Censor | None = None) -> None:
@@ -42,47 +41,47 @@ class Shelf:
         self._evals: dict[Path, ShownEval] = {}
 
     def run(self, id: str) -> ShownRun:
-        """The run of that id.
+        """Return the run with an id.
 
         Raises:
-            NotFound: if there is none.
+            NotFound: if there is no such run.
         """
         folder = self.library.run(id)
         with self._lock:
             return self._runs.setdefault(folder.path, ShownRun(id, folder))
 
     def evaluation(self, id: str) -> ShownEval:
-        """The evaluation of that id.
+        """Return the evaluation with an id.
 
         Raises:
-            NotFound: if there is none.
+            NotFound: if there is no such evaluation.
         """
         folder = self.library.evaluation(id)
         with self._lock:
             return self._evals.setdefault(folder.path, ShownEval(id, folder))
 
     def runs(self) -> list[ShownRun]:
-        """All runs."""
+        """Return all runs."""
         return [self.run(id) for id in self.library.runs()]
 
     def evals(self) -> list[ShownEval]:
-        """All evaluations."""
+        """Return all evaluations."""
         return [self.evaluation(id) for id in self.library.evals()]
 
     def indexes(self) -> list[Index]:
-        """The indexes that were asked for."""
+        """Return the indexes that have been opened."""
         with self._lock:
             shown = list(self._runs.values())
         return [run.index for run in shown if run.indexed]
 
 
 class ShownRun:
-    """A run that is shown.
+    """A run in the viewer.
 
     Attributes:
-        id: what paths call it.
-        folder: where it lies.
-        index: of its episodes, groups, tasks and drafts.
+        id: id of the run, used in paths.
+        folder: folder of the run.
+        index: index of its episodes, groups, tasks and drafts.
     """
 
     def __init__(self, id: str, folder: RunFolder) -> None:
@@ -96,40 +95,40 @@ class ShownRun:
 
     @property
     def name(self) -> str:
-        """What people call it: its folder's name, or ``TABLE/ROW-SEED``."""
+        """Return the display name: the folder's name, or ``TABLE/ROW-SEED``."""
         name, table = name_of(self.folder.path), name_of(self.folder.path.parent)
         return f"{table}/{name}" if self.id == f"{table}{OF_TABLE}{name}" else name
 
     @property
     def indexed(self) -> bool:
-        """Whether its index was asked for."""
+        """Return True if the index has been opened."""
         return self._index is not None
 
     @property
     def index(self) -> Index:
-        """It is made when it is first asked for."""
+        """Return the index, created on first use."""
         with self._lock:
             self._index = self._index or Index(self.folder)
             return self._index
 
     @property
     def reader(self) -> ViewReader:
-        """Reads its database.
+        """Return a reader of the run's database.
 
         Raises:
-            NotFound: if it has none yet.
-            Damaged: if it cannot be read.
+            NotFound: if there is no database yet.
+            Damaged: if the database cannot be read.
         """
         if self._reader is not None:
             return self._reader
         if not self.folder.database.is_file():
-            raise NotFound(f"{self.folder.path} has stored nothing yet, or its run.db is missing.")
+            raise NotFound(f"{self.folder.path} contains no data yet, or its run.db is missing.")
         with told_as_damaged():
             return ViewReader(self.folder.database)
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Let all answers of a single-threaded caller share one reader."""
+        """Share one reader between all responses of a single-threaded caller."""
         self._reader = self.reader
         try:
             yield
@@ -138,44 +137,46 @@ class ShownRun:
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """What was run, with what.
+        """Return the run's manifest.
 
         Raises:
-            Damaged: if it cannot be read.
+            Damaged: if the manifest cannot be read.
         """
         return self._read()[0]
 
     @property
     def config(self) -> RunConfig:
-        """The run's settings.
+        """Return the run's settings.
 
         Raises:
-            Damaged: if they cannot be read.
+            Damaged: if the settings cannot be read.
         """
         return self._read()[1]
 
     @property
     def lines(self) -> Sequence[Line]:
-        """What it has written down over time, in order."""
+        """Return the run's metrics lines, in order."""
         return self._lines.read()
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """How it ended; None if it is not over.
+        """Return the run's summary; None if the run is not finished.
 
         Raises:
-            Damaged: if that cannot be read.
+            Damaged: if the summary cannot be read.
         """
         if not self.folder.summary.is_file():
             return None
         with told_as_damaged():
             found = read_json(self.folder.summary)
         if not isinstance(found, dict) or not isinstance(found.get("table"), list):
-            raise Damaged(f"{self.folder.summary} holds no table. `coevo resume` writes it anew.")
+            raise Damaged(
+                f"{self.folder.summary} contains no table. Run `coevo resume` to rewrite it."
+            )
         return found
 
     def kept(self, name: str, make: Any) -> Any:
-        """What ``make()`` gives, made anew only when the index has taken something in."""
+        """Return the result of ``make()``, cached until the index changes."""
         with told_as_damaged():
             revision = self.index.refresh()
         known = self._kept.get(name)
@@ -192,11 +193,11 @@ class ShownRun:
 
 
 class ShownEval:
-    """An evaluation that is shown.
+    """An evaluation in the viewer.
 
     Attributes:
-        id: what paths call it.
-        folder: where it lies.
+        id: id of the evaluation, used in paths.
+        folder: folder of the evaluation.
     """
 
     def __init__(self, id: str, folder: EvalFolder) -> None:
@@ -205,38 +206,38 @@ class ShownEval:
 
     @property
     def config(self) -> dict[str, Any]:
-        """All that its numbers depend on.
+        """Return all settings that the evaluation's numbers depend on.
 
         Raises:
-            Damaged: if that cannot be read.
+            Damaged: if the settings cannot be read.
         """
         return self._read()[0]
 
     @property
     def lines(self) -> dict[tuple[str, int], EvalLine]:
-        """Its episodes by task and sample, in the order in which they ended.
+        """Return the episodes by task and sample, in order of completion.
 
         Raises:
-            Damaged: if one cannot be read.
+            Damaged: if an episode cannot be read.
         """
         return self._read()[1]
 
     @property
     def reader(self) -> ViewReader:
-        """Reads what happened in them.
+        """Return a reader of the evaluation's episodes.
 
         Raises:
-            NotFound: if that is not there.
-            Damaged: if it cannot be read.
+            NotFound: if the episodes are not stored.
+            Damaged: if the database cannot be read.
         """
         if not self.folder.database.is_file():
-            raise NotFound(f"{self.folder.database} is missing: it holds what happened.")
+            raise NotFound(f"{self.folder.database} is missing; it stores the episodes' steps.")
         with told_as_damaged():
             return ViewReader(self.folder.database)
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """Its numbers; None if it is not finished."""
+        """Return the evaluation's summary; None if it is not finished."""
         if not self.folder.summary.is_file():
             return None
         with told_as_damaged():
@@ -250,13 +251,13 @@ class ShownEval:
                 config = self.folder.read_config()
                 missing = sorted({"policy", "benchmark", "split", "samples"} - config.keys())
                 if missing:
-                    raise StoreError(f"{self.folder.config} does not say its {missing[0]}.")
+                    raise StoreError(f"{self.folder.config} does not specify {missing[0]!r}.")
                 self._known = (stamp, config, self.folder.lines())
         return self._known[1:]
 
 
 class _Lines:
-    """A file of JSON lines that grows; what was read of it is not read again."""
+    """An incremental reader of a growing file of JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock = path, threading.Lock()
@@ -264,7 +265,7 @@ class _Lines:
         self._inode, self._end = -1, 0
 
     def read(self) -> Sequence[Line]:
-        """All whole lines; those that were cut short are passed over."""
+        """Return all complete lines; cut lines are skipped."""
         with self._lock:
             try:
                 with self._path.open("rb") as file:
@@ -276,7 +277,7 @@ class _Lines:
     def _read_on(self, file: Any) -> None:
         inode = _stamp(self._path)[2]
         size = file.seek(0, 2)
-        if inode != self._inode or size < self._end:  # it was written anew
+        if inode != self._inode or size < self._end:  # the file was replaced
             self._lines, self._inode, self._end = [], inode, 0
         file.seek(self._end)
         whole, newline, _ = file.read(size - self._end).rpartition(b"\n")
@@ -292,17 +293,17 @@ class _Lines:
 
 @contextmanager
 def told_as_damaged() -> Iterator[None]:
-    """A scope in which what cannot be read of a run is told as such."""
+    """Context manager that converts read errors to :class:`Damaged`."""
     try:
         yield
     except CoevoError as error:
         raise Damaged(str(error)) from error
-    except (ValueError, KeyError, TypeError) as error:  # a file of another shape
-        raise Damaged(f"It cannot be read: {type(error).__name__}: {error}.") from error
+    except (ValueError, KeyError, TypeError) as error:  # an unexpected format
+        raise Damaged(f"The data cannot be read: {type(error).__name__}: {error}.") from error
 
 
 def _stamp(path: Path) -> Stamp:
-    """Changes whenever a file is written."""
+    """Return a stamp that changes with every write to a file."""
     try:
         stat = path.stat()
     except OSError:

@@ -1,1 +1,1 @@
-"""The answers, made from what runs and evaluations hold; one file for each thing that is shown."""
+"""Responses computed from runs and evaluations, one module per topic."""

@@ -1,4 +1,4 @@
-"""Small things that several answers are made of."""
+"""Small parts shared by several responses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from coevo_gym.web.view.shelf import ShownRun
 
 
 def brief_of(task: Task) -> TaskBrief:
-    """A task as others mention it."""
+    """Return a short description of a task."""
     return TaskBrief(
         id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
     )
 
 
 def brief_of_row(row: Mapping[str, Any]) -> TaskBrief:
-    """The task of an index's row; one that the run does not hold any more has no name."""
+    """Return a short description of an index row's task; the name is "" if the task is gone."""
     return TaskBrief(
         id=row["task_id"],
         name=row["name"] or "",
@@ -30,10 +30,10 @@ def brief_of_row(row: Mapping[str, Any]) -> TaskBrief:
 
 
 def checked_arm(run: ShownRun, arm: str) -> str:
-    """The name of an arm of the run.
+    """Return the name of an arm after checking that the run has it.
 
     Raises:
-        NotFound: if it has none of that name.
+        NotFound: if the run has no such arm.
     """
     arms = run.config.arms
     if arm not in arms:

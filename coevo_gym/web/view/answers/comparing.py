@@ -1,4 +1,4 @@
-"""Two policies on the same tasks: what ``coevo compare`` computes, with links to what is shown."""
+"""Comparisons of two policies on the same tasks: ``coevo compare`` plus links to pages."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ Link = Callable[[str], str | None]
 
 
 def compared(shelf: Shelf, query: Query) -> Compared:
-    """B against A.
+    """Compare two sides, B against A.
 
     Raises:
-        BadRequest: if it is not said what is to be compared, or it shares no task.
-        NotFound: if there is no such run, arm or evaluation.
-        Damaged: if one cannot be read.
+        BadRequest: if a side is not specified, or the sides share no task.
+        NotFound: if a run, arm or evaluation does not exist.
+        Damaged: if a side cannot be read.
     """
     query.check_known(("a", "b"))
     a, b = query.one("a"), query.one("b")
     if a is None:
-        raise BadRequest(
-            "What is to be compared? Give a and b, as in a=runs/RUN/ARM, b=evals/NAME."
-        )
+        raise BadRequest("Nothing to compare. Set a and b, as in a=runs/RUN/ARM, b=evals/NAME.")
     if b is None:
         a, b = _arms_of(shelf, a)
     first, second = _Side(shelf, a), _Side(shelf, b)
@@ -46,7 +44,7 @@ def compared(shelf: Shelf, query: Query) -> Compared:
 
 
 class _Side:
-    """What one parameter names; ids are looked up, never made into paths."""
+    """A side of a comparison, from its parameter; ids are looked up, never made into paths."""
 
     def __init__(self, shelf: Shelf, place: str) -> None:
         self.kind, _, rest = place.partition("/")
@@ -59,14 +57,14 @@ class _Side:
         elif self.kind == "evals" and not self.arm:
             self.path = str(shelf.evaluation(self.id).folder.path)
         else:
-            raise NotFound(f"{place[:100]!r} cannot be compared. Say runs/RUN/ARM or evals/NAME.")
+            raise NotFound(f"{place[:100]!r} cannot be compared. Use runs/RUN/ARM or evals/NAME.")
 
     @property
     def place(self) -> str:
         return f"{self.kind}/{self.id}" + (f"/{self.arm}" if self.arm else "")
 
     def link(self) -> Link:
-        """Where an episode of a task can be seen: of evaluations; runs keep none of them."""
+        """Return a function that maps a task to its episode's link; only evaluations have links."""
         if self.kind == "runs":
             return lambda task: None
         shown = self._shelf.evaluation(self.id)
@@ -79,11 +77,11 @@ class _Side:
 
 
 def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
-    """Two arms of one run: the one that is named or the first, and the last."""
+    """Return two arms of a run: the named arm or the first, and the last."""
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
     if kind != "runs":
-        raise BadRequest("An evaluation is of one policy: give b, too.")
+        raise BadRequest("An evaluation contains only one policy: set b, too.")
     arms = shelf.run(id).config.arms
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 
@@ -152,7 +150,7 @@ def _told(
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
-    """All that played the same tasks: arms of runs, and evaluations."""
+    """Return everything that played the same tasks: arms of runs, and evaluations."""
     places = []
     for run in shelf.runs():
         try:
@@ -163,7 +161,7 @@ def _places(shelf: Shelf, found: Comparison) -> list[str]:
                 names = (RANDOM, WARMUP, *config.arms)
                 places += [f"runs/{run.id}/{arm}" for arm in names if kept.evaluation_steps(arm)]
         except (Damaged, NotFound):
-            continue  # the list of runs says what is wrong with it
+            continue  # the list of runs shows the problem
     for shown in shelf.evals():
         try:
             config_: Mapping[str, object] = shown.config

@@ -1,4 +1,4 @@
-"""Drafts: pages of the list with what gates reject, and the story of one."""
+"""Drafts: pages of the list with the gates' rejections, and single drafts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _QUERY = (
 
 
 def draft_page(run: ShownRun, query: Query) -> DraftPage:
-    """A page of a run's drafts.
+    """Return a page of a run's drafts.
 
     Raises:
-        BadRequest: if a parameter cannot be read.
+        BadRequest: if a parameter is invalid.
     """
     rows = run.kept("drafts", lambda: draft_rows(run))
     found = select(rows, DRAFTS, query)
@@ -54,27 +54,27 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
 
 
 def draft_rows(run: ShownRun) -> list[dict[str, Any]]:
-    """The rows of all drafts as JSON, with what they are filtered by."""
+    """Return the rows of all drafts as JSON, with their filter fields."""
     rows = run.index.rows(f"{_QUERY} ORDER BY d.number")
     return [{**_row(row).model_dump(mode="json"), WORDS: row[12]} for row in rows]
 
 
 def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
-    """The drafts of a round, in the order in which they were judged."""
+    """Return the drafts of a round, in the order in which they were judged."""
     rows = run.kept("drafts", lambda: draft_rows(run))
     return tuple(shown(row) for row in rows if row["round"] == round_id and arm in row["arms"])
 
 
 def shown(row: Mapping[str, Any]) -> DraftRow:
-    """A row without what it is filtered by."""
+    """Return a row without its filter fields."""
     return DraftRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
 
 
 def draft_detail(run: ShownRun, id: str) -> DraftDetail:
-    """A draft: why somebody went out, what they found, and what became of it.
+    """Return a draft with its context, its walks and the verdict of each gate.
 
     Raises:
-        NotFound: if there is none of that id.
+        NotFound: if there is no draft with that id.
         Damaged: if the run cannot be read.
     """
     found = story_of(run, id)
@@ -84,7 +84,7 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
 
 
 def story_of(run: ShownRun, id: str) -> DraftDetail | None:
-    """The story of a draft, or of the task that it became; None of one that no round has made."""
+    """Return the story of a draft or of its task; None for a task that no round made."""
     with told_as_damaged():
         reader = run.reader
         try:
@@ -133,7 +133,7 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
-    """The row of the list that a story is of; of an imported task, one that stands in none."""
+    """Return the list row of a story; an imported task gets a row that is not in the list."""
     verdict = story.verdict
     rows = run.kept("drafts", lambda: draft_rows(run))
     for row in rows:
@@ -189,7 +189,7 @@ def _row(row: Sequence[Any]) -> DraftRow:
 
 
 def _gates(verdict: Verdict) -> tuple[GateResult, ...]:
-    """The gates that it passed, in order, and the one that decided."""
+    """Return the gates that the draft passed, in order, and the one that decided."""
     passed = [GateResult(gate=one.gate, passed=True, said=one.said) for one in verdict.checks]
     if verdict.accepted or not verdict.gate:
         return tuple(passed)

@@ -1,4 +1,4 @@
-"""The steps of an episode, of training or of an evaluation, as a page shows them."""
+"""The steps of a training or evaluation episode, prepared for display."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from coevo_gym.web.view.shapes.trajectories import (
 )
 
 MOST_CHARACTERS = 200_000
-"""A text of a step that is longer than this is cut, and the step says so."""
+"""Maximum length of a step's text; longer texts are cut, and the step is marked."""
 
 
 class Behind(NamedTuple):
-    """What is known of an episode beyond its own record.
+    """Data about an episode beyond its own record.
 
     Attributes:
-        benchmark: where it was played.
-        sampled: what was chosen or sampled in each step; None if that is not stored.
-        advantages: what it was learned with; None likewise.
-        texts: of sampled tokens.
-        hidden: whether the benchmark's own JSON about a step is left out, as of evaluations.
+        benchmark: name of the benchmark.
+        sampled: choices or samples of each step; None if not stored.
+        advantages: advantages used for learning; None if not stored.
+        texts: texts of the sampled tokens.
+        hidden: True to omit the benchmark's own JSON about each step, as for evaluations.
     """
 
     benchmark: str
@@ -42,7 +42,7 @@ class Behind(NamedTuple):
 def steps_of(
     episode: Trajectory | EvalTrajectory, behind: Behind
 ) -> tuple[tuple[StepView, ...], BehindPage]:
-    """The steps, and the page behind the last observation."""
+    """Return the steps, and the page of the last observation."""
     views, extras = [], dict[str, Any]()
     for place, step in enumerate(episode.steps):
         sampled = _at(behind.sampled, place)

@@ -1,4 +1,4 @@
-"""Evaluations: those that stay in folders of their own, and those within runs."""
+"""Evaluations: those in their own folders, and those within runs."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from coevo_gym.web.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 def eval_list(shelf: Shelf) -> EvalList:
-    """All evaluations, the latest first."""
+    """Return all evaluations, latest first."""
     return EvalList(evals=eval_rows(shelf))
 
 
 def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
-    """The rows of all evaluations, the latest first."""
+    """Return the rows of all evaluations, latest first."""
     rows = sorted(map(_row, shelf.evals()), key=lambda row: row.updated_at or "", reverse=True)
     return tuple(rows)
 
 
 def eval_detail(shown: ShownEval) -> EvalDetail:
-    """An evaluation.
+    """Return an evaluation.
 
     Raises:
-        Damaged: if it cannot be read.
+        Damaged: if the evaluation cannot be read.
     """
     lines, summary = list(shown.lines.values()), shown.summary or {}
     tried = list(by_task(lines).values())
@@ -92,11 +92,11 @@ def eval_detail(shown: ShownEval) -> EvalDetail:
 
 
 def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
-    """A page of an evaluation's episodes.
+    """Return a page of an evaluation's episodes.
 
     Raises:
-        BadRequest: if a parameter cannot be read.
-        Damaged: if it cannot be read.
+        BadRequest: if a parameter is invalid.
+        Damaged: if the evaluation cannot be read.
     """
     found = select(episode_rows(shown), EPISODES, query)
     rows = [{k: v for k, v in row.items() if not k.startswith("_")} for row in found.rows]
@@ -104,7 +104,7 @@ def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
 
 
 def episode_rows(shown: ShownEval) -> list[dict[str, Any]]:
-    """The rows of all episodes as JSON, by name, with what they are filtered by."""
+    """Return the rows of all episodes as JSON, sorted by name, with their filter fields."""
     tasks, stored = _known(shown)
     found = []
     for line in sorted(shown.lines.values(), key=lambda line: (line.name, line.sample)):
@@ -128,15 +128,15 @@ def episode_rows(shown: ShownEval) -> list[dict[str, Any]]:
 
 
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
-    """A whole episode of an evaluation, without what must not reach training.
+    """Return an evaluation episode, without the data that must not reach training.
 
     Args:
         shown: the evaluation.
         id: ``TASK.SAMPLE``.
 
     Raises:
-        NotFound: if it is not stored.
-        Damaged: if it cannot be read.
+        NotFound: if the episode is not stored.
+        Damaged: if the evaluation cannot be read.
     """
     task_id, _, number = id.rpartition(".")
     sample = int(number) if number.isdecimal() and len(number) < 7 else -1
@@ -194,10 +194,10 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
 
 
 def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
-    """An evaluation within a run, task by task.
+    """Return an evaluation within a run, task by task.
 
     Raises:
-        NotFound: if there was none, or the run does not keep how its tasks ended.
+        NotFound: if there is no such evaluation, or the run did not store results per task.
         Damaged: if the run cannot be read.
     """
     config = run.config
@@ -208,7 +208,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         steps = reader.evaluation_steps(arm)
         if not step.isdecimal() or len(step) > 12 or int(step) not in steps:
             raise NotFound(
-                f"{run.id} keeps no evaluation of {arm} at step {step[:20]!r}. There are: "
+                f"{run.id} stores no evaluation of {arm} at step {step[:20]!r}. Stored steps: "
                 f"{', '.join(map(str, steps)) or 'none'}."
             )
         number = int(step)
@@ -248,7 +248,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
 
 
 def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
-    """Success by task type."""
+    """Return the success by task type."""
     of_tag: dict[str, list[float]] = {}
     for row in rows:
         for tag in row.tags:
@@ -322,7 +322,7 @@ def _row(shown: ShownEval) -> EvalRow:
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
-    """What is known of the tasks, and the keys of the episodes that are stored."""
+    """Return the tasks, and the keys of the stored episodes."""
     if not shown.folder.database.is_file():
         return {}, set()
     with told_as_damaged():
@@ -332,7 +332,7 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade:
-    """What the grader said; of held-out tasks the parts of the score alone."""
+    """Return the grade; for held-out tasks only the parts of the score."""
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()
@@ -348,14 +348,14 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade:
 
 
 def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
-    """What a language model was told first, where its prompt is the benchmark's own."""
+    """Return a language model's system text if its prompt is the benchmark's own."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
         return None
     try:
         policy = PolicySettings.model_validate({"kind": "openai", "chat": chat})
     except ValueError:
-        return None  # of another version's settings
+        return None  # settings of another version
     return system_text(policy, config["benchmark"], config, episode, asked)
 
 

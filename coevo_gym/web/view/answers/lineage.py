@@ -1,4 +1,4 @@
-"""What grew from what: the graph around one task, back to where it all began."""
+"""Lineage of tasks: the graph around one task, back to its origins."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from coevo_gym.web.view.shapes.tasks import Lineage, LineageEdge, LineageNode
 
 MOST_NODES = 200
-"""A graph of more nodes is not read by anybody; descendants beyond it are counted."""
+"""Maximum number of nodes in a graph; further descendants are only counted."""
 
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 class Family:
-    """All parents and children of a run's tasks.
+    """Parents and children of all tasks of a run.
 
     Args:
-        lineage: of each task that joined a pool: the arm, the round, the task, and a parent or "".
+        lineage: the arm, the round, the task, and a parent or "", for each task that joined a pool.
 
     Attributes:
-        parents: of each task that rounds have made, its parents' ids.
-        children: of each task, the ids of those that grew from it.
-        arms: of each task, the arms whose pools it is in.
-        found_by: of each task, the arm and the round that found it first.
+        parents: ids of the parents, for each task made by a round.
+        children: ids of the children, for each task.
+        arms: arms whose pools contain the task, for each task.
+        found_by: the arm and the round that first found the task, for each task.
     """
 
     def __init__(self, lineage: Iterable[Sequence[str]]) -> None:
@@ -44,7 +44,7 @@ class Family:
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
-        """0 for a task that no round has made, and 1 more than its parents' for others."""
+        """Return 0 for a task that no round made; for others, one more than their parents."""
         waiting = [task]
         while waiting:
             here = waiting[-1]
@@ -66,10 +66,10 @@ class Family:
 
 
 def lineage_of(id: str, rows: Rows) -> Lineage:
-    """What a task grew from, and what grew from it.
+    """Return the ancestors and descendants of a task.
 
     Args:
-        id: of the task.
+        id: id of the task.
         rows: the rows of all tasks of the run, by id.
     """
     children: dict[str, list[str]] = {}
@@ -99,7 +99,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Any) -> Iterator[tuple[str, int]]:
-    """A task and all that can be reached from it, each once, with how far away it is."""
+    """Yield a task and all tasks reachable from it, each once, with the distance."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)

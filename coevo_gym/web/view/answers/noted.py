@@ -1,4 +1,4 @@
-"""What studies noted: about an arm's episodes over time, and about one of them."""
+"""Notes by studies: about an arm's episodes over time, and about a single episode."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 MOST_INTERFACES = 200
 MOST_LINES = 100
 MOST_RETURNS = 20
-"""Times that an interface came back."""
+"""Maximum number of listed returns of an interface."""
 MOST_CHARACTERS = 2_000
-"""Of a line; the rest is cut."""
+"""Maximum length of a line; longer lines are cut."""
 MOST_LABELLED = 12
-"""Labels of a kind whose latest episodes are looked for."""
+"""Maximum number of labels per kind for which the latest episodes are listed."""
 MOST_TASKS = 12
-"""Tasks of a label that are listed."""
+"""Maximum number of tasks listed per label."""
 MOST_NOTES = 500
-"""Notes of an episode that are shown."""
+"""Maximum number of notes shown per episode."""
 MOST_STEPS = 1_000
-"""Steps of the learner whose numbers are told."""
+"""Maximum number of learner steps with numbers."""
 
 
 def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
-    """What was noted about an arm's episodes.
+    """Return the notes about an arm's episodes.
 
     Raises:
         NotFound: if the run has no such arm.
-        Damaged: if it cannot be read.
+        Damaged: if the run cannot be read.
     """
     checked_arm(run, arm)
     if not run.folder.database.is_file():
-        return ArmNotes(arm=arm)  # it has stored nothing yet
+        return ArmNotes(arm=arm)  # nothing is stored yet
     spent = env_steps_of(run.lines, arm)
     with told_as_damaged():
         run.index.refresh()
@@ -71,31 +71,31 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
-    """The notes about one episode of training, those about its interface left out.
+    """Return the notes about one training episode, without those about its interface.
 
     Args:
-        reader: of the run.
-        arm: whose.
-        step: of the learner.
-        group: its group.
-        position: its place in the group.
+        reader: reader of the run's database.
+        arm: name of the arm.
+        step: learner step.
+        group: id of its group.
+        position: its position in the group.
     """
     found = reader.notes_about(arm, step, group, position)
     return [note for note in found if note.kind != INTERFACE]
 
 
 def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
-    """The notes about an episode as they are shown.
+    """Return the notes about an episode for display.
 
-    A note that counts the turns of its episode in its evidence is about a turn; others are about a
-    step, or about the whole. Nothing is shown of an episode that is not for training: a label may
-    rest on its task's ground truth.
+    A note whose evidence counts the turns of its episode is about a turn; other notes are about a
+    step or the whole episode. Nothing is returned for an episode that is not for training, because
+    a label may depend on its task's ground truth.
     """
     return tuple(map(_view, notes[:MOST_NOTES])) if split == Split.TRAIN else ()
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """What the interface of this version says; None if that was not noted."""
+    """Return the notes on an interface version; None if there are none."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 

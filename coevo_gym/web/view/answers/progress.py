@@ -1,4 +1,4 @@
-"""How far a run has come, and whether anybody goes on with it."""
+"""Progress of runs, including whether a process is still working on a run."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _STATES: Mapping[WorkState, State] = {
 
 
 def progress_of(run: ShownRun) -> Progress:
-    """How far a run has come, as it tells itself; of one that tells nothing, by what it wrote.
+    """Return a run's progress: as reported by the run, or else estimated from its files.
 
     Raises:
-        Damaged: if its settings cannot be read.
+        Damaged: if the run's settings cannot be read.
     """
     config, lines = run.config, run.lines
     steps = [line for line in lines if line.get("event") in ("step", "eval") and line.get("arm")]
@@ -63,7 +63,7 @@ def _state(folder: Path, *, over: bool) -> State:
 
 
 def _as_told(by_files: Progress, told: WorkProgress, *, over: bool) -> Progress:
-    """What the run itself says of its phase, its pace and its cost."""
+    """Return the progress updated with the phase, pace and cost that the run reports."""
     running = told.state == "running"
     return by_files.model_copy(
         update={
@@ -84,7 +84,7 @@ def _as_told(by_files: Progress, told: WorkProgress, *, over: bool) -> Progress:
 
 
 def _between(begun: str, ended: str | None) -> float | None:
-    """Seconds from one time to another, or to now."""
+    """Return the seconds between two times; the second defaults to now."""
     try:
         begin = datetime.fromisoformat(begun)
         end = datetime.fromisoformat(ended) if ended else datetime.now(UTC)
@@ -94,18 +94,18 @@ def _between(begun: str, ended: str | None) -> float | None:
 
 
 def written_at(*files: Path) -> str | None:
-    """When the latest of some files was written, in UTC; None if there is none."""
+    """Return the latest modification time of some files, in UTC; None if no file exists."""
     times = [file.stat().st_mtime for file in files if file.is_file()]
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
 def unreadable(run: ShownRun, error: Damaged | StoreError) -> Progress:
-    """The progress of a run that cannot be read."""
+    """Return the progress of a run that cannot be read."""
     return Progress(state="damaged", updated_at=written_at(run.folder.manifest))
 
 
 def _spent(steps: Sequence[Line], what: str) -> float:
-    """What models have cost in all arms: of each, what its latest step says."""
+    """Return the total model usage over all arms, from each arm's latest step."""
     latest = {line["arm"]: line for line in steps if line["event"] == "step"}
     return sum(
         float(value)

@@ -1,4 +1,4 @@
-"""Rounds of evolution: rows, and one with its contexts and every draft."""
+"""Rounds of evolution: rows, and single rounds with their contexts and drafts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
 
 def round_list(run: ShownRun, arm: str) -> RoundList:
-    """The rounds of an arm.
+    """Return the rounds of an arm.
 
     Raises:
         NotFound: if the run has no such arm.
@@ -26,7 +26,7 @@ def round_list(run: ShownRun, arm: str) -> RoundList:
 
 
 def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
-    """The rounds of an arm, in order."""
+    """Return the rounds of an arm, in order."""
     query = "SELECT id, step, env_steps, pool_size, body FROM rounds WHERE arm = ? ORDER BY number"
     with told_as_damaged():
         run.index.refresh()
@@ -38,12 +38,12 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
 
 
 def round_detail(run: ShownRun, arm: str, id: str, drafts: tuple[DraftRow, ...]) -> RoundDetail:
-    """A round: from where it explored, and what became of every draft.
+    """Return a round with its contexts and every draft.
 
     Args:
         run: the run.
-        arm: whose round.
-        id: the round's.
+        arm: name of the arm.
+        id: id of the round.
         drafts: the round's drafts, in order.
 
     Raises:
@@ -73,11 +73,11 @@ def round_detail(run: ShownRun, arm: str, id: str, drafts: tuple[DraftRow, ...])
 
 
 def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
-    """Return where an explorer started, and what it was told.
+    """Return an explorer's starting point, and the information that it received.
 
     Args:
-        context: its context.
-        explored: how the context was explored; None if that was not kept.
+        context: the explorer's context.
+        explored: the exploration of the context; None if not stored.
         signal: the signal that the context comes from; None if there is none.
     """
     return ContextView(

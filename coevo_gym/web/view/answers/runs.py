@@ -1,4 +1,4 @@
-"""The list of runs, and one run with its arms side by side."""
+"""The list of runs, and single runs with their arms side by side."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from coevo_gym.web.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 
 def run_list(shelf: Shelf) -> RunList:
-    """All runs and evaluations, the latest first."""
+    """Return all runs and evaluations, latest first."""
     runs = sorted(map(_row, shelf.runs()), key=_when, reverse=True)
     return RunList(runs=tuple(runs), evals=eval_rows(shelf))
 
 
 def run_detail(run: ShownRun) -> RunDetail:
-    """A run: its arms side by side.
+    """Return a run with its arms side by side.
 
     Raises:
-        Damaged: if it cannot be read.
+        Damaged: if the run cannot be read.
     """
     manifest, config, lines = run.manifest, run.config, run.lines
     table = _table(run)
@@ -103,7 +103,7 @@ def _when(row: RunRow) -> str:
 
 
 def _counts(run: ShownRun) -> tuple[int, int]:
-    """How many episodes and tasks a run stores; asked of itself, so that a list makes no index."""
+    """Return the numbers of stored episodes and tasks, without creating an index."""
     if not run.folder.database.is_file():
         return 0, 0
     with told_as_damaged():
@@ -111,7 +111,7 @@ def _counts(run: ShownRun) -> tuple[int, int]:
 
 
 def _table(run: ShownRun) -> list[TableRow]:
-    """The final table; before there is one, the latest evaluation of each."""
+    """Return the final table; before the run is finished, the latest evaluation of each arm."""
     summary, config = run.summary, run.config
     if summary is not None:
         with told_as_damaged():
@@ -185,7 +185,7 @@ def _method(config: RunConfig, arm: str) -> str:
 
 
 def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
-    """Groups, stored episodes and signals of each arm."""
+    """Return the numbers of groups, stored episodes and signals of each arm."""
     found: dict[str, dict[str, Any]] = {}
 
     def of(arm: str) -> dict[str, Any]:
@@ -272,7 +272,7 @@ def _training(config: RunConfig, lines: Sequence[Line]) -> list[Series]:
 
 
 def _each_once(rounds: Any) -> list[RoundRow]:
-    """All rounds, those that arms share once."""
+    """Return all rounds, without duplicates of rounds that arms share."""
     found: dict[tuple[str, str], RoundRow] = {}
     for mine in rounds:
         for row in mine:
@@ -281,7 +281,7 @@ def _each_once(rounds: Any) -> list[RoundRow]:
 
 
 def _added(counts: Any) -> dict[str, int]:
-    """Counts added up, most first."""
+    """Return the sums of counts by name, largest first."""
     total: dict[str, int] = {}
     for one in counts:
         for name, n in one.items():

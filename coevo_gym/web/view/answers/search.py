@@ -1,4 +1,4 @@
-"""A search over all that is shown: tasks and episodes first, then drafts, evaluations, runs."""
+"""Search over everything shown: tasks and episodes first, then drafts, evaluations and runs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _MOST = 200
 
 
 def search(shelf: Shelf, query: Query) -> SearchResult:
-    """What holds all the words. Runs that cannot be read are passed over; their list says why.
+    """Return everything that contains all the words; runs that cannot be read are skipped.
 
     Raises:
-        BadRequest: if there are no words, or a parameter cannot be read.
-        NotFound: if there is no run or evaluation of an id.
+        BadRequest: if there are no words, or a parameter is invalid.
+        NotFound: if a run or evaluation does not exist.
     """
     query.check_known(("q", "run", "limit"))
     words, limit = query.words(), query.whole("limit", 20, least=1, most=_MOST)
     if not words:
-        raise BadRequest("Which words are looked for? Give them as q.")
+        raise BadRequest("The search has no words. Set the parameter q.")
     wanted = query.all("run")
     runs = [run for run in shelf.runs() if not wanted or run.id in wanted]
     evals = [shown for shown in shelf.evals() if not wanted or shown.id in wanted]
@@ -64,7 +64,7 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
 
 
 def _in_run(run: ShownRun, words: Sequence[str], limit: int) -> Iterator[tuple[Hit, int]]:
-    """What a run holds, each with how many things it stands for in the total."""
+    """Yield a run's hits, each with its contribution to the total count."""
     for row in task_rows(run):
         if _holds(row[WORDS], words):
             yield (
@@ -124,7 +124,7 @@ def _in_eval(shown: ShownEval, words: Sequence[str]) -> Iterator[Hit]:
 
 
 def _names(shelf: Shelf, words: Sequence[str], wanted: Sequence[str]) -> Iterator[Hit]:
-    """Runs and evaluations by their names."""
+    """Yield runs and evaluations whose names match."""
     for run in shelf.runs():
         if (not wanted or run.id in wanted) and _holds(fold(run.id), words):
             yield Hit(

@@ -1,4 +1,4 @@
-"""What an arm did over time: the table of its steps, and its groups."""
+"""An arm over time: the table of its steps, and its groups."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _GROUP = (
 
 
 def step_table(run: ShownRun, arm: str) -> StepTable:
-    """All steps of an arm, by column.
+    """Return all steps of an arm, by column.
 
     Raises:
         NotFound: if the run has no such arm.
-        Damaged: if it cannot be read.
+        Damaged: if the run cannot be read.
     """
     checked_arm(run, arm)
     lines: dict[int, Line] = {
@@ -70,11 +70,11 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
 
 
 def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
-    """A page of an arm's groups.
+    """Return a page of an arm's groups.
 
     Raises:
         NotFound: if the run has no such arm.
-        BadRequest: if a parameter cannot be read.
+        BadRequest: if a parameter is invalid.
     """
     checked_arm(run, arm)
     rows = run.kept(f"groups of {arm}", lambda: group_rows(run, arm))
@@ -83,7 +83,7 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
 
 
 def group_rows(run: ShownRun, arm: str) -> list[dict[str, Any]]:
-    """The rows of all groups of an arm as JSON, with what they are filtered by."""
+    """Return the rows of all groups of an arm as JSON, with their filter fields."""
     rows = []
     for row in run.index.rows(f"{_GROUP} ORDER BY g.number", arm):
         shown = _group(arm, row)
@@ -95,7 +95,7 @@ def group_rows(run: ShownRun, arm: str) -> list[dict[str, Any]]:
 
 
 def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
-    """A group with its rollouts.
+    """Return a group with its rollouts.
 
     Raises:
         NotFound: if the arm has no such group.

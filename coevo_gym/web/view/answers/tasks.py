@@ -1,4 +1,4 @@
-"""Tasks of a run: pages of the list, and one with its lineage and its success over time."""
+"""Tasks of a run: pages of the list, and single tasks with their lineage and success over time."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ from coevo_gym.web.view.shapes.tasks import (
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
 MOST_READ = 16
-"""Episodes read from either end of a task's history in search of a change of the interface."""
+"""Maximum number of episodes read from either end of a task's history."""
 
 
 def task_page(run: ShownRun, query: Query) -> TaskPage:
-    """A page of a run's tasks.
+    """Return a page of a run's tasks.
 
     Raises:
-        BadRequest: if a parameter cannot be read.
+        BadRequest: if a parameter is invalid.
     """
     found = select(task_rows(run), TASKS, query)
     return TaskPage(rows=tuple(map(_shown, found.rows)), **found.paging)
 
 
 def task_rows(run: ShownRun) -> list[dict[str, Any]]:
-    """The rows of all tasks as JSON, with what they are filtered by."""
+    """Return the rows of all tasks as JSON, with their filter fields."""
     rows: list[dict[str, Any]] = run.kept("tasks", lambda: _rows(run))
     return rows
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
-    """A task of a run.
+    """Return a task of a run.
 
     Raises:
-        NotFound: if the run has none of that id.
-        Damaged: if it cannot be read.
+        NotFound: if the run has no task with that id.
+        Damaged: if the run cannot be read.
     """
     rows = {row["id"]: row for row in task_rows(run)}
     with told_as_damaged():
@@ -104,11 +104,11 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
 def _before_and_after(
     index: Index, reader: ViewReader, arm: str, task_id: str
 ) -> BeforeAndAfter | None:
-    """Return two stored episodes of a task between which the arm's interface changed, if any.
+    """Return two stored episodes of a task with an interface change between them, if any.
 
-    The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read: from
-    the first step on until one failed, and from the last step back until one with another version
-    solved the task.
+    The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read:
+    forward from the first step to a failed one, and backward from the last step to one that solved
+    the task with another version.
     """
     rows = trajectories_where(index, "t.arm = ? AND t.task_id = ?", arm, task_id)
     early = next((row for row in rows[:MOST_READ] if not row["success"]), rows[0] if rows else None)
@@ -199,7 +199,7 @@ def _shown(row: Mapping[str, Any]) -> TaskRow:
 def _tags(task: Task) -> tuple[str, ...]:
     try:
         return tuple(sorted(tags_of(task)))
-    except Exception:  # of a benchmark that is not installed, or not any more
+    except Exception:  # the benchmark is not installed
         return ()
 
 

@@ -1,4 +1,4 @@
-"""What a language model is told before the first observation, put together from the settings."""
+"""The system text of language models before the first observation, rebuilt from settings."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ def system_text(
     episode: Trajectory | EvalTrajectory,
     instruction: str,
 ) -> str | None:
-    """The system text; None where it cannot be told for sure.
+    """Return the system text; None if it cannot be determined with certainty.
 
     Args:
         policy: settings of the policy.
-        benchmark: where it was played.
-        about: manifest of the run or config of the evaluation, which say the prompt file's hash.
-        episode: what happened.
-        instruction: what was asked.
+        benchmark: name of the benchmark.
+        about: manifest of the run or config of the evaluation, which contain the prompt file's
+            hash.
+        episode: the episode.
+        instruction: the task's instruction.
     """
     try:
         prompt = prompt_of(policy, benchmark)
@@ -39,4 +40,4 @@ def system_text(
         view = View(instruction, first.shown, FrozenDict(first.extras))
         return prompt.system(view, thinking=policy.chat.thinking) or None
     except (CoevoError, TemplateError, OSError, ValueError, KeyError, AttributeError):
-        return None  # a prompt file that is not there, or needs more than was stored
+        return None  # the prompt file is missing or needs data that was not stored

@@ -1,4 +1,4 @@
-"""Episodes of training: pages of the list, and one whole episode."""
+"""Training episodes: pages of the list, and single episodes."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
 
 def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
-    """A page of a run's stored episodes.
+    """Return a page of a run's stored episodes.
 
     Raises:
-        BadRequest: if a parameter cannot be read.
+        BadRequest: if a parameter is invalid.
         Damaged: if the run cannot be read.
     """
     with told_as_damaged():
@@ -49,7 +49,7 @@ def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
 
 
 def trajectory_row(row: Asked) -> TrajectoryRow:
-    """A row of the list, from the index's."""
+    """Return a row of the list from an index row."""
     return TrajectoryRow(
         id=id_of(row),
         arm=row["arm"],
@@ -69,15 +69,15 @@ def trajectory_row(row: Asked) -> TrajectoryRow:
 
 
 def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
-    """A whole episode.
+    """Return a whole episode.
 
     Args:
         run: the run.
         id: ``ARM.GROUP.POSITION``.
 
     Raises:
-        NotFound: if it is not stored.
-        Damaged: if it cannot be read.
+        NotFound: if the episode is not stored.
+        Damaged: if the run cannot be read.
     """
     arm, group, position = _place(run, id)
     with told_as_damaged():
@@ -142,7 +142,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
 
 
 def id_of(row: Mapping[str, Any]) -> str:
-    """What paths call an episode."""
+    """Return the id of an episode, as used in paths."""
     return f"{row['arm']}.{row['group_id']}.{row['position']}"
 
 
@@ -156,8 +156,8 @@ def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
 
 def _not_there(run: ShownRun, id: str) -> NotFound:
     return NotFound(
-        f"{run.id} stores no episode {id[:100]!r}. Ids are ARM.GROUP.POSITION; a run keeps the "
-        f"episodes that its setting store.record = {run.config.store.record!r} says."
+        f"{run.id} stores no episode {id[:100]!r}. Ids are ARM.GROUP.POSITION; this run stores "
+        f"only the episodes selected by store.record = {run.config.store.record!r}."
     )
 
 

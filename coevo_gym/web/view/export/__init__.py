@@ -1,1 +1,1 @@
-"""The viewer's pages and their JSON as files that open without a server."""
+"""Export of the viewer's pages and their JSON to files that open without a server."""

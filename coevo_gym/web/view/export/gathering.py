@@ -1,4 +1,4 @@
-"""All answers that an export holds: what the server would say to every path."""
+"""Collection of all responses in an export: those that the server would give for every path."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from coevo_gym.web.view.refusals import Refusal
 from coevo_gym.web.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 MOST_COMPARED = 12
-"""Sides of which an export compares each with each."""
+"""Maximum number of sides that an export compares pairwise."""
 
 Json = dict[str, Any]
 
 
 class Told(NamedTuple):
-    """An answer.
+    """A response in an export.
 
     Attributes:
-        path: what it answers, without ``/api/``.
-        value: its JSON.
+        path: the response's path, without ``/api/``.
+        value: the response as JSON.
     """
 
     path: str
@@ -38,12 +38,12 @@ class Told(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page about one thing, which a file that is full does without.
+    """An optional page, left out when a file is full.
 
     Attributes:
-        path: what it is asked for by.
-        of: the run or the evaluation that it belongs to.
-        kind: what it is about, in the plural.
+        path: the page's path.
+        of: the page's run or evaluation.
+        kind: plural name of the page's topic.
     """
 
     path: str
@@ -52,20 +52,20 @@ class Page(NamedTuple):
 
 
 def read_all(shelf: Shelf) -> None:
-    """Read what was done in all episodes, so that it can be searched."""
+    """Read the actions of all episodes, so that they are searchable."""
     for run in shelf.runs():
         try:
             with told_as_damaged():
                 while run.index.read_on():
                     pass
         except Refusal:
-            continue  # the list of runs says what is wrong with it
+            continue  # the list of runs shows the problem
 
 
 def answers(shelf: Shelf) -> Iterator[Told]:
-    """Yield what every export holds: all lists, and what is told about whole runs and arms.
+    """Yield the responses in every export: all lists, and the data about whole runs and arms.
 
-    Runs that cannot be read have none.
+    Runs that cannot be read are skipped.
     """
     yield _ask(shelf, "runs")
     yield _ask(shelf, "evals")
@@ -84,10 +84,10 @@ def answers(shelf: Shelf) -> Iterator[Told]:
 
 
 def pages(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
-    """Yield the pages of groups, tasks, drafts and episodes; the latest of each first.
+    """Yield the pages of groups, tasks, drafts and episodes, latest first within each kind.
 
     Args:
-        shelf: what is shown.
+        shelf: the runs and evaluations.
         held_out: include the episodes of evaluations on validation and test tasks.
     """
     for part in (_groups, _tasks, _drafts):
@@ -137,7 +137,7 @@ def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
 
 
 def page_of(shelf: Shelf, path: str) -> Told | None:
-    """Return the answer of a page; None if it cannot be read."""
+    """Return the response of a page; None if it cannot be read."""
     try:
         return _ask(shelf, path)
     except Refusal:
@@ -176,7 +176,7 @@ def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Told]:
 
 
 def _trajectories(run: ShownRun) -> list[Json]:
-    """The rows of all stored episodes, with what they are filtered by."""
+    """Return the rows of all stored episodes, with their filter fields."""
     with told_as_damaged():
         run.index.refresh()
         rows = as_rows(run.index.rows(f"{SELECTED} ORDER BY t.number"))
@@ -197,7 +197,7 @@ def _trajectories(run: ShownRun) -> list[Json]:
 
 
 def _comparisons(shelf: Shelf) -> Iterator[Told]:
-    """Each side against each other that played the same tasks, as far as there are not too many."""
+    """Yield pairwise comparisons of sides with the same tasks, up to a maximum number of sides."""
     places: list[str] = []
     for run in shelf.runs():
         try:
@@ -222,11 +222,11 @@ def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
     try:
         return _ask(shelf, "compare", Query(pairs)).value
     except Refusal:
-        return None  # they share no task
+        return None  # no common tasks
 
 
 def _hits(shelf: Shelf) -> Iterator[Json]:
-    """All that a search may find, in the order in which it tells it."""
+    """Yield everything that a search can find, in display order."""
     kinds: dict[str, list[Json]] = {}
     for run in shelf.runs():
         try:

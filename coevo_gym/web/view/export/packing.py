@@ -1,4 +1,4 @@
-"""The data of an export: answers by path, each long or repeated text stored once, compressed."""
+"""Compressed data of an export: responses by path, with each long or repeated text stored once."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from coevo_gym.web.view.filters import LISTS
 from coevo_gym.web.view.safe import Censor
 
 _SHORT = 40
-"""Texts of fewer characters stay where they are."""
+"""Minimum length of a text that is stored separately."""
 
 
 class Part:
-    """Some answers, as one file of data holds them.
+    """A data file with some of the responses.
 
-    Each answer becomes a line of JSON, without secrets: its ``path``, the ``answer``, in which
-    ``{"$t": 3}`` stands for the fourth text of the part, and the ``texts`` that are new in it.
-    The lines are deflated as they come, so the size of the file is known while it is filled.
+    Each response becomes a line of JSON without secrets: its ``path``, the ``answer``, in which
+    ``{"$t": 3}`` refers to the fourth text of the part, and the line's new ``texts``. The lines are
+    compressed as they are added, so the size is known at any time.
 
     Args:
-        censor: takes secrets out.
+        censor: filter that removes secrets.
 
     Attributes:
-        paths: the paths that have an answer here, in order.
-        size: bytes of the lines, which a browser unpacks.
-        packed: bytes that they take in the file.
+        paths: paths of the responses so far, in order.
+        size: uncompressed size of the lines in bytes.
+        packed: compressed size of the lines in the file, in bytes.
     """
 
     def __init__(self, censor: Censor) -> None:
@@ -42,11 +42,11 @@ class Part:
 
     @property
     def packed(self) -> int:
-        """Bytes that the lines take in the file, as base64."""
+        """Return the compressed size of the lines in bytes, after base64 encoding."""
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
-        """Add an answer, unless it might take more bytes of the file than there is room for."""
+        """Add a response unless it might exceed the remaining room in the file."""
         self._new = {}
         answer = self._folded(value)
         line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
@@ -61,7 +61,7 @@ class Part:
         """Finish the part, and return it as base64 (see ``web/static/viewer/exported.js``).
 
         Args:
-            more: what the part tells beside its answers.
+            more: further data of the part, besides its responses.
         """
         self._write(self._line(more))
         self._packed += self._deflate.flush()
@@ -94,5 +94,5 @@ class Part:
 
 
 def lists() -> dict[str, Any]:
-    """The filters and sorts of every kind of list."""
+    """Return the filters and sorts of every kind of list."""
     return {name: listing.to_json() for name, listing in LISTS.items()}

@@ -1,4 +1,4 @@
-"""The viewer's page as files: all in one, or beside its scripts and its data."""
+"""The viewer's page as files: a single file, or a folder with scripts and data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMMON = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none
 
 
 def one_file(page: str, static: Path, data: str) -> str:
-    """Return the page with everything that it needs in it.
+    """Return the page with all its scripts, styles and data embedded.
 
     Args:
         page: ``index.html`` of the viewer.
@@ -37,7 +37,7 @@ def one_file(page: str, static: Path, data: str) -> str:
         return f"<style>{text}</style>"
 
     def script(found: re.Match[str]) -> str:
-        # In a script, `<\\/` is the same as `</` wherever code may have it.
+        # In a script, `<\\/` is equivalent to `</` wherever code may contain it.
         text = re.sub(r"</(?=script)", r"<\\/", text_of(found[1]), flags=re.IGNORECASE)
         text = text.replace("<!--", "<\\!--")
         return f"<script>{text}</script>"
@@ -51,14 +51,14 @@ def one_file(page: str, static: Path, data: str) -> str:
 
 
 def beside(page: str) -> str:
-    """The page of a folder, which takes its scripts and its data from beside it."""
+    """Return the page for a folder, which loads its scripts and data from that folder."""
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
     return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)
 
 
 def copy_static(page: str, static: Path, folder: Path) -> None:
-    """Copy the files that a page names into a folder beside it."""
+    """Copy the files that a page uses into a folder next to the page."""
     whole = _with_answers(page)
     for name in [*_STYLE.findall(whole), *_SCRIPT.findall(whole)]:
         target = folder / name
@@ -68,7 +68,7 @@ def copy_static(page: str, static: Path, folder: Path) -> None:
 
 def _with_answers(page: str) -> str:
     if _LAST not in page:
-        raise CoevoError(f"The viewer's page does not name {_LAST}: its files are not whole.")
+        raise CoevoError(f"The viewer's page does not load {_LAST}. Reinstall coevo_gym.")
     return page.replace(_LAST, f"{_ANSWERS}\n{_LAST}")
 
 

@@ -1,4 +1,4 @@
-"""Writes an export: gathers the answers, packs them, and puts them beside or into the page."""
+"""Export to files: collect and pack the responses, then write them into or next to the page."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from coevo_gym.web.view.library import Library
 from coevo_gym.web.view.shelf import Shelf
 
 MOST_BYTES = 10_000_000
-"""Size of one file, which people mail."""
+"""Maximum size of a single-file export in bytes, small enough to send by mail."""
 MOST_UNPACKED = 36_000_000
-"""Data of one file once it is unpacked, which a browser does at once."""
+"""Maximum uncompressed data of a single file in bytes, which a browser unpacks at once."""
 _RESERVE = 150_000
-"""Part of it that is kept free for what the compressor holds back, and for what is told last."""
+"""Bytes reserved for the compressor's buffer and the final entries."""
 PART_BYTES = 2_000_000
-"""Data of one of many files, unpacked."""
+"""Uncompressed data per file in a folder export, in bytes."""
 WITHOUT_EPISODES = (
     "What was done in evaluation episodes is left out, because it shows how held-out tasks are "
     "solved. --with-episodes puts it in; such files must not be trained on."
@@ -37,12 +37,12 @@ WITHOUT_EPISODES = (
 
 @dataclass
 class Written:
-    """What an export has come to.
+    """The result of an export.
 
     Attributes:
         page: the file to open.
-        bytes: of all its files.
-        left_out: what is not in it, each a sentence.
+        bytes: total size of all files.
+        left_out: sentences that list the omitted parts.
     """
 
     page: Path
@@ -51,7 +51,7 @@ class Written:
 
     @property
     def megabytes(self) -> float:
-        """Its size."""
+        """Return the total size in megabytes."""
         return self.bytes / 1e6
 
 
@@ -66,18 +66,20 @@ def export_pages(
     """Write the pages of runs and evaluations to files that open without a server.
 
     Args:
-        library: which.
-        target: a file that ends in ``.html``, or a folder, which is new or holds an export.
-        episodes: also what was done in evaluation episodes of held-out tasks.
-        most_bytes: largest size of one file; a folder takes all.
-        tell: told what is being done.
+        library: the runs and evaluations to export.
+        target: a file that ends in ``.html``, or a folder that is new or contains an export.
+        episodes: include the steps of evaluation episodes on held-out tasks.
+        most_bytes: maximum size of a single file; a folder has no limit.
+        tell: callback for progress messages.
 
     Raises:
-        ConfigError: if it cannot be written there, or there is nothing to be written.
-        StoreError: if writing fails; what was there before stays.
+        ConfigError: if the target is not writable, or there is nothing to export.
+        StoreError: if writing fails; existing files are kept.
     """
     if not library.runs() and not library.evals():
-        raise ConfigError("There is nothing to export: no run in runs/, no evaluation in evals/.")
+        raise ConfigError(
+            "Nothing to export: there are no runs in runs/ and no evaluations in evals/."
+        )
     as_file = _is_file(target)
     shelf = Shelf(library)
     tell("reading episodes")
@@ -98,14 +100,14 @@ class _Export:
         self._written = 0
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
-        """Write all lists into one file, and as many pages as there is room for."""
+        """Write all lists into one file, with as many pages as fit."""
         part, folder = Part(self._shelf.censor), target.with_suffix("")
         room = most_bytes - len(one_file(self._page, STATIC, "")) - _RESERVE
         for told in answers(self._shelf):
             self._add(part, told)
             if part.packed > room:
                 raise ConfigError(
-                    f"The lists alone take more than the {most_bytes / 1e6:.0f} MB of one file. "
+                    f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit of a single file. "
                     f"Export to a folder: --export {folder}"
                 )
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
@@ -129,10 +131,10 @@ class _Export:
         return Written(target, len(whole), self._left_out)
 
     def to_folder(self, target: Path) -> Written:
-        """Pages beside their data, which is loaded when it is asked for."""
+        """Write pages and separate data files that the pages load on demand."""
         scratch = target.with_name(f".{target.name}.part")
         with storing(target):
-            shutil.rmtree(scratch, ignore_errors=True)  # left by a process that was killed
+            shutil.rmtree(scratch, ignore_errors=True)  # left over from a killed process
             (scratch / "data").mkdir(parents=True)
             try:
                 size = self._fill(scratch)
@@ -188,10 +190,10 @@ class _Export:
 
 
 def _is_file(target: Path) -> bool:
-    """Whether an export goes to one file.
+    """Return True if the export target is a single file, False for a folder.
 
     Raises:
-        ConfigError: if it can go to neither a file nor a folder.
+        ConfigError: if the target can be neither a file nor a folder.
     """
     if target.suffix.lower() in (".html", ".htm"):
         if target.is_dir() or not target.parent.is_dir():
@@ -203,9 +205,9 @@ def _is_file(target: Path) -> bool:
             f"{target.stem}.html, or --export {target.stem}"
         )
     if target.is_dir() and any(target.iterdir()) and not (target / "data" / "index.js").is_file():
-        raise ConfigError(f"{target} is not empty and holds no export. Choose another folder.")
+        raise ConfigError(f"{target} is not empty and contains no export. Choose another folder.")
     if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent} is not there. Make it, or choose another folder.")
+        raise ConfigError(f"{target.parent} does not exist. Create it, or choose another folder.")
     return False
 
 

@@ -1,1 +1,1 @@
-"""A run's episodes, groups, tasks and drafts in a file that answers questions fast."""
+"""A search index of a run's episodes, groups, tasks and drafts."""

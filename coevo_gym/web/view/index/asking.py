@@ -1,4 +1,4 @@
-"""Questions about many episodes, as queries of an index: the filters of a list in SQL."""
+"""Queries of an index for many episodes: the filters of a list in SQL."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _COLUMNS: Mapping[str, str] = {
     "errors": "t.errors",
     "_place": "t.number",
 }
-"""The column of each field that a list of episodes is filtered or sorted by."""
+"""Columns by field, for filtering and sorting lists of episodes."""
 
 FIELDS = (
     "arm", "step", "group_id", "position", "task_id", "version", "success", "score", "end_reason",
     "steps", "kinds", "errors", "advantage", "name", "instruction", "origin", "number",
 )  # fmt: skip
-"""What a row is made of, in the order of :data:`SELECTED`."""
+"""Fields of a row, in the order of :data:`SELECTED`."""
 SELECTED = (
     "SELECT t.arm, t.step, t.group_id, t.position, t.task_id, t.version, t.success, t.score, "
     "t.end_reason, t.steps, t.kinds, t.errors, t.advantage, k.name, k.instruction, k.origin, "
@@ -45,14 +45,14 @@ Asked = dict[str, Any]
 
 
 def find_trajectories(index: Index, query: Query) -> tuple[list[Asked], dict[str, int]]:
-    """A page of the episodes that match a query's filters.
+    """Return a page of the episodes that match a query's filters.
 
     Returns:
-        The rows, with :data:`FIELDS`, and the answer's ``total``, ``page``, ``pages`` and
+        The rows, with :data:`FIELDS`, and the response's ``total``, ``page``, ``pages`` and
         ``per_page``.
 
     Raises:
-        BadRequest: if a parameter cannot be read, or means nothing here.
+        BadRequest: if a parameter is invalid or unknown.
     """
     query.check_known(TRAJECTORIES.filters, paged=True)
     conditions, values = _where(query)
@@ -75,17 +75,17 @@ def find_trajectories(index: Index, query: Query) -> tuple[list[Asked], dict[str
 
 
 def trajectories_where(index: Index, condition: str, *values: Any) -> list[Asked]:
-    """The episodes for which a condition holds, in the run's order."""
+    """Return the episodes that satisfy a condition, in the run's order."""
     return as_rows(index.rows(f"{SELECTED}WHERE {condition} ORDER BY t.number", *values))
 
 
 def as_rows(rows: Sequence[Sequence[Any]]) -> list[Asked]:
-    """Rows of :data:`SELECTED` by the names of their fields."""
+    """Convert rows of :data:`SELECTED` to mappings by field name."""
     return [dict(zip(FIELDS, row, strict=True)) for row in rows]
 
 
 def between(text: str | None) -> tuple[str, ...]:
-    """The names in a text in which each stands between two commas."""
+    """Return the names in a text in which each name is between two commas."""
     return tuple(name for name in (text or "").split(",") if name)
 
 
@@ -106,7 +106,7 @@ def _where(query: Query) -> tuple[list[str], list[Any]]:
 
 
 def _parts(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequence[Any]]]:
-    """A condition for each value that a parameter is given, of which one has to hold."""
+    """Yield a condition for each value of a parameter; a row must satisfy one of them."""
     column = _COLUMNS[rule.field]
     match rule.op:
         case "from":

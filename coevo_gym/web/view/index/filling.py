@@ -1,4 +1,4 @@
-"""Takes into an index what a run has written since the last time."""
+"""Incremental updates of an index from a run's database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coevo_gym.web.view.query import fold
 
 BRIEF = 300
 MOST_WORDS = 4000
-"""Characters of an episode's actions that can be searched."""
+"""Maximum number of searchable characters of an episode's actions."""
 
 _MARKED = ("trajectories", "groups", "signals", "tasks", "lineage", "rounds", "advantages")
 _FILLED = ("trajectories", "words", "groups", "signals", "tasks", "lineage", "rounds", "drafts")
@@ -29,28 +29,28 @@ Db = sqlite3.Connection
 
 
 def brief(text: str) -> str:
-    """A text on one line, cut where it is long."""
+    """Return a text on one line, cut if it is too long."""
     flat = " ".join(text.split())
     return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
 def forget(db: Db) -> None:
-    """Empty an index."""
+    """Delete everything from an index."""
     for table in (*_FILLED, "meta"):
         db.execute(f"DELETE FROM {table}")  # noqa: S608 (constants)
 
 
 def is_of(db: Db) -> bool:
-    """Whether what the index holds is what the run, attached as ``run``, begins with.
+    """Return True if the indexed rows still match the run attached as ``run``.
 
-    A run that is resumed forgets what came after its last checkpoint, and writes it anew.
+    A resumed run discards all data after its last checkpoint and writes new data.
     """
     held = get(db, "fingerprint")
     return held is None or held == _fingerprint(db, json.loads(get(db, "marks") or "{}"))
 
 
 def take_in(db: Db) -> bool:
-    """Take in what is new in the run that is attached as ``run``; returns whether there was any."""
+    """Add new rows of the run attached as ``run``; return True if there were any."""
     marks: dict[str, int] = json.loads(get(db, "marks") or "{}")
     there = {row[0] for row in db.execute("SELECT name FROM run.sqlite_master")}
     before = dict(marks)
@@ -70,7 +70,9 @@ def take_in(db: Db) -> bool:
         _take_groups(db, new["groups"])
     if "signals" in new:
         _take_signals(db, new["signals"])
-    if "advantages" in new and new.get("trajectories") != 0:  # the first came with their episodes
+    if (
+        "advantages" in new and new.get("trajectories") != 0
+    ):  # earlier ones were added with their episodes
         _take_advantages(db, new["advantages"])
     if "lineage" in new:
         db.execute(
@@ -87,7 +89,7 @@ def take_in(db: Db) -> bool:
 
 
 def read_bodies(db: Db, most: int) -> bool:
-    """Read what was done in the next episodes; returns whether there are more to be read."""
+    """Read the actions of the next episodes; return True if there are more."""
     since = int(get(db, "read") or 0)
     end = json.loads(get(db, "marks") or "{}").get("trajectories", 0)
     query = (
@@ -108,23 +110,23 @@ def read_bodies(db: Db, most: int) -> bool:
 
 
 def get(db: Db, key: str) -> Any:
-    """A value that the index keeps about itself; None if it keeps none."""
+    """Return a value from the index's metadata; None if it is not set."""
     row = db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
     return row[0] if row else None
 
 
 def put(db: Db, key: str, value: Any) -> None:
-    """Keep a value about the index."""
+    """Store a value in the index's metadata."""
     db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
 
 def unpack(body: bytes) -> Any:
-    """The JSON of a packed row."""
+    """Return the JSON of a compressed row."""
     return json.loads(zlib.decompress(body))
 
 
 def _fingerprint(db: Db, marks: Mapping[str, int]) -> str:
-    """What tells whether the rows up to these marks are still those that were taken in."""
+    """Return a fingerprint of the rows up to these marks, which changes if they are rewritten."""
     found = [
         db.execute(
             f"SELECT {numbers} FROM run.{table} WHERE rowid <= ?",  # noqa: S608 (constants)
@@ -225,7 +227,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """What lists show of a round, from its JSON."""
+    """The listed data of a round, extracted from its JSON."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result
@@ -233,7 +235,7 @@ class _Told:
         self.first = step == 0 and (order.get("n_enough", 0) > 0 or not self._contexts)
 
     def row(self) -> dict[str, Any]:
-        """The fields of a row that the round's own columns do not hold."""
+        """Return the fields of a row that have no column of their own."""
         judged = [verdict for verdict in self._result["verdicts"] if verdict["draft_id"]]
         rejected = Counter(
             verdict["gate"]
@@ -258,7 +260,7 @@ class _Told:
         }
 
     def drafts(self, step: int, round_id: str) -> Iterator[tuple[Any, ...]]:
-        """The columns of each draft from its position on."""
+        """Yield the columns of each draft, starting with its position."""
         explored = [one["context"] for one in self._result.get("explored", ())]
         kinds = {context_id(context): context["kind"] for context in (*self._contexts, *explored)}
         usual = "" if self._contexts else UNGUIDED
@@ -284,14 +286,14 @@ class _Told:
 
 
 def context_id(context: Mapping[str, Any]) -> str:
-    """The id of a context that is given as JSON."""
+    """Return the id of a context given as JSON."""
     from coevo_gym.core.evolution import Context
 
     return Context.model_validate(context).id
 
 
 def asked_for(verdict: Mapping[str, Any]) -> str:
-    """What a draft would have asked for, in the words of whoever came farthest."""
+    """Return a draft's instruction, from the last stage that it reached."""
     draft, proposal = verdict.get("draft", {}), verdict.get("proposal", {})
     turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
     found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
@@ -299,15 +301,15 @@ def asked_for(verdict: Mapping[str, Any]) -> str:
 
 
 def between_commas(names: Sequence[str]) -> str:
-    """Names as one text in which each stands between two commas."""
+    """Join names into one text in which each name is between two commas."""
     return f",{','.join(dict.fromkeys(names))}," if names else ""
 
 
 def _said_in(body: bytes) -> tuple[str, int]:
-    """What was done in an episode, to be searched, and how many actions had no effect."""
+    """Return an episode's searchable actions and the number of actions without effect."""
     try:
         steps = unpack(body)["steps"]
         actions = " ".join(str(step["action"]) for step in steps)
         return fold(actions[:MOST_WORDS]), sum(bool(step.get("error_kind")) for step in steps)
     except (zlib.error, ValueError, KeyError, TypeError):
-        return "", 0  # a damaged row; its page says so
+        return "", 0  # a damaged row, reported on its page

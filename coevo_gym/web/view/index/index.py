@@ -1,7 +1,7 @@
-"""The index of one run: made when it is first looked at, and kept up while the run trains.
+"""The index of one run, created on first use and updated while the run trains.
 
-It lies in the user's cache. The run's own database is only ever read, in short transactions that
-keep no writer waiting; a run that was rewound or replaced is noticed, and its index made anew.
+The index is stored in the user's cache. The run's own database is only read, in short transactions
+that block no writer. If a run was rewound or replaced, its index is rebuilt.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 class Index:
-    """A run's episodes, groups, tasks and drafts, for questions about many of them.
+    """An index of a run's episodes, groups, tasks and drafts, for queries over many of them.
 
-    Any thread may call, and several processes may share the file.
+    Thread-safe; several processes may share the file.
 
     Args:
         run: the run.
-        file: where the index lies; None for its place in the user's cache.
+        file: file of the index; None for the default place in the user's cache.
 
     Attributes:
-        revision: goes up whenever something was taken in; -1 before anything was.
+        revision: a counter that grows with every update; -1 before the first one.
     """
 
     def __init__(self, run: RunFolder, file: Path | None = None) -> None:
@@ -42,16 +42,16 @@ class Index:
         self._lock = threading.Lock()
         self._seen: Stamp | None = None
         self._opened = threading.local()
-        self._files = 0  # that the index has had, of which damaged ones were removed
+        self._files = 0  # number of damaged index files removed so far
 
     def refresh(self) -> int:
-        """Take in what the run has written since the last time.
+        """Add everything new from the run to the index.
 
         Returns:
             The revision.
 
         Raises:
-            StoreError: if the run's database is damaged or of a version that cannot be read.
+            StoreError: if the run's database is damaged or has an unsupported version.
         """
         with self._lock:
             stamp = self._stamp()
@@ -61,13 +61,13 @@ class Index:
             return self.revision
 
     def read_on(self, most: int = 500) -> bool:
-        """Read what was done in the next episodes, so that it can be searched.
+        """Read the actions of the next episodes, so that they become searchable.
 
         Returns:
-            Whether there are more to be read.
+            True if there are more to be read.
 
         Raises:
-            StoreError: as :meth:`refresh`.
+            StoreError: as in :meth:`refresh`.
         """
         self.refresh()
         with self._lock:
@@ -76,13 +76,13 @@ class Index:
             )
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows that a query of the index gives."""
+        """Return the rows of a query of the index."""
         with storing(self.file):
             return self._mine().execute(query, values).fetchall()
 
     @property
     def read(self) -> float:
-        """Share of the stored episodes whose actions can be searched, in [0, 1]."""
+        """Return the share of stored episodes whose actions are searchable, in [0, 1]."""
         ((read, end),) = self.rows(
             "SELECT coalesce((SELECT value FROM meta WHERE key = 'read'), 0), "
             "coalesce((SELECT max(number) FROM trajectories), 0)"
@@ -101,10 +101,10 @@ class Index:
         return int(filling.get(db, "revision") or 0)
 
     def _with_file(self, work: Any) -> Any:
-        """Have work done in one transaction, on a new file if the one there is damaged."""
+        """Run work in one transaction; a damaged index file is replaced."""
         if not self.run.database.is_file():
             return self._empty()
-        RunReader(self.run.database)  # tells what is wrong with the run itself
+        RunReader(self.run.database)  # raises an error if the run itself is damaged
         try:
             return self._in_transaction(work)
         except sqlite3.DatabaseError as error:
@@ -113,12 +113,12 @@ class Index:
                     raise
         schema.remove(self.file)
         self._files += 1
-        with storing(self.run.database):  # the index is new, so what is damaged is the run
+        with storing(self.run.database):  # with a new index, an error means that the run is damaged
             return self._in_transaction(work)
 
     def _in_transaction(self, work: Any) -> Any:
         with self._attached() as db:
-            # The write lock is the index's alone: what is attached is opened for reading.
+            # Only the index is locked for writing; the attached database is opened read-only.
             db.execute("BEGIN")
             try:
                 filling.put(db, "busy", 1)
@@ -133,7 +133,7 @@ class Index:
     @contextmanager
     def _attached(self) -> Iterator[sqlite3.Connection]:
         database = self.run.database
-        # As `RunReader` opens it: a file that nobody writes to has no log beside it.
+        # As in `RunReader`: a database without a writer has no log file.
         written = database.with_name(f"{database.name}-wal").exists()
         how = "mode=ro" if written else "mode=ro&immutable=1"
         with closing(self._open()) as db:
@@ -141,7 +141,7 @@ class Index:
             yield db
 
     def _mine(self) -> sqlite3.Connection:
-        """This thread's connection to the file."""
+        """Return this thread's connection to the file."""
         known = getattr(self._opened, "connection", None)
         if known is None or known[0] != self._files or not self.file.exists():
             known = self._opened.connection = (self._files, self._open())
@@ -154,7 +154,7 @@ class Index:
         )
         try:
             db.execute("PRAGMA journal_mode=WAL")
-            db.execute("PRAGMA synchronous=OFF")  # what is lost is made anew
+            db.execute("PRAGMA synchronous=OFF")  # lost data is rebuilt
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, schema.VERSION):
                 db.close()
@@ -171,7 +171,7 @@ class Index:
         return db
 
     def _empty(self) -> int:
-        """A run that has stored nothing yet, or lost what it had."""
+        """Empty the index of a run without a database, and return the revision."""
         with storing(self.file), closing(self._open()) as db:
             if filling.get(db, "marks") is not None:
                 filling.forget(db)
@@ -179,7 +179,7 @@ class Index:
             return int(filling.get(db, "revision") or 0)
 
     def _origin(self) -> str:
-        """Tells the run from another one in its folder."""
+        """Return a hash that identifies the run in its folder."""
         try:
             manifest = self.run.manifest.read_bytes()
         except OSError as error:
@@ -187,7 +187,7 @@ class Index:
         return hashlib.sha256(manifest).hexdigest()
 
     def _stamp(self) -> Stamp:
-        """Changes whenever the run has written something."""
+        """Return a stamp that changes whenever the run writes."""
         database = self.run.database
         files = (database, database.with_name(f"{database.name}-wal"), self.run.manifest)
         found = []

@@ -1,4 +1,4 @@
-"""The tables of an index, and where it lies: in the user's cache, never in a run's folder."""
+"""The tables of an index, and its location in the user's cache, outside the run's folder."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ CREATE INDEX IF NOT EXISTS draft_by_key ON drafts (key);
 CREATE INDEX IF NOT EXISTS draft_by_id ON drafts (id);
 CREATE INDEX IF NOT EXISTS draft_by_task ON drafts (task_id);
 """
-"""``number`` is the row's in the run's own database. ``kinds`` holds kinds of signals, and ``arms``
-names of arms, each between commas. ``words.text`` is what was done, without the case of its
-letters. ``rounds.body`` is the JSON of what a list of rounds shows."""
+"""SQL that creates the tables. ``number`` is the row id in the run's own database. ``kinds``
+contains kinds of signals, and ``arms`` names of arms, each between commas. ``words.text`` is the
+text of the actions in lower case. ``rounds.body`` is the JSON of a row in a list of rounds."""
 
 
 def index_file(run: Path) -> Path:
-    """Where the index of a run lies; its folder is made, for this user alone."""
+    """Return the path of a run's index; create its folder for this user only."""
     name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:24]
     return _folder() / f"{name}.db"
 
@@ -65,7 +65,7 @@ def _made(folder: Path) -> Path:
             return folder
     except OSError as error:
         spare = Path(tempfile.mkdtemp(prefix="coevo-view-"))
-        logger.warning("%s cannot be written (%s); indexes go to %s", folder, error, spare)
+        logger.warning("cannot write to %s (%s); indexes are stored in %s", folder, error, spare)
         return spare
 
 
@@ -74,14 +74,14 @@ def _folder() -> Path:
 
 
 def remove_stale() -> None:
-    """Delete indexes of runs that are gone."""
+    """Delete the indexes of runs that no longer exist."""
     for file in _folder().glob("*.db"):
         if is_stale(file):
             remove(file)
 
 
 def is_stale(file: Path) -> bool:
-    """Whether an index is of a run that is gone."""
+    """Return True if an index belongs to a run that no longer exists."""
     try:
         connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
         try:
@@ -89,21 +89,21 @@ def is_stale(file: Path) -> bool:
         finally:
             connection.close()
     except sqlite3.Error:
-        return False  # it is being made, or is rebuilt when it is needed
+        return False  # it is being created, or will be rebuilt when needed
     return row is not None and not Path(row[0]).is_dir()
 
 
 def unused(days: float) -> list[Path]:
-    """The indexes of runs that are gone, and those that nobody has read or filled for so long."""
+    """Return indexes of runs that no longer exist, and indexes unused for a given time."""
     since, found = time.time() - days * 86_400, list[Path]()
     for file in sorted((home() / "view").glob("*.db")):
-        status = file.stat()  # before it is looked into, which is a use
+        status = file.stat()  # checked before opening the file, which counts as a use
         if max(status.st_atime, status.st_mtime) < since or is_stale(file):
             found.append(file)
     return found
 
 
 def remove(file: Path) -> None:
-    """Delete an index with what SQLite keeps beside it."""
+    """Delete an index and the auxiliary files of SQLite."""
     for suffix in ("", "-wal", "-shm", "-journal"):
         file.with_name(file.name + suffix).unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""The shapes of the viewer's JSON, one file for each thing that it shows.
+"""Response models of the viewer's JSON API, one module per topic.
 
-All paths below begin with ``/api/``. A server answers them; an export holds the same answers under
-the same paths. Every answer is one of these models; numbers that are not known are ``null``.
+All paths below begin with ``/api/``. An export contains the same responses as a server, under the
+same paths. Every response is one of these models; unknown numbers are ``null``.
 
-| path | answer |
+| path | response |
 |---|---|
 | ``about`` | :class:`~coevo_gym.web.view.shapes.base.About` |
 | ``runs`` | :class:`~coevo_gym.web.view.shapes.runs.RunList` |
@@ -30,13 +30,12 @@ the same paths. Every answer is one of these models; numbers that are not known 
 | ``search?q=`` | :class:`~coevo_gym.web.view.shapes.found.SearchResult` |
 | ``live`` | server-sent events, see :mod:`coevo_gym.web.view.live`; not in an export |
 
-Lists take filters as parameters of the query, each named in the docstring of its rows' model, and
-``page`` (from 1) and ``per_page`` (50; at most 500). A parameter that is given several times takes
-rows that match any of its values; rows have to match all parameters. ``q`` takes rows that hold
-every one of its words, whatever the case. ``sort`` names a field, with ``-`` before it from the
-largest on.
+Lists accept filters as query parameters; the docstring of the row model lists them. Lists also
+accept ``page`` (from 1) and ``per_page`` (50; at most 500). A row must match all parameters; if a
+parameter is repeated, the row must match one of its values. ``q`` selects rows that contain every
+word, ignoring case. ``sort`` names a field; a leading ``-`` sorts in descending order.
 
-What goes wrong is answered by :class:`~coevo_gym.web.view.shapes.base.Problem`: status 400 for a
-parameter that cannot be read, 404 for what is not there, 409 for a run that is damaged or from a
-version that cannot be read.
+Errors are reported as :class:`~coevo_gym.web.view.shapes.base.Problem`, with status 400 for an
+invalid parameter, 404 for a missing resource, and 409 for a run that is damaged or has an
+unsupported version.
 """  # noqa: E501 (a table)

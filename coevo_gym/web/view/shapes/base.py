@@ -1,4 +1,4 @@
-"""What all answers have in common: frozen models, pages of lists, and what went wrong."""
+"""Base classes of all responses, and the error response."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Shape(BaseModel):
-    """An answer, or a part of one. Numbers that are not finite become ``null``."""
+    """A frozen base model for responses. Numbers that are not finite become ``null``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
 
 class Paged(Shape):
-    """One page of a list; each has its ``rows``.
+    """One page of a list; subclasses add ``rows``.
 
     Attributes:
-        total: rows that match the filters, on all pages.
-        page: which page this is, from 1.
-        pages: how many there are; 1 for an empty list.
-        per_page: most rows of a page.
+        total: number of rows that match the filters, on all pages.
+        page: number of this page, from 1.
+        pages: number of pages; 1 for an empty list.
+        per_page: maximum number of rows on a page.
     """
 
     total: int
@@ -30,11 +30,11 @@ class Paged(Shape):
 
 
 class Problem(Shape):
-    """What went wrong.
+    """An error response.
 
     Attributes:
         error: ``BadRequest``, ``NotFound``, ``Damaged``, ``Refused`` or ``Failed``.
-        message: what happened, with which value, and what to do; for people.
+        message: the error in words: what happened, with which value, and what to do.
     """
 
     error: Literal["BadRequest", "NotFound", "Damaged", "Refused", "Failed"]
@@ -45,11 +45,11 @@ class KindInfo(Shape):
     """A kind of signal, or a reason to explore.
 
     Attributes:
-        name: what rows hold.
-        label: what people read.
-        colour: ``#rrggbb`` on a light page.
-        dark: ``#rrggbb`` on a dark page.
-        fires: whether rollouts fire it; others are reasons to explore only.
+        name: the name used in rows.
+        label: the name shown to users.
+        colour: colour ``#rrggbb`` in the light theme.
+        dark: colour ``#rrggbb`` in the dark theme.
+        fires: true if rollouts fire this kind; false if it is only a reason to explore.
     """
 
     name: str
@@ -60,16 +60,17 @@ class KindInfo(Shape):
 
 
 class About(Shape):
-    """What is shown, by which version.
+    """The contents and the version of this viewer.
 
     Attributes:
-        version: of coevo_gym.
-        exported: whether these are files without a server: nothing in them changes.
-        made_at: of an export, when it was made, in UTC (ISO 8601); else null.
-        left_out: of an export, what is not in it, each a sentence for people.
-        kinds: the kinds of signals and contexts, in order, for labels and colours. Rows may hold
-            others, which are shown by their name in grey.
-        home: where a viewer of one thing begins, such as ``runs/quickstart``; "" for the list.
+        version: version of coevo_gym.
+        exported: true for an export, whose files never change; false for a server.
+        made_at: creation time of an export in UTC (ISO 8601); null for a server.
+        left_out: sentences that list what an export leaves out; empty for a server.
+        kinds: kinds of signals and contexts in display order, with labels and colours. Rows may
+            contain other kinds, which are shown by name in grey.
+        home: start page of a viewer of a single run or evaluation, such as ``runs/quickstart``; ""
+            to start at the list.
     """
 
     version: str

@@ -1,4 +1,4 @@
-"""What several answers mention: tasks, signals, contexts, walks, what gates said."""
+"""Parts used in several responses: tasks, signals, contexts, walks and gate results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from coevo_gym.web.view.shapes.base import Shape
 
 
 class TaskBrief(Shape):
-    """A task as others mention it.
+    """A short description of a task.
 
     Attributes:
-        id: its id, which paths take; "" of a task that is not known any more.
-        name: for people.
-        instruction: what it asks for; cut with ``…`` after 300 characters.
-        origin: ``native``, ``evolved`` or ``open``; "" if not known.
+        id: id of the task, used in paths; "" if the task is no longer known.
+        name: display name.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        origin: ``native``, ``evolved`` or ``open``; "" if unknown.
     """
 
     id: str
@@ -24,11 +24,11 @@ class TaskBrief(Shape):
 
 
 class SignalView(Shape):
-    """A signal that the episode fired.
+    """A signal that an episode fired.
 
     Attributes:
-        kind: which rule.
-        evidence: the numbers that the rule read.
+        kind: kind of the signal.
+        evidence: the numbers that the signal's rule evaluated.
     """
 
     kind: str
@@ -36,22 +36,22 @@ class SignalView(Shape):
 
 
 class ContextView(Shape):
-    """Where an explorer was sent out, and what it was told.
+    """The starting point of an exploration, and the information that the explorer received.
 
     Attributes:
-        id: its id.
-        kind: why: the kind of the signal behind it, or another reason.
-        task: the training task that it starts from.
-        summary: the weakness in a sentence; "".
-        success: whether the rollout behind it succeeded.
-        actions: what the agent did in that rollout.
-        evidence: what was done and what came of it: ``action``, ``observation``, ``error_kind``.
-        last_observation: what its last action led to.
-        contrast: what was done in a rollout of the same group that ended the other way.
-        target: tags of the task that is looked for; empty where any will do.
-        signal: the signal that fired; null if none had, or the run did not keep it.
-        brief: what a study of the rollout said, or null.
-        problems: what went otherwise than planned, in words.
+        id: id of the context.
+        kind: kind of the signal behind the context, or another reason to explore.
+        task: the training task that the exploration starts from.
+        summary: the weakness in one sentence, or "".
+        success: true if the rollout behind the context succeeded.
+        actions: the agent's actions in that rollout.
+        evidence: steps of that rollout: ``action``, ``observation`` and ``error_kind``.
+        last_observation: the observation after the last action.
+        contrast: steps of a rollout in the same group with the opposite outcome.
+        target: tags of the wanted task; empty if any task will do.
+        signal: the signal that fired; null if no signal fired or the run did not store it.
+        brief: a study's report on the rollout, or null.
+        problems: deviations from the plan, in words.
     """
 
     id: str
@@ -70,11 +70,11 @@ class ContextView(Shape):
 
 
 class WalkView(Shape):
-    """One exploration.
+    """One exploration walk.
 
     Attributes:
-        number: 0, 1, …, its place among the walks from there.
-        exchanges: what was done and what came of it: ``action``, ``observation``, ``error_kind``.
+        number: position among the walks from this context, from 0.
+        exchanges: steps of the walk: ``action``, ``observation`` and ``error_kind``.
     """
 
     number: int
@@ -82,12 +82,12 @@ class WalkView(Shape):
 
 
 class GateResult(Shape):
-    """What one gate said of a draft.
+    """The result of one gate for a draft.
 
     Attributes:
-        gate: its name.
-        passed: whether it let the draft through; null where it was not asked any more.
-        said: what it found, or why it rejected the draft; "".
+        gate: name of the gate.
+        passed: true if the draft passed; null if the gate did not run.
+        said: the gate's finding or reason for the rejection, or "".
     """
 
     gate: str

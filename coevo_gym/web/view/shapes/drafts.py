@@ -1,4 +1,4 @@
-"""Drafts: what explorers proposed, and what each gate said of it."""
+"""Drafts: tasks that explorers proposed, and the result of each gate."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from coevo_gym.web.view.shapes.brief import ContextView, GateResult, TaskBrief, 
 class DraftRow(Shape):
     """A draft in a list.
 
-    Filters: ``arm``, ``round``, ``gate`` (that rejected it), ``accepted`` (``true`` or ``false``),
-    ``signal`` (kind of its context), ``step_from``, ``step_to``, ``q`` (words of what it asks for,
-    the reason, the id). Sorts: ``found`` (usual).
+    Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or
+    ``false``), ``signal`` (kind of its context), ``step_from``, ``step_to``, ``q`` (words of the
+    instruction, the reason or the id). Sorts: ``found`` (default).
 
     Attributes:
-        id: its id, which paths take.
-        arm: whose round judged it; of a round that several arms share, the first one's.
-        arms: all arms that share it.
+        id: id of the draft, used in paths.
+        arm: the arm whose round judged the draft; the first arm if several arms share the round.
+        arms: all arms that share the round.
         round: id of the round.
         step: the arm's step after which the round was applied.
-        first: whether it is a draft for the first task set (D_0).
-        position: its place among the round's verdicts.
-        accepted: whether it passed every gate.
-        gate: the gate that rejected it, or that holds it (``hold``); "" if none did.
-        reason: why, in words; "".
-        signal: kind of the context that it came from; "".
-        context: id of that context; "".
-        task: the task that was built, if it is in the run; else null.
-        instruction: what it asks for, in the words of whoever came farthest; cut with ``…`` after
-            300 characters.
+        first: true for a draft for the first task set (D_0).
+        position: position among the round's verdicts.
+        accepted: true if the draft passed every gate.
+        gate: the gate that rejected the draft, or ``hold`` if the draft awaits review; "" if
+            accepted.
+        reason: the reason for the rejection in words, or "".
+        signal: kind of the context that the draft came from, or "".
+        context: id of that context, or "".
+        task: the task built from the draft if the run contains that task, else null.
+        instruction: the instruction from the last stage that the draft reached, cut with ``…``
+            after 300 characters.
     """
 
     id: str
@@ -52,13 +53,13 @@ class DraftRow(Shape):
 
 
 class DraftPage(Paged):
-    """Drafts.
+    """A page of drafts.
 
     Attributes:
-        gates: rejected drafts by gate, most first, of those that match all filters but ``gate`` and
-            ``accepted``; held ones under ``hold``.
-        accepted: accepted ones of the same.
-        examples: of each of these gates, its commonest reasons with how often they were given.
+        gates: number of rejected drafts by gate, largest first, with held drafts under ``hold``.
+            All filters apply except ``gate`` and ``accepted``.
+        accepted: number of accepted drafts under the same filters.
+        examples: for each of these gates, the most common reasons with their counts.
     """
 
     rows: tuple[DraftRow, ...]
@@ -68,21 +69,21 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft: why somebody went out, what they found, and what became of it.
+    """A draft in full: why the explorer was sent out, its walks, and the verdict of each gate.
 
     Attributes:
-        draft: as in the list.
-        gates: what each gate said, in order; the last is the one that decided.
-        asked: what it asks for, whole.
-        actions: the actions that claim to solve it.
+        draft: the draft's row in the list.
+        gates: results of the gates in order; the last one decided.
+        asked: the full instruction.
+        actions: the actions claimed to solve the task.
         body: the draft as JSON.
-        proposal: what a model had proposed, as JSON; null for drafts that no model made.
-        context: where its explorer began; null if the run did not keep it.
-        walks: what was done there; empty where no model explored.
-        elsewhere: other drafts with the same id, or that were built into the same task: ``arm``,
-            ``round``, ``position``, ``accepted``, ``gate``.
-        decision: what a person decided about the task: ``what``, ``reason``, ``at``; or null.
-        joined: the arms whose pool its task is in: ``arm``, ``round``.
+        proposal: the model's proposal as JSON; null if no model proposed the draft.
+        context: the context of the exploration; null if the run did not store it.
+        walks: walks from the context; empty if no model explored.
+        elsewhere: other drafts with the same id or the same resulting task, each with ``arm``,
+            ``round``, ``position``, ``accepted`` and ``gate``.
+        decision: the user's decision about the task (``what``, ``reason``, ``at``), or null.
+        joined: the arms whose pools contain the task, each with ``arm`` and ``round``.
     """
 
     draft: DraftRow

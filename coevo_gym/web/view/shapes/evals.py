@@ -1,4 +1,4 @@
-"""Evaluations that stay, the evaluations within runs, and comparisons of two policies."""
+"""Stored evaluations, evaluations within runs, and comparisons of two policies."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ class EvalRow(Shape):
     """An evaluation in the list.
 
     Attributes:
-        id: what paths call it.
-        name: its own name.
-        path: its folder, for people.
+        id: id of the evaluation, used in paths.
+        name: name of the evaluation.
+        path: path of its folder, for display.
         source: the run or benchmark that was evaluated.
-        policy: which policy.
-        model: what it is, in a word; "" for a baseline.
-        benchmark: what was played.
-        split: which tasks.
-        n_tasks: how many of them.
-        samples: episodes of each.
-        done: episodes that came to an end.
-        total: episodes in all.
-        lost: episodes that were lost to a fault, of every try.
-        finished: whether it has its summary.
-        running: whether it is being written to.
-        success: mean over tasks of the share of episodes that succeeded; null without any.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        updated_at: when something was last written, in UTC (ISO 8601).
-        problem: why it cannot be read, and what to do; "".
+        policy: name of the policy.
+        model: short name of the model; "" for a baseline.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        n_tasks: number of tasks.
+        samples: episodes per task.
+        done: number of finished episodes.
+        total: number of planned episodes.
+        lost: number of episodes lost to infrastructure faults, over all attempts.
+        finished: true if the summary has been written.
+        running: true while a process writes to the evaluation.
+        success: success rate averaged over tasks; null without finished episodes.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+        updated_at: time of the last write in UTC (ISO 8601).
+        problem: why the evaluation cannot be read and what to do, or "".
     """
 
     id: str
@@ -56,21 +56,21 @@ class EvalRow(Shape):
 
 
 class EvalList(Shape):
-    """All evaluations that the viewer was given, the latest first."""
+    """All evaluations that the viewer shows, latest first."""
 
     evals: tuple[EvalRow, ...]
 
 
 class TypeRow(Shape):
-    """How much of the tasks of one type was solved.
+    """Success on the tasks of one type.
 
     Attributes:
-        kind: what is told apart, such as ``category`` or ``subset``.
-        value: which of it.
-        tasks: tasks with at least one episode that came to an end.
-        success: mean over them of the share of episodes that succeeded.
-        low: lower end of its 95 % interval.
-        high: upper end.
+        kind: the kind of tag, such as ``category`` or ``subset``.
+        value: the value of the tag.
+        tasks: number of tasks with at least one finished episode.
+        success: success rate averaged over these tasks.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
     """
 
     kind: str
@@ -82,19 +82,19 @@ class TypeRow(Shape):
 
 
 class EvalDetail(Shape):
-    """An evaluation.
+    """An evaluation in full.
 
     Attributes:
-        eval: as in the list.
-        notice: what a reader has to know before using its episodes; "" for training tasks.
+        eval: the evaluation's row in the list.
+        notice: a warning to read before using the episodes; "" for training tasks.
         score: mean score in [0, 1].
-        scenario_success: share of scenarios all of whose episodes succeeded; null if not known.
-        steps: mean env steps of an episode.
-        end_reasons: how many episodes ended for which reason.
-        pass_at: pass@k by k, of several samples; keys are the numbers as text.
+        scenario_success: share of scenarios in which all episodes succeeded; null if unknown.
+        steps: mean number of env steps per episode.
+        end_reasons: number of episodes by end reason.
+        pass_at: pass@k by k when there are several samples per task; the keys are numbers as text.
         types: success by task type, kinds in order.
-        tokens: ``prompt``, ``completion`` tokens of the model, and ``usd``.
-        config: all that its numbers depend on, without secrets.
+        tokens: the model's ``prompt`` and ``completion`` tokens, and their cost ``usd``.
+        config: all settings that the numbers depend on, without secrets.
     """
 
     eval: EvalRow
@@ -113,21 +113,21 @@ class EpisodeRow(Shape):
     """An episode of an evaluation in a list.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
-    ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (usual),
+    ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
     ``score``, ``steps``.
 
     Attributes:
-        id: what paths call it: ``TASK.SAMPLE``.
-        task: id of its task.
-        name: of its task.
-        instruction: cut with ``…`` after 300 characters.
-        sample: which of the task's episodes it is, from 0.
-        tags: what the task is about.
+        id: id of the episode in paths: ``TASK.SAMPLE``.
+        task: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        sample: index among the task's episodes, from 0.
+        tags: the task's tags.
         success: the binary outcome.
         score: the benchmark's own score.
-        end_reason: why it ended.
+        end_reason: why the episode ended.
         steps: env steps taken.
-        stored: whether ``evals/{name}/episodes/{id}`` shows it.
+        stored: true if ``evals/{name}/episodes/{id}`` returns the episode.
     """
 
     id: str
@@ -144,26 +144,26 @@ class EpisodeRow(Shape):
 
 
 class EpisodePage(Paged):
-    """Episodes of an evaluation."""
+    """A page of an evaluation's episodes."""
 
     rows: tuple[EpisodeRow, ...]
 
 
 class TaskOutcome(Shape):
-    """How a held-out task ended in an evaluation of a run.
+    """The result of a held-out task in an evaluation of a run.
 
     Attributes:
-        id: of the task.
-        name: of the task.
-        instruction: cut with ``…`` after 300 characters.
-        tags: what it is about.
-        success: whether at least half of its episodes succeeded.
-        share: share of its episodes that succeeded.
-        episodes: how many there are.
+        id: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        tags: the task's tags.
+        success: true if at least half of the task's episodes succeeded.
+        share: share of the episodes that succeeded.
+        episodes: number of episodes.
         score: mean of the benchmark's own score.
-        end_reason: why they ended; of several reasons, the most frequent one.
-        steps: mean env steps taken.
-        before: ``success`` at the arm's evaluation before this one; null if there was none.
+        end_reason: why the episodes ended; the most frequent reason if they differ.
+        steps: mean number of env steps.
+        before: ``success`` at the arm's previous evaluation; null for the first.
     """
 
     id: str
@@ -184,15 +184,15 @@ class EvaluationDetail(Shape):
 
     Attributes:
         run: id of the run.
-        arm: whose; ``random`` and ``warm-up`` are the baselines.
+        arm: name of the arm; the baselines are ``random`` and ``warm-up``.
         step: the arm's step.
-        split: which tasks.
-        steps: all steps at which the arm was evaluated and tasks' ends stored.
+        split: split of the tasks.
+        steps: all steps with an evaluation of the arm and stored results per task.
         success: success rate in [0, 1].
-        low: lower end of its 95 % interval.
-        high: upper end.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
         types: success by task type.
-        tasks: how each ended, in order.
+        tasks: the result of each task, in order.
     """
 
     run: str
@@ -211,12 +211,12 @@ class SideInfo(Shape):
     """One side of a comparison.
 
     Attributes:
-        place: what ``a`` or ``b`` of the query calls it: ``runs/{run}/{arm}`` or ``evals/{name}``.
-        label: for people.
+        place: value of ``a`` or ``b`` in the query: ``runs/{run}/{arm}`` or ``evals/{name}``.
+        label: display name.
         policy: name of the policy.
-        success: mean over tasks of the share of episodes that succeeded.
-        samples: fewest and most episodes of a task.
-        only: tasks that the other side lacks.
+        success: success rate averaged over tasks.
+        samples: smallest and largest number of episodes per task.
+        only: number of tasks that the other side lacks.
     """
 
     place: str
@@ -231,14 +231,14 @@ class ChangedTaskRow(Shape):
     """A task that one side solves and the other does not.
 
     Attributes:
-        id: of the task.
-        name: of the task.
-        instruction: cut with ``…`` after 300 characters.
-        tags: what it is about.
+        id: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        tags: the task's tags.
         success_a: share of A's episodes that succeeded.
-        success_b: share of B's.
-        link_a: path of A's episode without ``/api/``, where it can be seen; else null.
-        link_b: likewise of B's.
+        success_b: share of B's episodes that succeeded.
+        link_a: path of A's episode without ``/api/``; null if it was not stored.
+        link_b: path of B's episode without ``/api/``; null if it was not stored.
     """
 
     id: str
@@ -255,13 +255,13 @@ class ComparedType(Shape):
     """Both sides on the tasks of one type.
 
     Attributes:
-        kind: what is told apart.
-        value: which of it.
-        tasks: tasks that both have.
-        success_a: A's success on them.
-        success_b: B's.
-        won: tasks that B alone solves.
-        lost: tasks that A alone solves.
+        kind: the kind of tag, such as ``category``.
+        value: the value of the tag.
+        tasks: number of tasks that both sides have.
+        success_a: A's success on these tasks.
+        success_b: B's success on these tasks.
+        won: number of tasks that only B solves.
+        lost: number of tasks that only A solves.
     """
 
     kind: str
@@ -274,32 +274,33 @@ class ComparedType(Shape):
 
 
 class Compared(Shape):
-    """B against A, task by task, as ``coevo compare`` tells it.
+    """A task-by-task comparison of B against A, as computed by ``coevo compare``.
 
     Query: ``a`` and ``b``, each ``runs/{run}/{arm}`` (or ``runs/{run}`` for its last arm) or
-    ``evals/{name}``; without ``b``, two arms of the run ``a``: the first against the last.
+    ``evals/{name}``. Without ``b``, the first and last arm of the run ``a`` are compared.
 
     Attributes:
-        a: one side.
-        b: the other.
-        benchmark: what both played.
-        split: which tasks.
-        tasks: tasks that both have; all numbers are of these.
-        difference: of the success, B - A.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        p: of the test.
-        test: which one it is.
-        verdict: the finding in a sentence or two.
-        better: tasks on which B succeeds more often.
-        worse: tasks on which A does.
-        both: tasks that both solve. A task counts as solved if half of its episodes succeed.
-        neither: tasks that none solves.
-        won: tasks that B alone solves.
-        lost: tasks that A alone solves.
+        a: the first side.
+        b: the second side.
+        benchmark: the benchmark of both sides.
+        split: split of the tasks.
+        tasks: number of tasks that both sides have; all other numbers refer to these tasks.
+        difference: difference of the success rates, B - A.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+        p: p-value of the test.
+        test: name of the test.
+        verdict: the result in one or two sentences.
+        better: number of tasks on which B succeeds more often.
+        worse: number of tasks on which A succeeds more often.
+        both: number of tasks that both sides solve. A task counts as solved if at least half of its
+            episodes succeed.
+        neither: number of tasks that neither side solves.
+        won: tasks that only B solves.
+        lost: tasks that only A solves.
         uneven: settings that differ, each as ``what: one in A, another in B``.
-        types: both sides by task type.
-        places: all that can be compared with A, see ``SideInfo.place``.
+        types: success of both sides by task type.
+        places: everything that can be compared with A, as in ``SideInfo.place``.
     """
 
     a: SideInfo

@@ -1,4 +1,4 @@
-"""What a search finds."""
+"""Results of a search."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from coevo_gym.web.view.shapes.base import Shape
 
 
 class Hit(Shape):
-    """One thing that holds all the words.
+    """A search result that contains all the words.
 
     Attributes:
-        what: ``run``, ``task``, ``trajectory``, ``draft``, ``eval`` or ``episode``.
-        path: its path without ``/api/``; the page of it is ``#/`` and that.
-        run: id of its run or evaluation.
-        title: its name.
-        text: what it asks for, or was done; cut with ``…`` after 300 characters.
-        note: a word about it, such as the arm and the outcome.
+        what: kind of result: ``run``, ``task``, ``trajectory``, ``draft``, ``eval`` or ``episode``.
+        path: API path without ``/api/``; the page's address is ``#/`` plus this path.
+        run: id of the run or evaluation.
+        title: name of the result.
+        text: the instruction or the actions, cut with ``…`` after 300 characters.
+        note: a short remark, such as the arm and the outcome.
     """
 
     what: Literal["run", "task", "trajectory", "draft", "eval", "episode"]
@@ -28,16 +28,16 @@ class Hit(Shape):
 
 
 class SearchResult(Shape):
-    """What a search finds.
+    """The results of a search.
 
-    Query: ``q``, words that all have to be there, whatever the case; ``run`` (id; repeatable) to
-    search in some runs or evaluations only; ``limit`` (20), of each kind of thing.
+    Query: ``q``, words that must all occur, ignoring case; ``run`` (id; repeatable) to search only
+    some runs or evaluations; ``limit`` (20), maximum number of results per kind.
 
     Attributes:
-        q: what was looked for.
-        hits: what was found: tasks first, then trajectories, then the rest.
-        totals: how many there are of each kind.
-        read: share of the episodes whose actions can be searched by now, in [0, 1].
+        q: the search words.
+        hits: the results: tasks first, then trajectories, then the rest.
+        totals: number of results by kind.
+        read: share of episodes whose actions are already searchable, in [0, 1].
     """
 
     q: str

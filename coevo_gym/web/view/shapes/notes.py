@@ -1,4 +1,4 @@
-"""What studies noted about an arm's episodes, and the interfaces that these were shown through."""
+"""Notes by studies about an arm's episodes, and the interfaces used in these episodes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class NotedEpisode(Shape):
     """A stored episode that has a note.
 
     Attributes:
-        id: what paths call it.
-        step: step of the learner.
+        id: id of the episode, used in paths.
+        step: learner step.
     """
 
     id: str
@@ -21,12 +21,12 @@ class NotedEpisode(Shape):
 
 
 class NotedTask(Shape):
-    """A task that notes are about, or that they name.
+    """A task that notes describe or mention.
 
     Attributes:
         task: the task.
-        n: how many notes.
-        step: step of the learner of the latest one.
+        n: number of notes.
+        step: learner step of the latest note.
     """
 
     task: TaskBrief
@@ -35,16 +35,16 @@ class NotedTask(Shape):
 
 
 class LabelRow(Shape):
-    """How often an arm's notes of a kind carry a label.
+    """The number of notes of one kind that carry a label.
 
     Attributes:
         label: the label.
-        failure: whether it tells of a failure.
-        total: notes that carry it.
-        counts: the same in each part of the steps.
-        latest: a few of the latest stored episodes that have one, the latest first.
-        n_tasks: tasks that these notes are about; where they name others, those.
-        tasks: some of these tasks, with the latest notes first.
+        failure: true if the label denotes a failure.
+        total: number of notes with the label.
+        counts: number of notes with the label in each interval of steps.
+        latest: a few of the latest stored episodes with such a note, latest first.
+        n_tasks: number of tasks that the notes mention, or else describe.
+        tasks: some of these tasks, sorted by latest note.
     """
 
     label: str
@@ -57,18 +57,18 @@ class LabelRow(Shape):
 
 
 class KindOfNotes(Shape):
-    """An arm's notes of one kind that carry a label, over its steps.
+    """An arm's labelled notes of one kind over its steps.
 
-    The arrays are equally long: each has one number for each part of the steps.
+    All arrays have one entry per interval of steps.
 
     Attributes:
-        kind: which study wrote them.
-        first: the first step of the learner in each part.
-        last: the last one.
-        env_steps: env steps spent by the end of each part.
-        total: notes in each part, those without a row included.
-        labels: the most frequent first.
-        left: labels that have no row, as there are too many.
+        kind: name of the study that wrote the notes.
+        first: first learner step of each interval.
+        last: last learner step of each interval.
+        env_steps: env steps spent by the end of each interval.
+        total: number of notes in each interval, including notes whose label has no row.
+        labels: label rows, most frequent first.
+        left: number of labels omitted because there are too many.
     """
 
     kind: str
@@ -81,18 +81,19 @@ class KindOfNotes(Shape):
 
 
 class NumbersOfNotes(Shape):
-    """The numbers of an arm's notes about steps of episodes, of one kind, over its steps.
+    """Numbers from an arm's notes of one kind about steps of episodes, over the arm's steps.
 
-    The arrays are equally long: each has one number for each step of the learner.
+    All arrays have one entry per learner step.
 
     Attributes:
-        kind: which study wrote them.
-        step: step of the learner.
-        n: notes of that step.
-        value: their mean value; empty where no note has another value than 0.
-        likeness: how alike what was expected next is to what came, as a mean in [0, 1]; empty
-            where nothing was expected.
-        floor: the same of the observation that was there before the step; empty likewise.
+        kind: name of the study that wrote the notes.
+        step: learner step.
+        n: number of notes at that step.
+        value: mean value of the notes; empty if all values are 0.
+        likeness: mean similarity in [0, 1] between the expected and the actual next observation;
+            empty if nothing was expected.
+        floor: mean similarity in [0, 1] between the observations before and after the step; empty
+            if nothing was expected.
     """
 
     kind: str
@@ -104,17 +105,17 @@ class NumbersOfNotes(Shape):
 
 
 class InterfaceRow(Shape):
-    """An interface through which episodes were shown.
+    """An interface version that presented episodes to the policy.
 
     Attributes:
-        version: its version, as episodes name it.
-        name: the version, short.
-        step: step of the learner at which it was first shown.
+        version: version, as named in episodes.
+        name: short form of the version.
+        step: learner step at which the version was first used.
         env_steps: env steps spent by the end of that step.
-        again: the first steps, up to 20, from which it was shown again after others.
-        says: what it says beyond the env's own text, in lines.
-        left: lines that are left out, as there are too many.
-        episode: id of an episode that was shown it first; null if that is not stored.
+        again: first steps, up to 20, at which the version returned after another one.
+        says: lines that the interface adds to the env's own text.
+        left: number of lines omitted because there are too many.
+        episode: id of the first episode with this version; null if it is not stored.
     """
 
     version: str
@@ -128,14 +129,14 @@ class InterfaceRow(Shape):
 
 
 class ArmNotes(Shape):
-    """What was noted about an arm's episodes; empty where nothing was.
+    """Notes about an arm's episodes; empty if there are none.
 
     Attributes:
-        arm: whose.
+        arm: name of the arm.
         kinds: kinds of notes that carry labels.
         numbers: kinds of notes about steps that carry numbers.
-        interfaces: those that it was shown through, in the order in which they came.
-        left: interfaces that are left out, as there are too many: those in the middle.
+        interfaces: interface versions of the episodes, in order of first use.
+        left: number of interfaces omitted from the middle because there are too many.
     """
 
     arm: str
@@ -146,11 +147,12 @@ class ArmNotes(Shape):
 
 
 class Expected(Shape):
-    """What was expected to be observed after a step.
+    """An expected observation after a step.
 
     Attributes:
-        text: the text, which may be cut; "" if there is none, null if exactly that came.
-        likeness: how alike it is to what came, in [0, 1]; null if that was not noted.
+        text: the expected text, possibly cut; "" if there is none; null if it equals the actual
+            one.
+        likeness: similarity to the actual observation in [0, 1]; null if not noted.
     """
 
     text: str | None
@@ -158,22 +160,20 @@ class Expected(Shape):
 
 
 class NoteView(Shape):
-    """A finding about an episode of training.
+    """A finding about a training episode.
 
     Attributes:
-        kind: which study wrote it.
-        label: a word of the study's own list, or "".
-        failure: whether the label tells of a failure.
-        step: the step of the episode that it is about, from 1; null if it is about a turn or about
-            the whole episode.
-        turn: the user's turn that it is about, from 1; null if it is not about a turn.
-        turns: how many turns there are; null likewise.
-        value: its number.
-        source: who found it: ``rule``, ``replay`` or ``model``.
-        expected: what was expected after the step, the next observation first.
-        floor: how alike the observations before and after the step are; null if that was not
-            noted.
-        says: texts of its evidence, by name.
+        kind: name of the study that wrote the note.
+        label: a label from the study's own list, or "".
+        failure: true if the label denotes a failure.
+        step: the step described, from 1; null for a note about a turn or the whole episode.
+        turn: the user's turn described, from 1; null if the note is not about a turn.
+        turns: number of turns in the episode; null if the note is not about a turn.
+        value: the note's number.
+        source: author of the note: ``rule``, ``replay`` or ``model``.
+        expected: observations expected after the step, the next one first.
+        floor: similarity between the observations before and after the step; null if not noted.
+        says: texts from the note's evidence, by name.
     """
 
     kind: str

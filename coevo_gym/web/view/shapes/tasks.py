@@ -1,4 +1,4 @@
-"""Tasks of a run: rows of a list, and one with its lineage and its success over time."""
+"""Tasks of a run: rows of a list, and one task with its lineage and its success over time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from coevo_gym.web.view.shapes.drafts import DraftDetail
 
 
 class Practice(Shape):
-    """How an arm practised a task.
+    """Training of one arm on a task.
 
     Attributes:
-        arm: whose.
-        groups: how often, in groups.
-        episodes: in episodes.
-        successes: those that solved it.
+        arm: name of the arm.
+        groups: number of groups.
+        episodes: number of episodes.
+        successes: number of episodes that solved the task.
     """
 
     arm: str
@@ -27,28 +27,28 @@ class Practice(Shape):
 class TaskRow(Shape):
     """A task of a run in a list.
 
-    Filters: ``arm`` (in whose pool it is), ``origin``, ``round``, ``signal`` (kind that led to
-    it), ``practised`` (``true`` or ``false``), ``success_from``, ``success_to`` (share, in
-    [0, 1]), ``q`` (words of name, id and instruction). Sorts: ``found`` (usual), ``success``,
-    ``episodes``, ``name``.
+    Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
+    led to the task), ``practised`` (``true`` or ``false``), ``success_from``, ``success_to``
+    (share, in [0, 1]), ``q`` (words of name, id and instruction). Sorts: ``found`` (default),
+    ``success``, ``episodes``, ``name``.
 
     Attributes:
-        id: its id.
-        name: for people.
-        instruction: what it asks for; cut with ``…`` after 300 characters.
+        id: id of the task.
+        name: display name.
+        instruction: the instruction, cut with ``…`` after 300 characters.
         origin: ``native``, ``evolved`` or ``open``.
-        split: always ``train``, or the task would not be here.
-        arms: whose pools it is in.
-        round: the round that found it first; "" of a native one.
-        step: the step after which that round was applied; null of a native one.
-        signal: kind of the signal or other reason that led to it; "".
-        parents: ids of the tasks that it grew from.
-        children: how many grew from it.
-        generation: 0 for a native one, 1 more than its parents for others.
-        practice: how each arm practised it.
-        episodes: of all arms.
-        successes: of all arms.
-        success: share of its episodes that solved it; null if it was never practised.
+        split: always ``train``; tasks of other splits are not listed.
+        arms: arms whose pools contain the task.
+        round: the round that first found the task; "" for a native task.
+        step: the step after which that round was applied; null for a native task.
+        signal: kind of the signal or other reason that led to the task, or "".
+        parents: ids of the tasks that this task grew from.
+        children: number of tasks that grew from this task.
+        generation: 0 for a native task; for others, one more than their parents' generation.
+        practice: training on the task, by arm.
+        episodes: number of training episodes, over all arms.
+        successes: number of these episodes that solved the task.
+        success: share of these episodes that solved the task; null if it was never practised.
     """
 
     id: str
@@ -70,26 +70,29 @@ class TaskRow(Shape):
 
 
 class TaskPage(Paged):
-    """Tasks of a run."""
+    """A page of a run's tasks."""
 
     rows: tuple[TaskRow, ...]
 
 
 class LineageNode(Shape):
-    """A task in the graph of what grew from what.
+    """A task in a lineage graph.
 
     Attributes:
-        id: its id.
-        name: for people.
-        instruction: cut with ``…`` after 300 characters.
-        origin: ``native`` (a start of D_0), ``evolved``, ``open``; "" if the run does not hold it.
-        generation: 0 for the task that is shown, 1 for its parents, …; -1 for its children, ….
-        first: whether it is of the first task set (D_0).
-        round: the round that found it; "" of a native one.
-        arms: whose pools it is in.
-        signal: kind that led to it; "".
-        success: share of its episodes that solved it; null if it was never practised.
-        known: whether ``tasks/{id}`` shows it.
+        id: id of the task.
+        name: display name.
+        instruction: the instruction, cut with ``…`` after 300 characters.
+        origin: ``native`` (a starting point of D_0), ``evolved`` or ``open``; "" if the run does
+            not contain the task.
+        generation: distance from the displayed task: 0 for the task itself, 1, 2, … for ancestors,
+            -1, -2, … for descendants.
+        first: true if the task belongs to the first task set (D_0).
+        round: the round that found the task; "" for a native task.
+        arms: arms whose pools contain the task.
+        signal: kind of signal that led to the task, or "".
+        success: share of its training episodes that solved the task; null if it was never
+            practised.
+        known: true if ``tasks/{id}`` returns the task.
     """
 
     id: str
@@ -106,19 +109,19 @@ class LineageNode(Shape):
 
 
 class LineageEdge(Shape):
-    """``child`` grew from ``parent``; both are ids of nodes."""
+    """An edge of the lineage graph: ``child`` grew from ``parent``; both are ids of nodes."""
 
     parent: str
     child: str
 
 
 class Lineage(Shape):
-    """What a task grew from, back to D_0 and the native tasks, and what grew from it.
+    """The lineage of a task: its ancestors back to D_0 and the native tasks, and its descendants.
 
     Attributes:
-        nodes: the task itself, its ancestors and its descendants; each once.
-        edges: between them.
-        more: descendants that are left out because there are too many.
+        nodes: the task, its ancestors and its descendants, without duplicates.
+        edges: edges between the nodes.
+        more: number of descendants omitted because there are too many.
     """
 
     nodes: tuple[LineageNode, ...]
@@ -130,12 +133,12 @@ class PracticePoint(Shape):
     """A group in which a task was practised.
 
     Attributes:
-        arm: whose.
-        step: step of the learner.
+        arm: name of the arm.
+        step: learner step.
         group: id of the group.
-        episodes: rollouts that arrived.
-        successes: those that solved it.
-        stored: whether the episodes are stored.
+        episodes: number of rollouts that arrived.
+        successes: number of rollouts that solved the task.
+        stored: true if the group's episodes are stored.
     """
 
     arm: str
@@ -147,14 +150,14 @@ class PracticePoint(Shape):
 
 
 class BeforeAndAfter(Shape):
-    """Two episodes of one arm on a task, shown through different versions of the interface.
+    """Two episodes of one arm on a task, with different versions of the interface.
 
     Attributes:
-        arm: the arm.
-        before: id of the early episode; a failed one if there is one.
-        before_step: its step of the learner.
-        after: id of the late episode; one that solved the task if there is one.
-        after_step: its step of the learner.
+        arm: name of the arm.
+        before: id of the early episode; a failed one if possible.
+        before_step: learner step of the early episode.
+        after: id of the late episode; a successful one if possible.
+        after_step: learner step of the late episode.
     """
 
     arm: str
@@ -165,24 +168,26 @@ class BeforeAndAfter(Shape):
 
 
 class TaskDetail(Shape):
-    """A task of a run: where it comes from, how it was proven, and how it is mastered.
+    """A task of a run: its origin, its verification, and the policy's success on it.
 
     Attributes:
-        task: as in the list.
-        instruction: what it asks for, whole.
-        scenario: the unit that stays on one side of a split.
-        subset: the benchmark's own name for a part, or "".
-        tags: what it is about, ``kind:value`` each.
-        solution: reference actions; null where they are withheld.
-        verifier: what judges it, as JSON; null where it is withheld.
-        world: what its engine starts from, as JSON; null where it is withheld.
-        withheld: why solution, verifier and world are withheld; "" if they are not.
-        lineage: what it grew from, and what grew from it.
-        story: how it was found: the walk, each gate's verdict; null of one that no round has made.
-        practice: every group in which it was practised, by arm, then by step.
-        arms: how each arm practised it.
-        interfaces: for each arm whose interface changed between two stored episodes, such a pair.
-        decision: what a person decided about it: ``what``, ``reason``, ``at``; null if nobody did.
+        task: the task's row in the list.
+        instruction: the full instruction.
+        scenario: the scenario; all tasks of a scenario belong to the same split.
+        subset: the benchmark's name for the subset, or "".
+        tags: tags of the task, each ``kind:value``.
+        solution: reference actions; null if withheld.
+        verifier: the verifier as JSON; null if withheld.
+        world: the engine's initial state as JSON; null if withheld.
+        withheld: why solution, verifier and world are withheld, or "".
+        lineage: ancestors and descendants of the task.
+        story: the draft behind the task, with the walk and each gate's verdict; null if no round
+            made the task.
+        practice: every group in which the task was practised, by arm, then by step.
+        arms: training on the task, by arm.
+        interfaces: a pair of episodes for each arm whose interface changed between two stored
+            episodes.
+        decision: the user's decision about the task (``what``, ``reason``, ``at``), or null.
     """
 
     task: TaskRow

@@ -15,27 +15,27 @@ class TrajectoryRow(Shape):
     """A training episode in a list.
 
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
-    (``true`` or ``false``), ``signal`` (kind; or ``any`` or ``none``), ``end`` (reason),
+    (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
     ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
     policy), ``error`` (``true``: an action had no effect), ``q`` (words of the task's name and
-    instruction, the id, and the actions). Sorts: ``step`` (usual), ``score``, ``steps``.
+    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``.
 
     Attributes:
-        id: what paths call it: ``ARM.GROUP.POSITION``.
-        arm: whose.
-        step: step of the learner.
+        id: id of the episode in paths: ``ARM.GROUP.POSITION``.
+        arm: name of the arm.
+        step: learner step.
         group: id of its group.
-        position: its place in the group, from 0.
-        task: what was practised.
-        policy_version: version of the policy that acted when it began.
+        position: position in the group, from 0.
+        task: the episode's task.
+        policy_version: version of the policy at the start of the episode.
         success: the binary outcome.
         score: the benchmark's own score, in [0, 1].
-        end_reason: why it ended.
+        end_reason: why the episode ended.
         steps: env steps taken.
-        errors: steps whose action had no effect; null until the index has read the episode.
-        signals: kinds that it fired.
-        advantage: what it was learned from with: a mean over steps where each has its own; null if
-            that is not stored.
+        errors: number of actions without effect; null until the index has read the episode.
+        signals: kinds of signals that the episode fired.
+        advantage: advantage used for learning, averaged over steps if it differs by step; null if
+            not stored.
     """
 
     id: str
@@ -55,11 +55,11 @@ class TrajectoryRow(Shape):
 
 
 class TrajectoryPage(Paged):
-    """Training episodes.
+    """A page of training episodes.
 
     Attributes:
-        read: share of the run's episodes whose actions can be searched by now, in [0, 1]; the rest
-            is being read, and ``q`` finds them by their tasks only.
+        read: share of the run's episodes whose actions are already searchable, in [0, 1]. For the
+            other episodes, ``q`` matches only the task.
     """
 
     rows: tuple[TrajectoryRow, ...]
@@ -71,7 +71,8 @@ class ChoiceView(Shape):
 
     Attributes:
         text: the action.
-        probability: of taking it, in [0, 1], under the policy as it sampled; null if not stored.
+        probability: probability of the action, in [0, 1], under the sampling policy; null if not
+            stored.
     """
 
     text: str
@@ -82,10 +83,10 @@ class TokenView(Shape):
     r"""A sampled token.
 
     Attributes:
-        text: what it adds to the answer; several tokens may make up one letter, and are then
-            shown by ``\ufffd``. Null if the run does not know its tokens' texts.
-        id: its id.
-        logprob: its log-probability under the policy as it sampled.
+        text: text that the token adds to the answer. A character that spans several tokens is shown
+            as ``\ufffd``. Null if the run does not store token texts.
+        id: id of the token.
+        logprob: log-probability under the sampling policy.
     """
 
     text: str | None
@@ -94,7 +95,7 @@ class TokenView(Shape):
 
 
 class ShopOption(Shape):
-    """An option of a product: its name, its values, and the one that is chosen; "" for none."""
+    """A product option: its name, its values, and the chosen value, or "" if none is chosen."""
 
     name: str
     values: tuple[str, ...]
@@ -102,7 +103,7 @@ class ShopOption(Shape):
 
 
 class ShopItem(Shape):
-    """A product of a list of results."""
+    """A product in a list of results."""
 
     asin: str
     title: str
@@ -110,22 +111,22 @@ class ShopItem(Shape):
 
 
 class ShopPage(Shape):
-    """A page of the WebShop, taken apart; what cannot be told is empty.
+    """A parsed WebShop page; fields that cannot be parsed are empty.
 
     Attributes:
         kind: always ``shop``.
         page: ``search``, ``results``, ``item``, ``description``, ``features``, ``reviews``,
             ``attributes`` or ``done``.
-        instruction: what the shopper was told.
-        buttons: what else can be clicked, as it is named on the page.
-        number: of a page of results, which one, from 1.
-        found: how many results there are in all.
-        products: of a page of results, those on it.
-        title: of a product's page.
-        price: of a product's page, as it stands there.
-        asin: of a product's page.
-        options: of a product's page.
-        texts: the texts of a page behind a product, or of the receipt, in order.
+        instruction: the shopper's instruction.
+        buttons: texts of the buttons, as shown on the page.
+        number: number of a page of results, from 1.
+        found: total number of results.
+        products: products on a page of results.
+        title: product name, on a product page.
+        price: displayed price, on a product page.
+        asin: product code, on a product page.
+        options: product options, on a product page.
+        texts: texts of a product subpage or of the receipt, in order.
     """
 
     kind: Literal["shop"] = "shop"
@@ -143,15 +144,15 @@ class ShopPage(Shape):
 
 
 class TextPage(Shape):
-    """What an env without pages of its own showed.
+    """The observation of an env that has no page layout of its own.
 
     Attributes:
         kind: always ``text``.
-        format: how the observation is best drawn: ``plain``, ``json`` (results of calls), or
+        format: display format of the observation: ``plain``, ``json`` (results of calls) or
             ``code`` (output of a program).
-        action: how the action is best drawn: ``plain``, ``calls`` (one call a line), or ``code``
+        action: display format of the action: ``plain``, ``calls`` (one call per line) or ``code``
             (Python).
-        admissible: actions that were known to be possible; empty where that is not stored.
+        admissible: actions known to be possible; empty if not stored.
     """
 
     kind: Literal["text"] = "text"
@@ -164,29 +165,29 @@ BehindPage = ShopPage | TextPage
 
 
 class StepView(Shape):
-    """One step of an episode: what was shown, what was done.
+    """One step of an episode: the observation and the action.
 
     Attributes:
-        number: from 1.
-        observation: what the policy was shown, word for word.
-        raw: the env's own text, where an interface showed the policy another one; else null.
-        told: what was added to a language model's prompt before this answer, word for word, with
-            its chat template's marks; null where that is not stored. The first has the system text.
-        page: the page behind the observation.
-        said: the policy's whole answer, where that is more than the action; "".
-        action: what was sent to the env.
+        number: step number, from 1.
+        observation: the exact text that the policy received.
+        raw: the env's own text if an interface replaced it, else null.
+        told: the exact text added to a language model's prompt before this answer, including chat
+            template markers; null if not stored. The first step includes the system text.
+        page: the parsed page of the observation.
+        said: the policy's full answer if it is longer than the action, else "".
+        action: the action sent to the env.
         calls: names of the engine operations that ran.
         error_kind: why the action had no effect, or "".
         reward: reward of this step.
-        terminated: the task's own end.
-        truncated: the episode was cut.
-        choices: what the policy chose from; null where that is not stored or it did not choose.
-        taken: which of the choices it took; null likewise.
-        tokens: what it sampled; null where that is not stored or it samples no tokens.
+        terminated: true if the task ended.
+        truncated: true if the episode was cut.
+        choices: candidate actions; null if not stored or the policy does not choose from a list.
+        taken: index of the chosen candidate; null if there are no candidates.
+        tokens: sampled tokens; null if not stored or the policy samples no tokens.
         policy_version: version of the weights that acted; null if not stored.
-        advantage: what the step was learned from with; null if not stored.
+        advantage: advantage used for learning; null if not stored.
         extras: the benchmark's own JSON about this step.
-        cut: whether a text of it was too long to be shown whole, and was cut.
+        cut: true if a text of the step was too long and was cut.
     """
 
     number: int
@@ -211,14 +212,14 @@ class StepView(Shape):
 
 
 class Grade(Shape):
-    """What the grader said.
+    """The grade of an episode.
 
     Attributes:
         success: the binary outcome.
         score: the benchmark's own score, in [0, 1].
         end_reason: why the episode ended.
-        report: the grader's JSON; null where it is withheld.
-        withheld: why it is withheld; "" if it is not.
+        report: the grader's report as JSON; null if withheld.
+        withheld: why the report is withheld, or "".
         why: why the episode failed, in a few words; "" if it succeeded or nothing is known.
     """
 
@@ -246,36 +247,37 @@ class TrajectoryDetail(Shape):
     """A whole episode.
 
     Attributes:
-        id: what paths call it.
+        id: id of the episode, used in paths.
         of: ``training`` or ``evaluation``.
-        run: id of the run; of an evaluation, that of the evaluation.
-        arm: whose; of an evaluation, the policy.
-        step: step of the learner; null of an evaluation.
-        group: id of its group; "" of an evaluation.
-        position: its place in the group, or which of the task's episodes it is; from 0.
-        size: K of its group, or episodes of the task.
-        split: of its task. Nothing of another split than ``train`` may reach training.
-        notice: what a reader has to know before using it, such as that it is evaluation data; "".
-        task: what was asked.
-        instruction: the task in words, whole.
-        system: what the policy was told before the first observation, as far as it can be put
-            together from the run's settings; null for policies that read no chat, or where the
-            prompt file has changed since.
-        steps: what happened.
-        last_observation: what the last action led to.
-        last_page: the page behind that.
-        grade: what the grader said.
-        signals: what it fired.
-        siblings: the other episodes of its group, itself included.
-        policy_version: version of the policy when it began; null of an evaluation.
-        advantage: what it was learned from with, as in its row.
-        cue_ids: of each cue that the agent was told, its id.
-        interface: version of the interface that the env's text was shown through; "" for none.
-        shown_by: what that interface says; null where that was not noted.
-        notes: what studies noted about it, in order; of an episode of training alone.
-        stored: of ``choices``, ``tokens`` and ``advantages``, whether they are stored of it.
-        before: id of the episode before it in the run's order; null for the first.
-        after: likewise after it.
+        run: id of the run or evaluation.
+        arm: name of the arm; in an evaluation, the policy.
+        step: learner step; null in an evaluation.
+        group: id of its group; "" in an evaluation.
+        position: position in the group or among the task's episodes, from 0.
+        size: K of the group, or number of episodes of the task.
+        split: split of the task. Data of any split other than ``train`` must not reach training.
+        notice: a warning to read before using the episode, such as that it is evaluation data, or
+            "".
+        task: the episode's task.
+        instruction: the full instruction.
+        system: system text of the policy, as far as it can be reconstructed from the run's
+            settings; null if the policy reads no chat or the prompt file has changed since.
+        steps: steps of the episode.
+        last_observation: the observation after the last action.
+        last_page: the parsed page of that observation.
+        grade: the grade of the episode.
+        signals: signals that the episode fired.
+        siblings: all episodes of the group, including this one.
+        policy_version: version of the policy at the start; null in an evaluation.
+        advantage: advantage used for learning, as in its row.
+        cue_ids: ids of the cues given to the agent.
+        interface: version of the interface that presented the env's text, or "".
+        shown_by: lines that this interface adds; null if not noted.
+        notes: notes by studies, in order; training episodes only.
+        stored: flags for ``choices``, ``tokens`` and ``advantages``: true if stored for this
+            episode.
+        before: id of the previous episode in the run's order; null for the first.
+        after: id of the next episode in the run's order; null for the last.
     """
 
     id: str
