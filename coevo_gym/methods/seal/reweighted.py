@@ -46,8 +46,7 @@ class Weighing:
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Return sum and mean of weights, sums of advantages, and share clipped, of the latest
-        step.
+        """Return sum and mean of weights, sums of advantages, and share clipped, of the last step.
 
         ``sum_advantages`` is over all groups, ``sum_advantages_of_group`` the mean distance from 0
         of a group's sum, which is 0 without weights.
