@@ -1,6 +1,6 @@
-"""From what a model says to the action it means, and back.
+"""Conversion between a model's answers and its actions.
 
-Any text has an action; whether it is a good one is for the env to say.
+Any text has an action; the env judges if it is valid.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _THOUGHT_LINE = re.compile(
 
 
 def without_thoughts(answer: str) -> str:
-    """An answer without what stands between ``<think>`` tags.
+    """Return an answer without the text between ``<think>`` tags.
 
-    A thought that is not closed goes on to the end; one that is not opened began with the answer,
-    as with chat formats that open it in the prompt.
+    A thought without a closing tag continues to the end. A thought without an opening tag begins
+    with the answer, as in chat formats that open it in the prompt.
 
     Example:
         >>> without_thoughts("<think>A mug is wanted.</think> look")
@@ -61,13 +61,13 @@ def without_thought_line(answer: str) -> str:
 
 
 def action_of(answer: str, form: AnswerForm) -> str:
-    """The action that an answer holds; "" if it holds none.
+    """Return the action in an answer; "" if it has none.
 
     Args:
         answer: any text.
-        form: ``"action"`` takes what the last ``<action>`` tag opens, up to its end or that of the
-            answer, and without any tag the last line that is not blank; ``"text"`` takes all.
-            Thoughts never count.
+        form: ``"action"`` takes the text after the last ``<action>`` tag, up to its closing tag or
+            the end of the answer; without a tag, the last line that is not blank. ``"text"`` takes
+            the whole text. Thoughts are ignored.
 
     Example:
         >>> action_of("<think>Where?</think>I look.<action>look</action>", "action")
@@ -85,7 +85,7 @@ def action_of(answer: str, form: AnswerForm) -> str:
 
 
 def answer_of(action: str, form: AnswerForm) -> str:
-    """The plainest answer that holds an action.
+    """Return the simplest answer that contains an action.
 
     Example:
         >>> answer_of("look", "action")

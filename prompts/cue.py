@@ -31,20 +31,20 @@ BLOCK = "cue"
 
 
 class CueHeader(PromptHeader):
-    """What the file of a cue says about itself.
+    """The header of a cue's file.
 
     Attributes:
-        kind: tells it from other prompts.
+        kind: the kind of the prompt.
     """
 
     kind: Literal["cue"]
 
 
 class CuePrompt(PromptFile[CueHeader]):
-    """The words of a cue."""
+    """The prompt file of a cue."""
 
     def write(self, inputs: Mapping[str, Any]) -> str:
-        """The words, filled in.
+        """Return the words, filled in.
 
         Raises:
             ConfigError: if the inputs are not those that the file declares.
@@ -55,28 +55,28 @@ class CuePrompt(PromptFile[CueHeader]):
 
 
 def load_cue(name: str) -> CuePrompt:
-    """The words of a cue.
+    """Return the prompt of a cue.
 
     Args:
-        name: ``room/name`` of a file that comes with coevo_gym, ``package:file`` of one that comes
-            with another package, or the path of a file that ends in ``.j2``.
+        name: ``folder/name`` of a file that comes with coevo_gym, ``package:file`` of one that
+            comes with another package, or the path of a file that ends in ``.j2``.
 
     Raises:
-        ConfigError: if there is no such file, or it is not as it should be.
+        ConfigError: if the file does not exist, or is invalid.
     """
     text, source = read_prompt(name)
     return parse_cue(text, source=source)
 
 
 def parse_cue(text: str, *, source: str = "the prompt") -> CuePrompt:
-    """The cue that a text holds.
+    """Parse the text of a cue's file.
 
     Args:
         text: header and block, as in the module's docstring.
-        source: what to call it in errors.
+        source: its name in error messages.
 
     Raises:
-        ConfigError: if the header, the block or the inputs are not as they should be.
+        ConfigError: if the header, the block or the inputs are invalid.
     """
     header = read_header(text, CueHeader, source)
     used = check_blocks(text, (BLOCK,), source)

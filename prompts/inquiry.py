@@ -1,4 +1,4 @@
-"""Prompts of inquiries: questions that a model is asked one at a time, each with a JSON answer.
+"""Prompts of inquiries: single questions to a model, each with a JSON answer.
 
 Such a file begins with a Jinja comment that holds TOML, and has three blocks::
 
@@ -13,8 +13,8 @@ Such a file begins with a Jinja comment that holds TOML, and has three blocks::
     {% block user %}The task was: {{ instruction }}{% endblock %}
     {% block repair %}That cannot be read: {{ error }}. Answer again, with JSON alone.{% endblock %}
 
-``system`` may be empty. ``repair`` is what is said to an answer that is no JSON, or not of the
-schema; it is given ``error``, too, which no file declares.
+``system`` may be empty. ``repair`` is the reply to an answer that is not JSON, or does not fit
+the schema; its further input ``error`` must not be declared.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ ERROR = "error"
 
 
 class InquiryHeader(PromptHeader):
-    """What the file of an inquiry's prompt says about itself.
+    """The header of the file of an inquiry's prompt.
 
     Attributes:
-        kind: tells it from the prompt of a benchmark.
+        kind: the kind of the prompt.
         answer_schema: name of the model that answers must fit, for people; ``schema`` in the file.
     """
 
@@ -55,22 +55,22 @@ class InquiryHeader(PromptHeader):
 
 
 class InquiryPrompt(PromptFile[InquiryHeader]):
-    """The words of an inquiry."""
+    """The prompt file of an inquiry."""
 
     def system(self, inputs: Mapping[str, Any]) -> str:
-        """The system message; "" for none."""
+        """Return the system message; "" for none."""
         return self._write("system", inputs)
 
     def user(self, inputs: Mapping[str, Any]) -> str:
-        """The question."""
+        """Return the question."""
         return self._write("user", inputs)
 
     def repair(self, inputs: Mapping[str, Any], error: str) -> str:
-        """What is said to an answer that cannot be used.
+        """Return the reply to an answer that cannot be used.
 
         Args:
-            inputs: those of the question.
-            error: what is wrong with it, in words.
+            inputs: the inputs of the question.
+            error: the problem of the answer, in words.
         """
         return self._write("repair", inputs, {ERROR: error})
 
@@ -83,32 +83,32 @@ class InquiryPrompt(PromptFile[InquiryHeader]):
 
 
 def load_inquiry(name: str | Path) -> InquiryPrompt:
-    """The prompt of an inquiry.
+    """Return the prompt of an inquiry.
 
     Args:
-        name: ``room/name`` of one that comes with coevo_gym, ``package:file`` of one that comes
-            with another package, or the path of a file that ends in ``.j2``.
+        name: ``folder/name`` of a prompt that comes with coevo_gym, ``package:file`` of one that
+            comes with another package, or the path of a file that ends in ``.j2``.
 
     Raises:
-        ConfigError: if there is no such prompt, or its file is not as it should be.
+        ConfigError: if the prompt does not exist, or its file is invalid.
     """
     text, source = read_prompt(str(name))
     return parse_inquiry(text, source=source)
 
 
 def parse_inquiry(text: str, *, source: str = "the prompt") -> InquiryPrompt:
-    """The prompt that a text holds.
+    """Parse the text of an inquiry's prompt file.
 
     Args:
         text: header and blocks, as in the module's docstring.
-        source: what to call it in errors.
+        source: its name in error messages.
 
     Raises:
-        ConfigError: if the header, the blocks or the inputs are not as they should be.
+        ConfigError: if the header, the blocks or the inputs are invalid.
     """
     header = read_header(text, InquiryHeader, source)
     used = check_blocks(text, BLOCKS, source)
     if ERROR in header.inputs:
-        raise ConfigError(f"{source} declares {ERROR!r}, which every repair block is given anyway.")
+        raise ConfigError(f"{source} declares {ERROR!r}, which every repair block gets anyway.")
     check_inputs(used - {ERROR}, set(header.inputs), (), source)
     return InquiryPrompt(header, text)

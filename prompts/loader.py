@@ -1,4 +1,4 @@
-"""Reading prompt files: Jinja2 with a header that says what the file is and needs.
+"""Loading of prompt files: Jinja2 templates with a header that names the file and its inputs.
 
 A prompt file begins with a Jinja comment that holds TOML, and has three blocks or more::
 
@@ -12,11 +12,11 @@ A prompt file begins with a Jinja comment that holds TOML, and has three blocks 
     {% block first %}{{ observation }}{% endblock %}
     {% block turn %}{{ observation }}{% endblock %}
 
-Two more blocks are for models that explore. ``explore`` takes the place of ``system``: actions and
-format, without a word about a task to solve. ``tasks`` says what makes a task valid here, and uses
-no inputs.
+Two more blocks are for models that explore. ``explore`` replaces ``system``: it describes actions
+and format, without a task to solve. ``tasks`` describes valid tasks in the env, and uses no
+inputs.
 
-Values are put in as they are: a task's text is never read as a template, and nothing is escaped.
+Values are inserted unchanged: a task's text is never read as a template, and nothing is escaped.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from coevo_gym.prompts.template import (
 )
 
 AnswerForm = Literal["action", "text"]
-"""How an answer holds its action: between ``<action>`` tags, or as the whole text."""
+"""Forms of an answer: the action between ``<action>`` tags, or the whole text as the action."""
 
 AnswerStyle = Literal["plain", "react"]
-"""How an answer is to be written: as the prompt's usual form says, or with a line ``Thought: …``
-before that (ReAct, Yao et al., arXiv 2210.03629)."""
+"""Styles of an answer: the prompt's usual form, or a line ``Thought: …`` before that form (ReAct,
+Yao et al., arXiv 2210.03629)."""
 
 BLOCKS = ("system", "first", "turn")
 EXPLORE, TASKS = "explore", "tasks"
-"""Blocks that a prompt file may have beside them."""
+"""Optional blocks of a prompt file."""
 INPUTS = {
     "instruction": "the task in words; in a dialogue, the latest request",
     "observation": "what the env says",
@@ -62,15 +62,15 @@ INPUTS = {
     "style": "how an answer is to be written: plain, or react (a line with a thought first)",
     "cues": "what the agent is told beyond its task in the system message",
 }
-"""What a prompt file may declare as its inputs."""
+"""The inputs that a prompt file may declare."""
 
 
 class Header(PromptHeader):
-    """What a prompt file says about itself.
+    """The header of a prompt file.
 
     Attributes:
-        answer: how an answer holds its action.
-        inputs: those of :data:`INPUTS` that the text uses.
+        answer: the form of an answer.
+        inputs: the names among :data:`INPUTS` that the text uses.
     """
 
     answer: AnswerForm
@@ -79,11 +79,11 @@ class Header(PromptHeader):
 
 @dataclass(frozen=True)
 class PromptTemplate(PromptFile[Header]):
-    """The words in which a model is told about an env.
+    """The words that describe an env to a model.
 
     Attributes:
-        exploring: whether the reader is an explorer: the block ``explore`` takes the place of
-            ``system`` if the file has one.
+        exploring: True if the reader is an explorer; the block ``explore``, if the file has one,
+            then replaces ``system``.
 
     Example:
         >>> prompt = load_prompt("alfworld")
@@ -95,20 +95,20 @@ class PromptTemplate(PromptFile[Header]):
 
     @property
     def for_explorers(self) -> PromptTemplate:
-        """The same words for a model that explores."""
+        """Return the same words for a model that explores."""
         return replace(self, exploring=True)
 
     @property
     def tasks(self) -> str:
-        """What makes a task valid in the env; "" if the file does not say."""
+        """Return the description of valid tasks in the env; "" if the file has none."""
         if not has_block(self.text, TASKS):
             return ""
         return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
 
     def system(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """The system message, from the first view of an episode; "" for none.
+        """Return the system message, from the first view of an episode; "" for none.
 
-        Cues for it stand where the file puts the input ``cues``, or else at the end.
+        Its cues are at the place of the input ``cues``, or else at the end.
         """
         block = EXPLORE if self.exploring and has_block(self.text, EXPLORE) else "system"
         text = self._render(block, view, thinking, style)
@@ -117,11 +117,11 @@ class PromptTemplate(PromptFile[Header]):
         return "\n\n".join(filter(None, [text, _told(view.cues)]))
 
     def first(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """The user message of an episode's first view."""
+        """Return the user message for an episode's first view."""
         return self._render("first", view, thinking, style)
 
     def turn(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """The user message of any later view."""
+        """Return the user message for any later view."""
         return self._render("turn", view, thinking, style)
 
     def _render(self, block: str, view: View, thinking: bool, style: AnswerStyle) -> str:
@@ -139,7 +139,7 @@ class PromptTemplate(PromptFile[Header]):
 
 
 def _told(cues: Sequence[Cue]) -> str:
-    """The cues of a system message: paragraphs, and a list of those under one heading."""
+    """Return the cues of a system message: paragraphs, and a list below each heading."""
     parts = []
     for heading, group in groupby((c for c in cues if c.place == "system"), lambda c: c.heading):
         texts = [cue.text for cue in group]
@@ -148,13 +148,13 @@ def _told(cues: Sequence[Cue]) -> str:
 
 
 def load_prompt(name: str | Path) -> PromptTemplate:
-    """The prompt of a benchmark, or the one in a file.
+    """Return the prompt of a benchmark, or the one in a file.
 
     Args:
         name: a benchmark's name, or the path of a file that ends in ``.j2``.
 
     Raises:
-        ConfigError: if there is no such prompt, or its file is not as it should be.
+        ConfigError: if the prompt does not exist, or its file is invalid.
     """
     path = Path(name)
     if path.suffix != ".j2":
@@ -171,7 +171,8 @@ def load_prompt(name: str | Path) -> PromptTemplate:
 
 
 def _file_of(name: str) -> Path:
-    """The file of a benchmark's prompt, which need not exist: its own, or the one here."""
+    """Return the file of a benchmark's prompt, which may not exist: its own, or the built-in
+    one."""
     spec = find_spec(name)
     if spec is None or not spec.prompt:
         return FOLDER / f"{name}.j2"
@@ -179,14 +180,14 @@ def _file_of(name: str) -> Path:
 
 
 def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
-    """The prompt that a text holds.
+    """Parse the text of a prompt file.
 
     Args:
         text: header and blocks, as in the module's docstring.
-        source: what to call it in errors.
+        source: its name in error messages.
 
     Raises:
-        ConfigError: if the header, the blocks or the inputs are not as they should be.
+        ConfigError: if the header, the blocks or the inputs are invalid.
     """
     header = read_header(text, Header, source)
     used = check_blocks(text, BLOCKS, source, optional=(EXPLORE, TASKS))

@@ -1,7 +1,7 @@
-"""What all prompt files share: a header in TOML, blocks in Jinja2, inputs that it declares.
+"""Common parts of prompt files: a header in TOML, blocks in Jinja2, and declared inputs.
 
-Values are put in as they are: text that comes from elsewhere is never read as a template, and
-nothing is escaped.
+Values are inserted unchanged: text from other sources is never read as a template, and nothing is
+escaped.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel, freeze
 
 FOLDER = Path(__file__).parent
-"""Where the prompts that come with coevo_gym lie."""
+"""The folder of the prompts that come with coevo_gym."""
 
 _HEADER = re.compile(r"\A\{#-?(.*?)-?#\}", re.DOTALL)
 
 
 class PromptHeader(FrozenModel):
-    """What every prompt file says about itself.
+    """The header of every prompt file.
 
     Attributes:
-        name: of the benchmark it is for, or room and file, such as ``"coevolve/guide"``.
-        version: counts up when the text changes.
-        inputs: names of the values that it is filled in with.
+        name: name of its benchmark, or folder and file, such as ``"coevolve/guide"``.
+        version: a number that increases when the text changes.
+        inputs: names of the values to insert.
     """
 
     name: str = Field(min_length=1)
@@ -49,11 +49,11 @@ HeaderT = TypeVar("HeaderT", bound=PromptHeader)
 
 @dataclass(frozen=True)
 class PromptFile(Generic[HeaderT]):
-    """What every prompt is: a file, and what it says about itself.
+    """A prompt file, with its parsed header.
 
     Attributes:
-        header: what the file says about itself.
-        text: the file.
+        header: its header.
+        text: its text.
     """
 
     header: HeaderT
@@ -61,24 +61,24 @@ class PromptFile(Generic[HeaderT]):
 
     @property
     def hash(self) -> str:
-        """sha256 of the file's text, as hexadecimal digits."""
+        """Return the sha256 of the file's text, as hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def declared(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return those of the inputs that the file declares."""
+        """Return the inputs that the file declares."""
         return {name: value for name, value in inputs.items() if name in self.header.inputs}
 
     @property
     def label(self) -> str:
-        """Name and version, such as ``"webshop@1"``."""
+        """Return name and version, such as ``"webshop@1"``."""
         return f"{self.header.name}@{self.header.version}"
 
 
 def packaged(name: str) -> Path:
-    """The file that ``package:file`` names; it need not exist.
+    """Return the file that ``package:file`` names; it need not exist.
 
     Raises:
-        ConfigError: if there is no such package.
+        ConfigError: if the package does not exist.
     """
     package, _, file = name.partition(":")
     try:
@@ -90,11 +90,11 @@ def packaged(name: str) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """The text of a prompt file.
+    """Return the text of a prompt file.
 
     Raises:
         OSError: if it cannot be read.
-        ConfigError: if it is not UTF-8, or nothing can have this name.
+        ConfigError: if it is not UTF-8, or no file can have this name.
     """
     try:
         return path.read_text(encoding="utf-8")
@@ -105,14 +105,14 @@ def text_of(path: Path) -> str:
 
 
 def read_prompt(name: str) -> tuple[str, str]:
-    """The text of a prompt file of a method, and what to call it in errors.
+    """Return the text of a prompt file of a method, and its name in error messages.
 
     Args:
-        name: ``room/name`` of one that comes with coevo_gym, ``package:file`` of one that comes
-            with another package, or the path of a file that ends in ``.j2``.
+        name: ``folder/name`` of a prompt that comes with coevo_gym, ``package:file`` of one that
+            comes with another package, or the path of a file that ends in ``.j2``.
 
     Raises:
-        ConfigError: if there is no such file.
+        ConfigError: if the file does not exist.
     """
     if ":" in name:
         path = packaged(name)
@@ -129,44 +129,44 @@ def read_prompt(name: str) -> tuple[str, str]:
 
 
 def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
-    """What a prompt file says about itself.
+    """Return the header of a prompt file.
 
     Args:
-        text: the file.
+        text: the file's text.
         kind: the model of such headers.
-        source: what to call the file in errors.
+        source: the file's name in error messages.
 
     Raises:
-        ConfigError: if there is no header, or it is not as it should be.
+        ConfigError: if there is no header, or it is invalid.
     """
     match = _HEADER.match(text)
     if match is None:
         raise ConfigError(f"{source} must begin with a header {{# name = … #}} in TOML.")
     try:
         return kind(**tomllib.loads(match[1]))
-    except (ValueError, TypeError, RecursionError) as error:  # of TOML and of the model, too
-        raise ConfigError(f"The header of {source} is not as it should be: {error}") from error
+    except (ValueError, TypeError, RecursionError) as error:  # errors of TOML and of the model
+        raise ConfigError(f"The header of {source} is invalid: {error}") from error
 
 
 def check_blocks(
     text: str, blocks: Collection[str], source: str, *, optional: Collection[str] = ()
 ) -> set[str]:
-    """Make sure that a prompt file has these blocks and no other; returns the inputs it uses.
+    """Check that a prompt file has these blocks and no others, and return the inputs that it uses.
 
     Args:
-        text: the file.
+        text: the file's text.
         blocks: the blocks that it must have.
-        source: what to call the file in errors.
-        optional: blocks that it may have, too.
+        source: the file's name in error messages.
+        optional: blocks that it may also have.
 
     Raises:
-        ConfigError: if it has not, or is no template.
+        ConfigError: if the blocks differ, or the text is not a template.
     """
     try:
         used = meta.find_undeclared_variables(_environment().parse(text))
         found = set(_compiled(text).blocks)
     except (TemplateError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # A template becomes Python code, which has limits of its own.
+        # Jinja2 compiles a template to Python code, which has its own limits.
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
     if found - set(optional) != set(blocks):
         raise ConfigError(
@@ -176,21 +176,21 @@ def check_blocks(
 
 
 def has_block(text: str, block: str) -> bool:
-    """Return whether a prompt file has a block."""
+    """Return True if a prompt file has a block."""
     return block in _compiled(text).blocks
 
 
 def check_inputs(used: set[str], declared: set[str], known: Collection[str], source: str) -> None:
-    """Make sure that a prompt file declares the inputs that it uses.
+    """Check that a prompt file declares the inputs that it uses.
 
     Args:
         used: names that its blocks use.
         declared: names in its header.
-        known: what such a prompt is given; empty where a file may declare what it likes.
-        source: what to call the file in errors.
+        known: the inputs that such a prompt gets; empty if a file may declare any.
+        source: the file's name in error messages.
 
     Raises:
-        ConfigError: if it does not.
+        ConfigError: if an input is not declared or not known.
     """
     for problem, names in (
         ("uses, but does not declare, the input", used - declared),
@@ -205,16 +205,16 @@ def check_inputs(used: set[str], declared: set[str], known: Collection[str], sou
 def frozen_inputs(
     inputs: Mapping[str, Any], declared: Collection[str], label: str
 ) -> dict[str, Any]:
-    """The inputs of a prompt, made sure to be those that it declares, and JSON.
+    """Return the inputs of a prompt, checked to be JSON and those that it declares.
 
-    Nothing but JSON gets into a prompt: a task, say, would bring its solution along.
+    Only JSON may enter a prompt: a task object, for example, would include its solution.
 
     Raises:
-        ConfigError: if they are not.
+        ConfigError: if they are not JSON, or not the declared inputs.
     """
     if inputs.keys() != set(declared):
         wanted, given = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
-        raise ConfigError(f"The prompt {label} declares the inputs {wanted}, and is given {given}.")
+        raise ConfigError(f"The prompt {label} declares the inputs {wanted}, but got {given}.")
     try:
         return {name: freeze(value) for name, value in inputs.items()}
     except ValueError as error:
@@ -222,10 +222,10 @@ def frozen_inputs(
 
 
 def write_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:
-    """One block of a prompt file, filled in.
+    """Return one block of a prompt file, filled in.
 
     Raises:
-        ConfigError: if it cannot be written; the message ends with ``advice``.
+        ConfigError: if writing fails; the message ends with ``advice``.
     """
     template = _compiled(text)
     try:

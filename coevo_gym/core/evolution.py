@@ -96,7 +96,7 @@ class Context(FrozenModel):
             guidance at all), ``blind`` (a randomly drawn task) or ``target``.
         task: the training task to start from.
         actions: the agent's actions in the rollout; () without a rollout.
-        success: whether that rollout succeeded.
+        success: True if that rollout succeeded.
         summary: the weakness in a sentence.
         evidence: actions and results of the rollout, as far as they fit.
         last_observation: the observation after its last action.
@@ -158,10 +158,10 @@ class Proposal(FrozenModel):
 
     Attributes:
         description: the goal in a sentence.
-        turns: what the user says, one text per turn; most benchmarks have one.
+        turns: the user's texts, one per turn; most benchmarks have one.
         actions: actions that, according to the model, reach the goal from the start.
         confidence: the model's confidence that they do, in [0, 1].
-        done_when: how to recognise that the goal is reached.
+        done_when: a description of the reached goal, to recognise it.
     """
 
     description: Text
@@ -182,8 +182,8 @@ class Draft(FrozenModel):
     Attributes:
         benchmark: name of the benchmark.
         scenario: the scenario that it claims to belong to.
-        instruction: what the agent would be asked to do.
-        world: starts the engine.
+        instruction: the request to the agent.
+        world: the start state of the engine.
         solution: actions that claim to solve it.
         subset: the benchmark's own name for a part, or "".
         parents: ids of the tasks that it was derived from.
@@ -228,7 +228,7 @@ class Verdict(FrozenModel):
     Attributes:
         draft_id: id of the draft (or of the raw text if it could not be parsed as a draft).
         context_id: id of the context that it was drafted from.
-        accepted: whether it passed every gate.
+        accepted: True if it passed every gate.
         gate: the gate that rejected it; "" if none did.
         reason: reason of the rejection, in words; "" if accepted.
         task_id: id of the built task; "" if it was never built.

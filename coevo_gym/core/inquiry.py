@@ -1,7 +1,7 @@
-"""Questions that a model is asked one at a time, and what comes back.
+"""Questions to a model, asked one at a time, and its answers.
 
-Whoever asks knows an :class:`Advisor` only: not which model answers, over what wire, whether the
-answer was recorded long ago, or what it may cost.
+The asking code knows only an :class:`Advisor`. It does not know the model, the protocol, the
+possible cost, or if the answer was recorded earlier.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Inquiry(Generic[ModelT]):
 
     Attributes:
         prompt: name of the prompt file, such as ``"coevolve/summary"``.
-        schema: what the answer must be; fields that it does not know are dropped.
-        inputs: what the prompt is filled in with, JSON values by the names that the file declares.
-        purpose: what the answer is for; usage is summed up by it. "" for the prompt's name.
-        sampling: how it is drawn.
-        shorten: the inputs with less in them, for a model that has no room for all; None if there
-            is nothing to leave out.
+        schema: the model of valid answers; unknown fields are dropped.
+        inputs: the values of the prompt's inputs, as JSON by the names that the file declares.
+        purpose: the purpose of the answer, by which usage is summed; "" for the prompt's name.
+        sampling: settings for sampling the answer.
+        shorten: returns shorter inputs, for a model whose context has no room for all; None if
+            nothing can be omitted.
     """
 
     prompt: str
@@ -58,14 +58,14 @@ class Inquiry(Generic[ModelT]):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[ModelT]):
-    """What came of an inquiry.
+    """The result of an inquiry.
 
     Attributes:
         value: the answer as the inquiry's schema; None without a valid one.
-        problem: why there is none: ``"budget"`` (not sent), ``"overflow"`` (no room for it, also
-            when shortened), ``"endpoint: …"`` (no answer came) or ``"schema: …"`` (its first
-            error, which one request to repair it did not mend); "" with a value.
-        usage: what it cost, the request to repair it included.
+        problem: the reason for a missing value: ``"budget"`` (not sent), ``"overflow"`` (no room
+            for it, also when shortened), ``"endpoint: …"`` (no answer came) or ``"schema: …"`` (its
+            first error, which one repair request did not fix); "" with a value.
+        usage: its cost, including the repair request.
     """
 
     value: ModelT | None
@@ -91,7 +91,7 @@ class Analyst:
     Attributes:
         advisor: answers questions.
         scope: names the work that asks.
-        sampling: how answers are drawn.
+        sampling: settings for sampling answers.
     """
 
     advisor: Advisor
@@ -112,13 +112,13 @@ class Analyst:
 
 
 class StoredAnswer(NamedTuple):
-    """What a tape keeps of an answer.
+    """An answer as a tape stores it.
 
     Attributes:
         key: hash of all that the request was.
         scope: the piece of work that it was part of.
         template: the prompt file behind it, such as ``"webshop@1"``; or "".
-        completion: what the policy answered.
+        completion: the policy's answer.
     """
 
     key: str
@@ -131,7 +131,7 @@ class AnswerStore(Protocol):
     """Where a tape keeps answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
-        """Those of the answers that are there, by key."""
+        """Return the stored answers among these keys, by key."""
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:

@@ -34,7 +34,7 @@ class Kind:
         label: text shown in reports.
         colour: ``#rrggbb`` on a light page.
         dark: ``#rrggbb`` on a dark page.
-        fires: whether signals have this kind. False for kinds that only contexts have.
+        fires: True if signals have this kind; False for kinds that only contexts have.
     """
 
     name: str

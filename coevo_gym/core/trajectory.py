@@ -55,7 +55,7 @@ class Cue(NamedTuple):
         place: position: after the system text, before the first user message, or after every user
             message.
         id: id of its source, such as an experience or a guideline; or "".
-        strip: whether the policy acts with the cue but is trained on the prompt without it.
+        strip: True if the policy acts with the cue but is trained on the prompt without it.
         heading: line above it in the system message; consecutive cues with the same heading form a
             list under it. "" for a separate paragraph.
     """
@@ -168,7 +168,7 @@ class Segment:
         sampled: (L,) True for tokens that the policy sampled.
         logprobs: log-probability of each sampled token under the sampling policy, in order.
         temperature: divisor of the logits in sampling.
-        stripped: whether cues were removed from its prompts: then ``logprobs`` belong to other
+        stripped: True if cues were removed from its prompts; ``logprobs`` then belong to other
             prompts.
         policy_version: oldest version of the weights that sampled in it;
             :data:`UNKNOWN_VERSION` if unknown.
@@ -204,8 +204,8 @@ class Step:
         action: the action sent by the agent.
         decision: the trainable policy's decision behind ``action``; None for scripts.
         reward: reward of this step.
-        terminated: whether the task ended on its own.
-        truncated: whether a budget or a lost worker ended the episode.
+        terminated: True if the task ended on its own.
+        truncated: True if a budget or a lost worker ended the episode.
         calls: names of the engine operations that the action ran, in order.
         error_kind: reason why the action had no effect, or "".
         extras: the benchmark's own JSON about this step.

@@ -39,10 +39,10 @@ the tasks that are left; returns a scope in which the agents play these."""
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How well an agent does on some tasks.
+    """The results of an agent on some tasks.
 
     Attributes:
-        tasks: what was to be played, all of one split.
+        tasks: the tasks to play, all of one split.
         samples: episodes per task.
         lines: the result of each finished episode, in task order; those of one task follow each
             other.
@@ -77,7 +77,7 @@ class Evaluation:
 
     @property
     def success_rate(self) -> float:
-        """See :attr:`rate`."""
+        """Return the success rate, :attr:`rate`."""
         return self.rate.success
 
     @property
@@ -153,7 +153,7 @@ class Kept:
 
     Attributes:
         lines: the result of each, by task id and sample.
-        trajectories: what happened in it.
+        trajectories: its trajectories.
     """
 
     def __init__(self) -> None:
@@ -194,7 +194,7 @@ def evaluate(
     Args:
         agent: the agent; with one sample usually a greedy one, ``ChoiceAgent.greedy()``. Or a
             function that returns, for each sample, the agents and what each of them plays.
-        tasks: what to run, all of one split.
+        tasks: the tasks to run, all of one split.
         envs: raw envs, without a curriculum or an interface around them.
         seed: with the task's id and the sample, it seeds the episode's env.
         samples: episodes per task, at least 1. All tasks are played once before any is played
@@ -207,7 +207,7 @@ def evaluate(
         ConfigError: if there is no task, or the tasks are of several splits.
         TaskError: if one is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
-        ModelError: likewise, if it was lost to the model.
+        ModelError: if no episode ever finished, and the first was lost to the model.
     """
     splits = {task.require_asked("evaluate").split for task in tasks}
     if len(splits) != 1:
@@ -243,13 +243,13 @@ def require_finished(kept: Kept, lost: Sequence[Lost], what: str = "evaluation")
     """Refuse episodes of which none ever finished.
 
     Args:
-        kept: those that finished, now or earlier.
-        lost: those that were lost now, in order.
-        what: what they are episodes of, as errors name it.
+        kept: the episodes that finished, now or earlier.
+        lost: the episodes that were lost now, in order.
+        what: the noun for the episodes' tasks in error messages.
 
     Raises:
         EnvBackendError: if none finished, and the first was lost to its engine.
-        ModelError: likewise, if it was lost to the model.
+        ModelError: if no episode ever finished, and the first was lost to the model.
     """
     if kept.lines or not lost:
         return
@@ -263,8 +263,8 @@ def seed_of_sample(seed: int, task: Task, sample: int) -> int:
 
     Args:
         seed: the seed of the evaluation.
-        task: what is evaluated on.
-        sample: which of the task's episodes it is, from 0.
+        task: the task.
+        sample: number of the task's episode, from 0.
     """
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
@@ -273,8 +273,8 @@ def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory])
     """Return the result of a finished episode.
 
     Args:
-        task: what was played.
-        sample: which of the task's episodes it is, from 0.
+        task: the task.
+        sample: number of the task's episode, from 0.
         seed: the seed of the evaluation.
         ended: the episode.
     """

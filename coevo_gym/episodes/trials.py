@@ -39,13 +39,13 @@ class TrialEpisode:
     """An episode of any split whose agent is told what earlier trials of its task have taught.
 
     Attributes:
-        task: what is done in it.
+        task: its task.
         seed: seed of its env.
-        cues: what its agent is told beyond the task, in each of its steps.
+        cues: cues that its agent sees beyond the task, in each step.
 
     Raises:
-        TaskError: if nothing is asked for in the task.
-        ConfigError: if a cue has no such place.
+        TaskError: if the task has no request.
+        ConfigError: if a cue's place is not supported.
     """
 
     task: Task
@@ -57,11 +57,11 @@ class TrialEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """See :class:`~coevo_gym.episodes.episode.Episode`."""
+        """Add the cues to a view."""
         return replace(view, cues=self.cues) if self.cues else view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
-        """See :class:`~coevo_gym.episodes.episode.Episode`."""
+        """Return the trajectory of the finished episode."""
         return eval_trajectory_of(env, acts)
 
 
@@ -69,9 +69,9 @@ class Failure(NamedTuple):
     """A failed trial, to be reflected on.
 
     Attributes:
-        task: what was tried.
-        trajectory: what happened.
-        earlier: reflections on the trials before it that are still told, oldest first.
+        task: the task.
+        trajectory: the failed trajectory.
+        earlier: reflections on earlier trials that are still told, oldest first.
     """
 
     task: Task
@@ -80,11 +80,11 @@ class Failure(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What a model made of a failed trial.
+    """A model's reflection on a failed trial.
 
     Attributes:
         text: its reflection; "" for none.
-        usage: what it cost to ask for it.
+        usage: the cost of asking for it.
     """
 
     text: str = ""
@@ -96,11 +96,11 @@ Reflect = Callable[[Sequence[Failure]], Sequence[Lesson]]
 
 
 class KeptTrials:
-    """What trials have come to so far, in memory.
+    """The results of trials so far, in memory.
 
     Attributes:
         episodes: the finished episodes; their samples are the numbers of trials, from 0.
-        lessons: what was made of failed trials, by task id and trial.
+        lessons: reflections on failed trials, by task id and trial.
     """
 
     def __init__(self, episodes: Kept | None = None) -> None:
@@ -114,15 +114,15 @@ class KeptTrials:
 
 @dataclass(frozen=True)
 class Trials:
-    """How well an agent does on tasks that it may try again.
+    """The results of an agent that may try tasks again.
 
     Attributes:
-        tasks: what was tried.
-        n: most trials per task.
+        tasks: the tasks.
+        n: maximum trials per task.
         lines: the results of finished episodes; their samples are the numbers of trials, from 0.
-        reflections: what was reflected on failed trials, by task id and trial.
+        reflections: reflections on failed trials, by task id and trial.
         lost_steps: env steps of episodes that were lost to the engine or the model.
-        reflecting: what all reflections cost, those without a usable answer included.
+        reflecting: the cost of all reflections, including those without a usable answer.
     """
 
     tasks: Sequence[Task]
@@ -134,7 +134,7 @@ class Trials:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """See :func:`solved_by`."""
+        """Return the share of tasks solved by each trial; see :func:`solved_by`."""
         return solved_by([(line.id, line.sample, line.success) for line in self.lines], self.n)
 
     @property
@@ -155,7 +155,7 @@ class Trials:
 
     @property
     def usage(self) -> Usage:
-        """What finished episodes and all reflections cost."""
+        """Return the cost of finished episodes and all reflections."""
         return sum((line.usage for line in self.lines), self.reflecting)
 
     @property
@@ -189,17 +189,17 @@ def run_trials(
     a later call tries it again.
 
     Args:
-        agent: who acts; or a function that returns, for each trial, who plays what, see
+        agent: the agent; or a function that returns the players for each trial, see
             :func:`~coevo_gym.episodes.evaluation.evaluate`.
         reflect: reflects on failed trials.
-        tasks: what to try, of any split.
+        tasks: the tasks to try, of any split.
         envs: raw envs.
-        n: most trials per task.
-        keep: how many of the latest reflections are told.
-        cut: whether an episode ends with an action that repeats the one before.
+        n: maximum trials per task.
+        keep: number of latest reflections that the agent is told.
+        cut: True to end an episode at an action that repeats the previous one.
         seed: with the task's id and the trial, it seeds the episode's env.
-        kept: what an earlier call came to; takes what comes now. A failed trial that has not been
-            reflected on is run again.
+        kept: the results of an earlier call; this call adds its own. A failed trial without a
+            reflection is run again.
         on_done: called with the number of episodes that are over, those of earlier calls included,
             after each.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
@@ -208,7 +208,7 @@ def run_trials(
         ConfigError: if ``n`` or ``keep`` is not positive.
         TaskError: if one is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
-        ModelError: likewise, if it was lost to the model.
+        ModelError: if no episode ever finished, and the first was lost to the model.
     """
     if n < 1 or keep < 1:
         raise ConfigError(f"Trials need n and keep of at least 1, actual: {n} and {keep}.")
@@ -281,12 +281,12 @@ def repeated(
     """Try tasks up to ``n`` times, for as long as they fail, each with what was learned.
 
     Args:
-        tasks: what is tried.
+        tasks: the tasks to try.
         play: plays a trial of some tasks, told the reflections of each by its id; returns whether
             each has failed.
         reflection: returns what was learned from a failed trial; "" for nothing.
         n: most trials per task.
-        keep: how many of the latest reflections are told.
+        keep: number of latest reflections that the agent is told.
 
     Returns:
         The reflections that each task ends with, by its id.
@@ -330,14 +330,14 @@ class CutAtRepeats:
     """An agent whose episodes end with an action that repeats the one before.
 
     Args:
-        agent: who acts.
+        agent: the agent that acts.
     """
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """See :class:`~coevo_gym.core.seams.Agent`."""
+        """Return an act for each view; see :class:`~coevo_gym.core.seams.Agent`."""
         going = [place for place, view in enumerate(views) if not repeats(_actions(view))]
         acts = iter(self._agent.act([views[place] for place in going]) if going else ())
         ended = Act("", end=EndReason.AGENT_DONE)

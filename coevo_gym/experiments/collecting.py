@@ -37,7 +37,7 @@ def collect(
         benchmark: name of the benchmark.
         budget: budget per cell.
         beside: folders of the same table on other benchmarks, for the column ``average``.
-        notes: what else there is to say about the table.
+        notes: further remarks about the table.
 
     Raises:
         ConfigError: if a cell was run with other settings.

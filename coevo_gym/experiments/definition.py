@@ -93,7 +93,7 @@ class Row(FrozenModel):
 
     @property
     def needs_words(self) -> bool:
-        """Whether it is left out where the policy is no language model."""
+        """Return True if the row is omitted for a policy that is not a language model."""
         return self.language_model or self.shows in ("react", "trials")
 
     @property

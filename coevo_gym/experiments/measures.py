@@ -1,4 +1,4 @@
-"""What a table needs of a cell beyond its summary; it is measured once, and kept beside it.
+"""Measures of a cell that a table needs beyond its summary; measured once, and stored beside it.
 
 | measure | what it is |
 |---|---|
@@ -54,7 +54,7 @@ from coevo_gym.store.reader import RunReader
 ALWAYS = ("seconds", "solved")
 FILE = "cell.json"
 PARTS = ("rollout", "update", "round")
-"""What wall time is spent on."""
+"""The parts of the wall time."""
 REACT, TRIALS = "react", "trials"
 ONLY_BEFORE = (REACT, TRIALS)
 """Measures of the policy before training that a row shows in place of a run's numbers."""
@@ -86,16 +86,16 @@ def measure(
     others: Mapping[str, str],
     shown: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """What was measured of a finished run; what was not is measured now.
+    """Return the measures of a finished run; missing ones are measured now.
 
     Args:
-        folder: of the run.
+        folder: the folder of the run.
         arm: its arm.
         wanted: names of measures, beside those of every cell.
-        others: for ``transfer``: the benchmark to try, by the one that was practised; a subset of
-            its test tasks may follow, as in ``appworld/test_normal``. It is for runs with final
-            tasks alone: others try the split that they evaluate on.
-        shown: what rows show of the run beside its arm, see
+        others: for ``transfer``: the benchmark to try, by the practised one; a subset of
+            its test tasks may follow, as in ``appworld/test_normal``. The subset is only for
+            runs with final tasks; other runs try the split that they evaluate on.
+        shown: further parts of the run that rows show, see
             :attr:`~coevo_gym.experiments.definition.Row.shows`.
 
     Returns:

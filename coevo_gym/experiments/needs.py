@@ -1,4 +1,4 @@
-"""What a table needs, and whether this machine has it."""
+"""The requirements of a table, and checks for them on this machine."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.provision import Installation
 
 OFFICIAL = "official"
-"""What an installation's data is called that is not built in."""
+"""The name of an installation's data that is not built in."""
 
 
 class Need(NamedTuple):
-    """Something that cells need.
+    """A requirement of cells.
 
     Attributes:
-        what: in a few words.
-        missing: why it is not here, or ""; of an endpoint it is not known.
+        what: its description, in a few words.
+        missing: the reason why it is missing, or ""; always "" for an endpoint, which is not
+            checked.
     """
 
     what: str
@@ -36,10 +37,10 @@ class Need(NamedTuple):
 
 
 def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]:
-    """What the cells of a table need, each once.
+    """Return the requirements of a table's cells, each once.
 
     Raises:
-        ConfigError: if a row's settings are wrong, or there is no such budget.
+        ConfigError: if a row's settings are wrong, or the budget does not exist.
     """
     if experiment.kind == "simulated":
         return []
@@ -64,8 +65,8 @@ def played_rows(
 
     Args:
         experiment: the table.
-        rows: of it.
-        cells: of the rows that have runs.
+        rows: rows of the table.
+        cells: cells of the rows that have runs.
 
     Raises:
         ConfigError: if no row with runs is left.
@@ -114,7 +115,7 @@ def _language_model(kind: str, path: str) -> Iterator[Need]:
 
 
 def _is_here(path: str) -> bool:
-    """Whether a model is in a folder here, or in the cache of the Hugging Face Hub."""
+    """Return True if a model is in a local folder, or in the cache of the Hugging Face Hub."""
     try:
         found = Path(resolve_model(path))
     except CoevoError:

@@ -38,15 +38,15 @@ _TOLD = (
     "warmup_tasks_success",
     "pool_tasks_success",
 )
-"""What a summary tells of each evaluation."""
+"""The metrics of each evaluation in a summary."""
 
 
 class Arm:
     """A method at work.
 
     Args:
-        settings: of the arm.
-        assembly: makes the parts.
+        settings: the settings of the arm.
+        assembly: the assembly, which makes the parts.
         envs: where training episodes run.
         store: keeps the results of rounds.
         on_verdict: called after each draft.

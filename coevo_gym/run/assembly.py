@@ -60,7 +60,7 @@ class Assembly:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """What is practised."""
+        """Return the benchmark to practise."""
         settings = self.config.benchmark
         return benchmark_of(settings.name, settings.hold_out)
 
@@ -182,8 +182,8 @@ class Assembly:
         """Create the agent that acts with a policy.
 
         Args:
-            policy: what it asks.
-            temperature: what logits are divided by; None for the temperature of training.
+            policy: the policy that it asks.
+            temperature: sampling temperature; None for the temperature of training.
         """
         return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
 
@@ -195,7 +195,7 @@ class Assembly:
         """Let a policy draw by a seed in a scope; its draws in training go on as before.
 
         Args:
-            policy: what draws; one without a method ``drawing`` draws as it does.
+            policy: the policy; without a method ``drawing``, its draws do not change.
             part: numbers of the part of an evaluation, whose draws differ from those of others.
         """
         drawing = getattr(policy, "drawing", None)
@@ -357,11 +357,11 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     """Look whether there are the models that the gates need.
 
     Args:
-        settings: of an arm, or of the run.
-        reads: whether the policy under training is a language model.
+        settings: the settings of an arm, or of the run.
+        reads: True if the policy under training is a language model.
 
     Raises:
-        ConfigError: if there are not.
+        ConfigError: if a model is missing.
     """
     gates, asks = settings.gates, settings.explorer.kind == "model"
     solves, paper = gates.has("solve") or gates.accept == "paper", gates.accept == "paper"

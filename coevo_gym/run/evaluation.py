@@ -57,14 +57,14 @@ class KeptInFolder(Kept):
         self._folder, self._policy, self._database = folder, policy, database
 
     def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
-        """See :class:`~coevo_gym.episodes.evaluation.Kept`."""
+        """Store a finished episode."""
         # The line is written last: an episode without a line is run again.
         self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
         append_line(self._folder.results, line.model_dump(mode="json"))
         self.lines[line.key] = line
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
-        """See :class:`~coevo_gym.episodes.evaluation.Kept`."""
+        """Count a lost episode."""
         place = {"id": task.id, "sample": sample, "name": task.name}
         why = {"end_reason": str(lost.reason), "error": str(lost.error), "steps": lost.env_steps}
         append_line(self._folder.lost, {**place, **why})

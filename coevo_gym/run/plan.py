@@ -37,15 +37,15 @@ class Plan:
         group_size: episodes of a task.
         max_env_steps: most env steps of training episodes.
         initial_tasks: tasks to find before the first step; 0 if all arms practise native ones.
-        rounds: rounds of evolution that something trains on; None if env steps are the limit.
-        evaluations: evaluations of the policy; likewise.
+        rounds: rounds of evolution whose tasks are trained on; None if env steps are the limit.
+        evaluations: evaluations of the policy; None if env steps are the limit.
         evaluation_tasks: tasks in each.
         evaluation_samples: episodes of each of these tasks.
         max_sampled_tokens: most tokens to sample in training; None for a policy without tokens.
         max_learned_tokens: most tokens that one pass over the batches of all updates reads, if no
             episode is longer than one context; None for such a policy, or if env steps are the
             limit.
-        model: what the language model needs; None for another policy, or an unknown model.
+        model: the needs of the language model; None for another policy, or an unknown model.
     """
 
     steps: int | None

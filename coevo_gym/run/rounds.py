@@ -1,4 +1,4 @@
-"""Rounds that are carried out once, whoever asks for them."""
+"""Rounds that are carried out once and shared by all arms that need them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def stack(
         evolver: carries out rounds.
         store: keeps results.
         config: the run's settings.
-        arm: the arm's; None for the rounds that arms begin with.
+        arm: the arm's settings; None for the rounds that arms begin with.
         policy: the policy under training.
         native: native training tasks.
         shared: see :class:`StoredEvolver`.
-        on_known: likewise.
+        on_known: see :class:`StoredEvolver`.
 
     Raises:
         ConfigError: if there is nothing to compare with, or the policy cannot draw by a seed.
@@ -68,7 +68,8 @@ def stack(
 
 
 LANDING = "landing"
-"""What takes the place of a prompt file on a tape where it says when a round was applied."""
+"""The name, in place of a prompt file's, of the tape entries that store the step at which a round
+was applied."""
 
 
 class StoredEvolver:
@@ -82,12 +83,13 @@ class StoredEvolver:
     stored; so a run that is resumed gets them with the same round again.
 
     Args:
-        inner: who carries out rounds that were not.
-        store: where results are kept.
-        by: what the results depend on beside the round, see :func:`carried_out_by`.
-        shared: the round that all arms find the same tasks with, whoever they explore with later.
-        arm: name of the arm whose rounds they are; "" for those of none.
-        on_known: told of a result that was there.
+        inner: the evolver for rounds without a stored result.
+        store: the store of results.
+        by: the values that results depend on beside the round, see :func:`carried_out_by`.
+        shared: the round in which all arms find the same tasks, regardless of their later
+            explorers.
+        arm: name of the arm; "" for rounds of no arm.
+        on_known: called with each stored result that is used.
     """
 
     def __init__(
@@ -104,11 +106,11 @@ class StoredEvolver:
         self._by, self._shared, self._arm, self._on_known = by, shared, arm, on_known
 
     def by(self, round: Round) -> str:
-        """What the result of a round depends on beside the round."""
+        """Return the values that the result of a round depends on beside the round."""
         return "" if round == self._shared else self._by
 
     def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        """Return the stored result of a round, or carry the round out and store it."""
         known = self.store.result(round, by=self.by(round))
         if known is not None:
             if self._on_known is not None and round != self._shared:
@@ -138,13 +140,13 @@ class StoredEvolver:
 
 
 class DrawnAside:
-    """Carries out rounds in which the policy under training draws by the round's seed.
+    """An evolver whose rounds let the policy under training draw by the round's seed.
 
-    So a round is a function of itself and the weights, and what the policy draws in training does
-    not depend on whether a round was carried out or its result was there.
+    So the result of a round depends only on the round and the weights, and the policy's draws in
+    training are the same if a round is carried out or its result is already stored.
 
     Args:
-        inner: who carries them out.
+        inner: the evolver that carries the rounds out.
         drawing: a scope in which the policy draws by a seed.
     """
 
@@ -154,23 +156,23 @@ class DrawnAside:
         self.inner, self._drawing = inner, drawing
 
     def run(self, round: Round) -> RoundResult:
-        """See :class:`~coevo_gym.core.seams.Evolver`."""
+        """Carry out a round while the policy draws by the round's seed."""
         with self._drawing(round.seed):
             return self.inner.run(round)
 
 
 class StoredLandings:
-    """Remembers when rounds that ran beside training were applied.
+    """A record of the steps at which rounds that ran beside training were applied.
 
-    They stand in the run's database and, where models are asked, on the tape as well: where that is
-    replayed, rounds are applied at the same steps.
+    The run's database stores the steps and, if models are asked, the tape does so as well: a replay
+    of the tape applies rounds at the same steps.
 
     Args:
         store: the run's database.
         arm: name of the arm.
-        by: what the result of a round depends on beside it.
-        tape: where answers are kept; None without a tape.
-        writes: whether the tape is written to.
+        by: the values that the result of a round depends on beside the round.
+        tape: the store of answers; None without a tape.
+        writes: True to write to the tape.
     """
 
     def __init__(
@@ -186,7 +188,7 @@ class StoredLandings:
         self._tape, self._writes = tape, writes
 
     def step_of(self, round: Round) -> int | None:
-        """See :class:`~coevo_gym.trainers.parts.Landings`."""
+        """Return the step at which a round was applied; None if unknown."""
         known = self.store.landing(self.arm, round, by=self.by(round))
         if known is not None or self._tape is None:
             return known
@@ -195,7 +197,7 @@ class StoredLandings:
         return None if answer is None else int(answer.completion.text)
 
     def remember(self, round: Round, step: int) -> None:
-        """See :class:`~coevo_gym.trainers.parts.Landings`."""
+        """Store the step at which a round was applied."""
         if self._tape is not None and self._writes:
             said = Completion(str(step), None)
             self._tape.put([StoredAnswer(self._key(round), round.id, LANDING, said)])
@@ -206,7 +208,7 @@ class StoredLandings:
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
-    """What tells an arm's rounds from equal ones of others that explore or judge in another way.
+    """Return a hash that separates an arm's rounds from equal ones with another explorer or judge.
 
     Returns:
         A short hash; "" for an arm that explores and judges as the run does.
@@ -234,7 +236,7 @@ def _told(evolver: Evolver) -> Mapping[str, Any]:
 
 
 def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:
-    """What an arm's rounds depend on that those of another arm may not, the explorer aside."""
+    """Return the settings by which the rounds of two arms may differ, except the explorer."""
     depends = list[object]()
     if arm.gates != config.gates:
         depends.append(arm.gates.model_dump(mode="json"))

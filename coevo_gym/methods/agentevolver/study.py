@@ -137,7 +137,7 @@ class AttributionRecord:
                 )
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
-        """Yield True for each trajectory whose advantage flipped, skipping mean outcomes."""
+        """Return True for each flipped trajectory; those with the mean outcome are skipped."""
         by_group: dict[str, list[Note]] = {}
         for note in wholes:
             by_group.setdefault(note.group_id, []).append(note)

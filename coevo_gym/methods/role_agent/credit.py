@@ -1,4 +1,4 @@
-"""Returns that foresight multiplies."""
+"""Step returns that are multiplied by foresight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ForesightWorth:
     """A step's discounted outcome times 1 + its foresight: R_t = R_task (1 + R_pre).
 
     A step without a note keeps its return, and so do all steps of a trajectory whose reward is not
-    above 0: a penalty is not multiplied.
+    above 0: penalties are not multiplied.
 
     Attributes:
         gamma: discount of the outcome from one step to the one before.
@@ -29,7 +29,7 @@ class ForesightWorth:
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """See :class:`~coevo_gym.trainers.credit.StepWorth`."""
+        """Return the worth of a step; see :class:`~coevo_gym.trainers.credit.StepWorth`."""
         returns = AtTheEnd(self.gamma)(group, rewards, notes)
         return [
             self._multiplied(of_steps, notes, group.id, index) if reward > 0.0 else of_steps

@@ -1,4 +1,4 @@
-"""Studies of failures: in which mode each episode failed, and which other tasks would show it."""
+"""Studies of failures: the mode of each failed episode, and other tasks that would show it."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from coevo_gym.methods.role_agent.failures import FAILURE_MODE, SIMILAR_FAILURE,
 from coevo_gym.prompts.template import FOLDER
 
 PROMPT, RETRIEVE = "role_agent/failure_mode", "role_agent/retrieve"
-"""Names of the prompts: which failure mode an episode shows, and which tasks would show it."""
+"""Names of the prompts that ask for an episode's failure mode, and for tasks that would show it."""
 MOST_MODES = 4
-"""Failure modes of a step for which similar tasks are looked for."""
+"""Maximum number of failure modes per step for which similar tasks are looked for."""
 MOST_CANDIDATES = 30
-"""Tasks among which they are looked for."""
+"""Maximum number of tasks to choose similar ones from."""
 _MOST_FAILURES = 4
-"""Failures with a mode that are described when similar tasks are looked for."""
+"""Maximum number of failures to describe in the question for similar tasks."""
 _MOST_CHARS, _REQUEST_CHARS = 1_000, 500
-"""Most characters that are kept of each text of an answer, and of what a task asks for."""
+"""Maximum characters to store of each text of an answer, and of a task's request."""
 _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
 
 
 class ModeAnswer(BaseModel):
-    """What a model says about a failed episode.
+    """A model's answer about a failed episode.
 
     Attributes:
         mode: a failure mode of the benchmark's list.
-        detail: what went wrong.
-        step: the step that decided it, counted from 1, as the model writes it.
-        lesson: what the agent has to do otherwise, without names or values of the task.
-        query: what other tasks ask for that would show the same mode.
+        detail: the mistake, in words.
+        step: the decisive step, counted from 1, as the model writes it.
+        lesson: a better behaviour for the agent, without names or values of the task.
+        query: a description of other tasks that would show the same mode.
     """
 
     mode: str
@@ -57,7 +57,7 @@ class ModeAnswer(BaseModel):
 
 
 class Retrieved(BaseModel):
-    """The tasks that a model has chosen.
+    """The tasks that a model chose.
 
     Attributes:
         chosen: their numbers, from 1.
@@ -71,9 +71,9 @@ class Failure:
     """A failed episode.
 
     Attributes:
-        group: the group that it is of.
-        index: its place in the group.
-        trajectory: what was done.
+        group: its group.
+        index: its position in the group.
+        trajectory: its steps.
     """
 
     group: Group
@@ -82,27 +82,27 @@ class Failure:
 
 
 class FailureModes:
-    """A note for each failure mode of each task in a step, at the first trajectory that shows it.
+    """A study that notes each failure mode of each task, at the first trajectory that shows it.
 
     The note's label is the mode. By rule it is the first mode of the trajectory's diagnosis; lost
     trajectories have none. With an analyst a model names it, and is asked about one failed
     trajectory of each task first, then about a second one, and so on. Such a note's step is the one
     that decided the failure, and its evidence has ``detail``, ``lesson`` and ``query``, in the
-    model's words, and ``request``, what the task asks for. Without a usable answer the rule's mode
-    stands.
+    model's words, and ``request``, the task's request. Without a usable answer, the rule's mode
+    is kept.
 
-    The model is shown the task and what was done, and neither goal, solution nor grader's report.
+    The model sees the task and the episode's steps, but neither goal, solution nor grader's report.
 
     Args:
         benchmark: diagnoses the episodes, and has the list of modes.
         analyst: returns the model that is asked; None for rules alone.
-        most: most trajectories per step that it is asked about.
+        most: maximum trajectories per step to ask the model about.
 
     Attributes:
         latest: the notes of the latest step.
 
     Raises:
-        ConfigError: if the benchmark cannot diagnose.
+        ConfigError: if the benchmark cannot diagnose episodes.
 
     Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; rules, fallback and cap are ours.
     """
@@ -117,7 +117,7 @@ class FailureModes:
         self.latest: tuple[Note, ...] = ()
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Note the failure modes of the groups; see :class:`~coevo_gym.core.seams.Study`."""
         failures = [
             Failure(group, index, trajectory)
             for group in groups
@@ -139,7 +139,7 @@ class FailureModes:
     def _ask(
         self, groups: Sequence[Group], failures: Sequence[Failure]
     ) -> tuple[Mapping[int, ModeAnswer], Mapping[str, Usage]]:
-        """Return usable answers by the place of the failure, and what they have cost."""
+        """Return usable answers by the position of the failure, and their cost."""
         if self._analyst is None or not failures:
             return {}, FrozenDict()
         analyst, places = self._analyst(), by_turns(failures)[: self._most]
@@ -192,14 +192,14 @@ class FailureModes:
 
 
 class SimilarFailures:
-    """A note for each of a step's commonest failure modes: other tasks that would show it.
+    """A study that notes other tasks that would show a step's most common failure modes.
 
     A model chooses them among the latest tasks for which a lesson is remembered and that have not
-    shown the mode. The evidence has ``tasks``, their ids. Where it chooses none there is no note.
+    shown the mode. The evidence has ``tasks``, their ids. If it chooses none, there is no note.
 
     Args:
-        failures: the study that has found the step's modes; it must run before this one.
-        memory: remembers lessons of earlier steps.
+        failures: the study that finds the step's modes; it must run before this one.
+        memory: the memory of earlier steps' lessons.
         analyst: returns the model that is asked.
 
     Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; the caps are ours.
@@ -213,7 +213,7 @@ class SimilarFailures:
         self._failures, self._memory, self._analyst = failures, memory, analyst
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Note similar tasks for the step's modes; see :class:`~coevo_gym.core.seams.Study`."""
         found = self._failures.latest
         counts = Counter(note.label for note in found)
         candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(MOST_MODES)}
@@ -279,7 +279,7 @@ class SimilarFailures:
 
 
 def by_turns(failures: Sequence[Failure]) -> list[int]:
-    """Return the places of failures: the first of each task, then the second ones, and so on."""
+    """Return the positions of failures: the first of each task, then the second ones, and so on."""
     seen = Counter[str]()
     turns = []
     for failure in failures:
@@ -289,7 +289,7 @@ def by_turns(failures: Sequence[Failure]) -> list[int]:
 
 
 def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
-    """Return the schema of answers that name one of these modes, in whatever case and spacing."""
+    """Return the schema of answers that name one of these modes, in any case and spacing."""
     known = {_folded(mode): mode for mode in modes}
 
     def listed(mode: str) -> str:
@@ -303,13 +303,13 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
 
 
 def described(mode: str) -> dict[str, str]:
-    """Return a failure mode and what it means, as prompts show it; "" if no meaning is known."""
+    """Return a failure mode and its meaning, as prompts show it; "" if the meaning is unknown."""
     return {"name": mode, "meaning": meanings().get(mode, "")}
 
 
 @lru_cache(maxsize=1)
 def meanings() -> Mapping[str, str]:
-    """Return what each failure mode means, in a line."""
+    """Return the meaning of each failure mode, in a line."""
     text = (FOLDER / "role_agent" / "modes.toml").read_text(encoding="utf-8")
     return {mode: str(meaning) for mode, meaning in tomllib.loads(text).items()}
 
@@ -319,7 +319,7 @@ def _folded(mode: str) -> str:
 
 
 def _step(said: Any, n_steps: int) -> int:
-    """Return the place of the step that an answer names by its number; -1 if it names none."""
+    """Return the position of the step that an answer names by its number; -1 if it names none."""
     number = _NUMBER.search(str(said)[:40])
     place = int(number[0]) - 1 if number else -1
     return place if place < n_steps else -1

@@ -1,4 +1,4 @@
-"""How common each failure mode is, and which tasks are drawn more often for it."""
+"""Counts of failure modes, and the tasks that are drawn more often because of them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ SIMILAR_FAILURE = "similar_failure"
 """Kind of the notes that name other tasks for a failure mode."""
 
 MAX_TASKS = 512
-"""Latest tasks that are remembered for each failure mode."""
+"""Maximum number of latest tasks to remember for each failure mode."""
 
 MAX_LESSONS = 2_000
-"""Latest tasks whose lessons are remembered."""
+"""Maximum number of latest tasks whose lessons are remembered."""
 
 
 def counts_after(
     counts: Mapping[str, float], modes: Iterable[str], *, half_life_steps: float = 20.0
 ) -> dict[str, float]:
-    """Return the decayed counts of failure modes after one more step of the learner.
+    """Return the decayed counts of failure modes after another step of the learner.
 
     Args:
-        counts: those before.
+        counts: the counts before the step.
         modes: mode of each failure in the step.
         half_life_steps: steps after which a failure counts half.
 
@@ -79,12 +79,12 @@ def mode_weights(
 
 
 class Lesson(NamedTuple):
-    """What a model has said of the latest failure at a task.
+    """A model's lesson from the latest failure at a task.
 
     Attributes:
         mode: the failure mode.
-        lesson: what the agent has to do otherwise.
-        request: what the task asks for, cut.
+        lesson: a better behaviour for the agent.
+        request: the task's request, shortened.
     """
 
     mode: str
@@ -93,18 +93,18 @@ class Lesson(NamedTuple):
 
 
 class FailureMemory:
-    """Remembers how common each failure mode is, and which tasks have shown it.
+    """A memory of the frequency of each failure mode, and of the tasks that have shown it.
 
     Tasks that a study found to be similar count as tasks that have shown the mode.
 
     Args:
         half_life_steps: steps of the learner after which a failure counts half.
-        capacity: tasks that are remembered for each mode; beyond that the first one is forgotten.
+        capacity: maximum tasks to remember for each mode; beyond it the oldest is forgotten.
 
     Attributes:
         counts: decayed count of each mode.
         buckets: for each mode, the ids of the tasks that have shown it, in order of arrival.
-        lessons: what a model has said of each task, by its id; the latest last.
+        lessons: a model's latest lesson for each task, by its id; the latest last.
 
     Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; numbers are ours.
     """
@@ -112,12 +112,12 @@ class FailureMemory:
     def __init__(self, *, half_life_steps: float = 20.0, capacity: int = MAX_TASKS) -> None:
         self._half_life_steps, self._capacity = half_life_steps, capacity
         self.counts: dict[str, float] = {}
-        self.buckets: dict[str, dict[str, None]] = {}  # sets that keep their order
+        self.buckets: dict[str, dict[str, None]] = {}  # ordered sets
         self.lessons: dict[str, Lesson] = {}
         self._total = self._by_model = self._retrieved = 0
 
     def note(self, notes: Notes) -> None:
-        """Take in the failures of a learner's step; those before count less."""
+        """Count the failures of a learner's step; earlier failures decay."""
         failed = [note for note in notes if note.kind == FAILURE_MODE]
         modes = [note.label for note in failed]
         self.counts = counts_after(self.counts, modes, half_life_steps=self._half_life_steps)
@@ -149,14 +149,14 @@ class FailureMemory:
 
     @property
     def tasks(self) -> set[str]:
-        """Ids of the tasks that have shown any mode."""
+        """Return the ids of the tasks that have shown any mode."""
         return {task for bucket in self.buckets.values() for task in bucket}
 
     def metrics(self) -> dict[str, float]:
         """Return counts of failures and tasks, and the share of each mode.
 
-        ``total`` are all failures so far, ``by_model`` those whose mode a model named, ``tasks``
-        the tasks that are remembered, and ``retrieved`` the similar tasks that were found so far.
+        ``total`` counts all failures so far, ``by_model`` those whose mode a model named, ``tasks``
+        the remembered tasks, and ``retrieved`` the similar tasks found so far.
         """
         whole = sum(self.counts.values())
         shares = {f"share_{mode}": count / whole for mode, count in self.counts.items() if whole}
@@ -169,7 +169,7 @@ class FailureMemory:
         return {**{name: float(count) for name, count in counts.items()}, **shares}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the whole state as JSON."""
         buckets = {mode: list(bucket) for mode, bucket in self.buckets.items()}
         return {
             "counts": dict(self.counts),
@@ -181,10 +181,10 @@ class FailureMemory:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self.counts = {mode: float(count) for mode, count in state["counts"].items()}
         self.buckets = {mode: dict.fromkeys(ids) for mode, ids in state["buckets"].items()}
-        # States of before models were asked lack these.
+        # States of older versions, which asked no model, lack these.
         self.lessons = {task: Lesson(*each) for task, each in state.get("lessons", {}).items()}
         self._total = int(state["total"])
         self._by_model = int(state.get("by_model", 0))
@@ -192,26 +192,26 @@ class FailureMemory:
 
 
 class ByFailureMode(TableSelector):
-    """Draws tasks more often whose failure modes are common; see :func:`mode_weights`.
+    """A selector that draws tasks more often if their failure modes are common.
 
     Args:
-        memory: knows the failure modes and their tasks.
-        weight: lambda: what a task with all modes weighs beyond 1.
+        memory: the memory of failure modes and their tasks.
+        weight: lambda, the additional weight of a task with all modes.
     """
 
     columns: ClassVar = {"solved": 0.0}
-    """1 for a task all of whose episodes succeeded when it was last practised."""
+    """1 for a task whose episodes all succeeded when it was last practised."""
 
     def __init__(self, memory: FailureMemory, *, weight: float = 1.0) -> None:
         super().__init__()
         self._memory, self._weight = memory, weight
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Remember whether every episode succeeded."""
+        """Store for each task if all of its episodes succeeded."""
         self.table["solved"][row] = float(outcomes.all())
 
     def weights(self) -> Numbers | None:
-        """(n,) weights, from 1 to 1 + lambda; None while nothing has failed."""
+        """Return (n,) weights, from 1 to 1 + lambda; None before the first failure."""
         memory = self._memory
         raised = mode_weights(memory.buckets, memory.counts, weight=self._weight)
         if not raised:
@@ -224,6 +224,6 @@ class ByFailureMode(TableSelector):
         return found
 
     def metrics(self) -> dict[str, float]:
-        """Share of the tasks that have failed that are solved every time by now."""
+        """Return the share of the tasks with failures whose latest episodes all succeeded."""
         rows = [row for row in map(self.table.row, self._memory.tasks) if row is not None]
         return {"overcome": float(self.table["solved"][rows].mean()) if rows else 0.0}

@@ -1,4 +1,4 @@
-"""Foresight: predictions of what actions lead to, compared with what they led to."""
+"""Foresight: predicted consequences of actions, compared with the real ones."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from coevo_gym.trainers.likeness import MAX_CHARACTERS, Measure, likeness
 
 FORESIGHT = "foresight"
-"""Kind of the notes that hold how well a step's consequences were predicted."""
+"""Kind of the notes that store the quality of the predictions at a step."""
 
 
 def horizon(share: float, max_steps: int) -> int:
-    """Return how many observations ahead each step is predicted: a share of an episode's steps.
+    """Return the number of observations to predict per step: a share of an episode's steps.
 
     Args:
-        share: share of the most steps of an episode, above 0.
-        max_steps: most steps of an episode.
+        share: share of the maximum steps of an episode, above 0.
+        max_steps: maximum steps of an episode.
 
     Returns:
         At least 1; a half is rounded up.
@@ -36,21 +36,21 @@ def likenesses(
     horizon: int,
     measure: Measure = "lcs",
 ) -> list[list[float]]:
-    """Compare the predictions made at each step of an episode with what was observed.
+    """Compare the predictions at each step of an episode with the observations that followed.
 
     Args:
         predictions: (T,) for each step, the predicted observations, the next one first; there may
             be fewer than ``horizon``.
-        observations: (T + 1,) what each step was taken on, and what the last one led to.
+        observations: (T + 1,) the observation before each step, and the one after the last step.
         horizon: H, predictions per step that count.
-        measure: see :data:`~coevo_gym.trainers.likeness.Measure`.
+        measure: the measure of similarity; see :data:`~coevo_gym.trainers.likeness.Measure`.
 
     Returns:
-        (T, H) likenesses in [0, 1]; 0 for a prediction that is missing, blank, or of an
-        observation after the end.
+        (T, H) similarities in [0, 1]; 0 for a prediction that is missing or blank, or whose
+        observation is after the end.
 
     Raises:
-        ValueError: if there is not one more observation than steps.
+        ValueError: if the number of observations is not that of steps plus 1.
 
     Source: Role-Agent, Eq. 2 to 4.
     """
@@ -72,10 +72,10 @@ def likenesses(
 
 
 def bonus(row: Sequence[float], gamma: float) -> float:
-    """Return R_pre of a step: its discounted sum of likenesses, not divided by their number.
+    """Return R_pre of a step: its discounted sum of similarities, not divided by their number.
 
     Args:
-        row: (H,) likenesses in [0, 1], the next observation's first.
+        row: (H,) similarities in [0, 1], the next observation's first.
         gamma: discount from one observation to the next, in [0, 1].
 
     Example:
@@ -88,5 +88,5 @@ def bonus(row: Sequence[float], gamma: float) -> float:
 
 
 def clean(text: str) -> str:
-    """Return the part of a text that is compared: stripped, then its first 2,000 characters."""
+    """Return the part of a text to compare: stripped, then its first 2,000 characters."""
     return text.strip()[:MAX_CHARACTERS]

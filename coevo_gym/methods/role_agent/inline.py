@@ -12,12 +12,12 @@ from coevo_gym.methods.role_agent.predictors import Made, numbered_texts
 from coevo_gym.prompts.cue import load_cue
 
 PROMPT = "role_agent/inline"
-"""Name of the words that ask for predictions in every answer."""
+"""Name of the prompt that asks for predictions in every answer."""
 _TAG = re.compile(r'<predict_next(?: n="(\d{1,3})")?>(.*?)</predict_next>', re.DOTALL)
 
 
 class InlineCoach:
-    """Asks for predictions in every answer of a training episode; what is said is trained on.
+    """A coach that asks for predictions in every answer of a training episode; they are trained on.
 
     Args:
         horizon: H, observations to predict per step.
@@ -29,12 +29,12 @@ class InlineCoach:
         self._guidance = Guidance(cues=(Cue(text, place="turn", id=prompt.label),))
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """See :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the request for predictions; see :class:`~coevo_gym.core.seams.Coach`."""
         return [self._guidance] * len(tickets)
 
 
 class InlinePredictor:
-    """Reads the predictions that the agent wrote beside its actions; it asks nothing.
+    """A predictor that reads the predictions beside the agent's actions; it asks no questions.
 
     Args:
         horizon: H, observations to predict per step.
@@ -48,17 +48,17 @@ class InlinePredictor:
         self.horizon = horizon
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """See :class:`~coevo_gym.methods.role_agent.predictors.Predictor`."""
+        """Return the predictions written in the answers of each trajectory."""
         return Made([[written(step.said, self.horizon) for step in one.steps] for one in asked])
 
 
 def written(said: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, the next observation's first; "" where one is missing.
 
-    A tag without a number is of the next observation; of equal numbers the last one counts.
+    A tag without a number predicts the next observation; of equal numbers the last one counts.
 
     Example:
-        >>> written('<predict_next n="1">a door</predict_next><action>open it</action>', 2)
-        ['a door', '']
+        >>> written('<predict_next n="1">a box</predict_next><action>open it</action>', 2)
+        ['a box', '']
     """
     return numbered_texts(_TAG, said, horizon)

@@ -1,6 +1,6 @@
 """Role-Agent, assembled: GiGPO with returns that foresight multiplies, on tasks by failure mode.
 
-Without predictions and without weights it is ``gigpo`` on the same tasks, bit for bit.
+Without predictions and weights, it equals ``gigpo`` on the same tasks, bit for bit.
 """
 
 from __future__ import annotations
@@ -38,36 +38,37 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class RoleAgentSettings(FrozenModel):
-    """What is predicted and by whom, and how failures choose the tasks."""
+    """Settings for predictions, and for drawing tasks by failures."""
 
     native: bool = True
     """Practise all native training tasks, as the paper does, in place of the first tasks."""
     predictor: Literal["auto", "separate", "inline", "empirical", "off"] = "auto"
-    """What predicts the observations that follow a step: the policy itself, in a chat that goes on
-    after its action and is not trained on (``separate``), or in a tag in the answer that holds its
-    action, which is trained on (``inline``); without a model, the observations that most often
-    followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
+    """The predictor of the observations that follow a step: the policy itself, in a chat that
+    continues after its action and is not trained on (``separate``), or in a tag in the answer that
+    holds its action, which is trained on (``inline``); without a model, the observations that most
+    often followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
     ``separate`` for a language model and ``empirical`` for the tiny policy."""
     predict: Predicted = "rewarded"
-    """Which trajectories are predicted: only those that earned something, or ``all``, for the
-    correlation of foresight with success."""
+    """Trajectories to predict: only those with a reward, or ``all``, for the correlation of
+    foresight with success."""
     horizon_share: float = Field(default=0.05, gt=0, le=1)
-    """Share of the most steps of an episode that each step is predicted ahead."""
+    """Number of observations to predict at each step, as a share of the maximum steps of an
+    episode."""
     likeness: Measure = "lcs"
-    """What a prediction and an observation must have in common."""
+    """The measure of similarity between a prediction and an observation."""
     gamma: float = Field(default=0.95, ge=0, le=1)
     """Discount of the outcome from one step to the one before, and of predictions further ahead."""
     modes: Literal["rule", "model"] = "rule"
-    """What names the mode of a failed episode: rules over what was recorded, or the language model
+    """The source of a failed episode's mode: rules over the recorded steps, or the language model
     of the section ``analyst``, with the rules where it has no usable answer."""
     questions: int = Field(default=32, ge=1)
-    """(model) Most failed episodes per step that the model is asked about, one of each task first;
-    all others have the rule's mode."""
+    """(model) Maximum failed episodes per step to ask the model about, one of each task first; the
+    rules name the mode of all others."""
     retrieve: bool = False
-    """(model) Ask the model, too, which tasks that failed before would show the commonest modes of
-    a step; they are drawn more often as if they had shown them."""
+    """(model) Also ask the model which earlier failed tasks would show a step's most common modes;
+    these tasks are drawn more often, as if they had shown the modes."""
     weight: float = Field(default=1.0, ge=0)
-    """What a task with all failure modes weighs beyond 1 when tasks are drawn; 0 leaves the drawing
+    """Additional weight of a task with all failure modes when tasks are drawn; 0 leaves the drawing
     to ``curriculum.selector``."""
     half_life_steps: float = Field(default=20.0, gt=0)
     """Steps of the learner after which a failure counts half."""
@@ -83,7 +84,7 @@ class RoleAgentSettings(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Most questions of each study per step; see ``MethodSpec``."""
+        """Return the most questions of each study per step; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
 
@@ -94,7 +95,7 @@ class RoleAgentSettings(FrozenModel):
     learner={"kind": "pg", "advantage": "gigpo", "loss_mean": "trajectory"},
 )
 def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
-    """Foresight multiplies what a step is worth, and failures choose tasks (arXiv 2606.10917)."""
+    """Multiply step rewards by foresight, and draw tasks by failure mode (arXiv 2606.10917)."""
     estimator = _estimator(kit.learner)
     failures = FailureMemory(half_life_steps=settings.half_life_steps)
     analyst = kit.analyst if settings.modes == "model" else None
@@ -150,7 +151,7 @@ def _estimator(learner: object) -> StateGrouped:
 def _predictor(
     settings: RoleAgentSettings, kit: Kit
 ) -> EmpiricalPredictor | PolicyPredictor | InlinePredictor | None:
-    """Return what predicts; None where nothing does."""
+    """Return the predictor; None if nothing is predicted."""
     kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
     if kind == "auto":
         kind = "separate" if kit.language_model else "empirical"

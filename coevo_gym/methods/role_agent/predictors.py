@@ -1,4 +1,4 @@
-"""Predictors: what a step is expected to lead to, made before its consequences are compared."""
+"""Predictors of the consequences of steps, used before these are compared."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.cue import load_cue
 
 MAX_TRANSITIONS = 5_000
-"""Latest transitions that the empirical predictor remembers."""
+"""Maximum number of latest transitions that the empirical predictor remembers."""
 
 PROMPT = "role_agent/predict"
-"""Name of the words in which a policy is asked what comes next."""
+"""Name of the prompt that asks a policy for the next observations."""
 MAX_TOKENS = 96
-"""Most tokens of one predicted observation."""
+"""Maximum tokens of one predicted observation."""
 _MOST_CHARS = 20_000
-"""Characters of an answer that are read."""
+"""Maximum characters to read of an answer."""
 _NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)</next>', re.DOTALL)
 
 Predictions = Sequence[Sequence[str]]
@@ -34,11 +34,11 @@ Predictions = Sequence[Sequence[str]]
 
 
 class Made(NamedTuple):
-    """What a predictor has made.
+    """The predictions of a predictor, and their cost.
 
     Attributes:
-        predictions: of each trajectory that was asked for.
-        usage: what asking a model for them has cost.
+        predictions: the predictions of each requested trajectory.
+        usage: the cost of asking a model for them.
     """
 
     predictions: Sequence[Predictions]
@@ -46,23 +46,23 @@ class Made(NamedTuple):
 
 
 class Predictor(Protocol):
-    """Predicts the observations that follow each step of a trajectory.
+    """A predictor of the observations that follow each step of a trajectory.
 
     Attributes:
-        source: what the predictions rest on, as notes say it.
+        source: the basis of the predictions, as notes store it.
     """
 
     @property
     def source(self) -> Literal["rule", "model"]:
-        """See above."""
+        """Return the basis of the predictions, as notes store it."""
         ...
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return the predictions of each trajectory that is asked for.
+        """Return the predictions of each requested trajectory.
 
         Args:
             asked: trajectories of ``groups``.
-            groups: all groups of the learner's step, those already studied excluded.
+            groups: all groups of the learner's step, except those already studied.
         """
         ...
 
@@ -71,7 +71,7 @@ class Transition(NamedTuple):
     """A step and what followed it.
 
     Attributes:
-        state: the observation that the action was taken on.
+        state: the observation before the action.
         action: the action.
         later: the observations that followed, the next one first; at most the horizon.
     """
@@ -82,14 +82,14 @@ class Transition(NamedTuple):
 
 
 class EmpiricalPredictor:
-    """Predicts, without a model, the observation that most often followed an action in a state.
+    """A predictor without a model: the observation that most often followed an action in a state.
 
-    It is a control: foresight that no policy had. The same object predicts and is a memory. A
+    It is a control: foresight that no policy had. The same object is a predictor and a memory. A
     step's transitions are remembered when the step is over, so none is predicted from itself.
 
     Args:
         horizon: H, observations to predict per step.
-        capacity: latest transitions that are remembered.
+        capacity: maximum number of latest transitions to remember.
 
     Example:
         >>> predictor = EmpiricalPredictor(1)
@@ -107,7 +107,7 @@ class EmpiricalPredictor:
         self._pending: list[Transition] = []
 
     def expected(self, state: str, action: str) -> list[str]:
-        """Return the commonest observation at each distance, of equals the latest; "" if unseen."""
+        """Return the most common observations, the latest among equals; "" if unseen."""
         seen = self._later.get((state, action), ())
         return [
             commonest([later[ahead] for later in seen if ahead < len(later)])
@@ -115,7 +115,7 @@ class EmpiricalPredictor:
         ]
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """See :class:`Predictor`; the transitions of all groups wait for the end of the step."""
+        """Return predictions from earlier steps; store the transitions of all groups for later."""
         found = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
             for trajectory in asked
@@ -127,13 +127,13 @@ class EmpiricalPredictor:
         return Made(found)
 
     def note(self, notes: Notes) -> None:
-        """Remember the transitions of the learner's step that is over."""
+        """Remember the transitions of the finished learner's step."""
         for transition in self._pending:
             self.remember(transition)
         self._pending = []
 
     def remember(self, transition: Transition) -> None:
-        """Remember a transition; beyond the capacity the oldest one is forgotten."""
+        """Remember a transition; beyond the capacity, forget the oldest one."""
         self._known.append(transition)
         self._later.setdefault(transition[:2], deque()).append(transition.later)
         if len(self._known) > self._capacity:
@@ -144,11 +144,11 @@ class EmpiricalPredictor:
                 del self._later[oldest[:2]]
 
     def metrics(self) -> dict[str, float]:
-        """Return how many transitions are remembered, and of how many states and actions."""
+        """Return the numbers of remembered transitions, and of their states and actions."""
         return {"transitions": float(len(self._known)), "distinct": float(len(self._later))}
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON; each text is stored once."""
+        """Return the whole state as JSON; each text is stored once."""
         places: dict[str, int] = {}
 
         def stored(transition: Transition) -> list[Any]:
@@ -163,7 +163,7 @@ class EmpiricalPredictor:
         return {"known": known, "pending": pending, "texts": list(places)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         texts = state["texts"]
 
         def read(stored: Sequence[Any]) -> Transition:
@@ -177,25 +177,25 @@ class EmpiricalPredictor:
 
 
 class Draws(Policy, Protocol):
-    """A policy that samples tokens here, and can draw by a seed aside."""
+    """A policy that samples tokens in this process, and can draw by a separate seed."""
 
     def drawing(self, seed: int) -> AbstractContextManager[None]:
-        """Return a scope in which it draws by a seed; its own draws go on after it."""
+        """Return a scope in which the policy draws by a seed; its own draws continue after it."""
         ...
 
 
 class PolicyPredictor:
-    """Has the policy itself predict what its actions lead to, in chats that go on after them.
+    """A predictor that asks the policy itself, in chats that continue after its actions.
 
-    A chat goes on after the very ids of the answer that held the action. What is predicted is not
-    trained on and not taped, and draws by a seed of its own, so that training draws what it would
-    have drawn without it. Steps without tokens, and those after which the context has no room, have
-    no prediction.
+    A chat continues after the exact token ids of the answer that held the action. Predictions are
+    neither trained on nor taped. They draw by a seed of their own, so that the random draws of
+    training do not change. Steps without tokens, and steps after which the context has no room,
+    have no prediction.
 
     Args:
         policy: returns the policy under training.
         horizon: H, observations to predict per step.
-        seed: with the first group's id, the seed of its draws.
+        seed: the seed of its draws, combined with the first group's id.
 
     Source: World-In-Agent of Role-Agent (arXiv 2606.10917), 3.2.
     """
@@ -207,7 +207,7 @@ class PolicyPredictor:
         self._asking = (Message("user", load_cue(PROMPT).write({"horizon": horizon})),)
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """See :class:`Predictor`."""
+        """Ask the policy for predictions; return them with the cost."""
         found: list[list[list[str]]] = [[[] for _ in one.steps] for one in asked]
         places, requests = list[tuple[int, int]](), list[Prompt]()
         for number, trajectory in enumerate(asked):
@@ -233,8 +233,8 @@ def predicted(said: str, horizon: int) -> list[str]:
     """Return the predictions in an answer, the next observation's first; "" where one is missing.
 
     Example:
-        >>> predicted('<next n="2">a door</next><next n="9">no</next>', 2)
-        ['', 'a door']
+        >>> predicted('<next n="2">a box</next><next n="9">no</next>', 2)
+        ['', 'a box']
     """
     return numbered_texts(_NEXT, said, horizon)
 
@@ -243,8 +243,8 @@ def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
     """Return the texts in the numbered tags of an answer, from 1; "" where one is missing.
 
     Args:
-        tag: finds a tag's number, "" for 1, and its text.
-        said: the answer; thoughts do not count.
+        tag: a pattern for a tag's number, "" for 1, and its text.
+        said: the answer; thoughts are ignored.
         horizon: the last number.
     """
     read = without_thoughts(said)[:_MOST_CHARS]
@@ -253,14 +253,14 @@ def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
 
 
 def commonest(texts: Sequence[str]) -> str:
-    """Return the text that occurs most often, of equals the one seen last; "" if there is none."""
+    """Return the most frequent text, the last seen among equals; "" if there is none."""
     counts = Counter(texts)
     most = max(counts.values(), default=0)
     return next((text for text in reversed(texts) if counts[text] == most), "")
 
 
 def transitions(trajectory: Trajectory, horizon: int) -> list[Transition]:
-    """Return each step of a trajectory with what followed it."""
+    """Return each step of a trajectory with the observations that followed it."""
     after = [clean(text) for text in texts_after(trajectory)]
     return [
         Transition(clean(step.observation), step.action, tuple(after[place : place + horizon]))

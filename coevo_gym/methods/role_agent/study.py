@@ -1,4 +1,4 @@
-"""The study of foresight: how well each step's consequences were predicted."""
+"""A study of foresight: the quality of the predictions at each step."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.likeness import Measure, likeness
 
 Predicted = Literal["rewarded", "all"]
-"""Which trajectories are predicted: those that earned something, which are the only ones whose
-advantages foresight changes, or all, to see how foresight and success go together."""
+"""The trajectories to predict: those with a reward, the only ones whose advantages foresight
+changes, or all, to compare foresight with success."""
 _NOTED_CHARS = 300
-"""Most characters of a prediction that its note keeps for people to read."""
+"""Maximum characters of a prediction that its note stores for people to read."""
 
 
 class Foresight:
-    """A note for each step of the trajectories that are predicted.
+    """A study that writes a note for each step of the predicted trajectories.
 
     Its value is R_pre. Its evidence has ``likeness``, one number for each observation of the
-    horizon; ``predicted``, whether there was a prediction of the next one; ``floor``, how alike the
-    present observation is to the next one, which is what predicting no change would have earned;
+    horizon; ``predicted``, True if the next one was predicted; ``floor``, the similarity of the
+    present observation to the next one, which a prediction of no change would have earned;
     ``expected``, the predictions, shortened; and ``success``, the outcome of the episode.
 
     Args:
-        predictor: makes the predictions.
+        predictor: the predictor of observations.
         horizon: H, observations per step that are compared.
         gamma: discount from one observation to the next.
-        measure: see :data:`~coevo_gym.trainers.likeness.Measure`.
+        measure: the measure of similarity; see :data:`~coevo_gym.trainers.likeness.Measure`.
         outcome: the reward of a trajectory.
-        predict: which trajectories are predicted.
+        predict: the trajectories to predict.
 
     Source: World-In-Agent of Role-Agent (arXiv 2606.10917), Eq. 2 to 5.
     """
@@ -61,7 +61,7 @@ class Foresight:
         self._measure, self._outcome, self._predict = measure, outcome or Outcome(), predict
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Predict and compare the steps of the groups; see :class:`~coevo_gym.core.seams.Study`."""
         asked = [
             (group, index, trajectory)
             for group in groups
@@ -113,7 +113,7 @@ class Foresight:
 def _noted(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return predictions as evidence: shortened, None where exactly that came; {} without any."""
+    """Return predictions as evidence: shortened, None for an exact match; {} if there are none."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
@@ -125,11 +125,11 @@ def _noted(
 
 
 class ForesightRecord:
-    """A memory of the latest step's foresight; each step replaces the one before.
+    """A memory of the latest step's foresight; each step replaces the previous one.
 
     Its metrics are means over the predicted steps: ``foresight``, the likeness of the predicted
     next observation to the one that came; ``foresight_floor``, that of the present one; ``gain``,
-    their difference, without which foresight cannot be told from texts that change little;
+    their difference, which distinguishes foresight from texts that change little;
     ``predicted``, the share of steps with a prediction; and ``bonus``, the mean R_pre. Where all
     trajectories are predicted and outcomes differ, ``correlation`` is that of a trajectory's mean
     R_pre with its success.
@@ -139,20 +139,20 @@ class ForesightRecord:
         self._metrics: dict[str, float] = {}
 
     def note(self, notes: Notes) -> None:
-        """See :class:`~coevo_gym.core.seams.Memory`."""
+        """Store the foresight of a step's notes; see :class:`~coevo_gym.core.seams.Memory`."""
         found = [note for note in notes if note.kind == FORESIGHT]
         self._metrics = _means(found) | _correlation(found) if found else {}
 
     def metrics(self) -> dict[str, float]:
-        """See the class; {} for a step in which nothing was predicted."""
+        """Return the metrics that the class describes; {} for a step without predictions."""
         return dict(self._metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: it tells of one step, and checkpoints lie between steps."""
+        """Return {}: the record describes one step, and checkpoints are saved between steps."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._metrics = {}
 
 

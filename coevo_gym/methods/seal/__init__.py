@@ -1,5 +1,5 @@
-"""SEAL (arXiv 2605.24426): failures of the turns reshape what is shown and weigh what is learned.
+"""SEAL (arXiv 2605.24426): failed turns change the agent's interface and the weights of learning.
 
-Here are its formulas, each a pure function, the memory of what has failed, what is shown by it, and
-the method that they make. The labels that they read are those of :mod:`coevo_gym.envs.diagnosis`.
+This package has its formulas as pure functions, the memory of failures, the interface that follows
+from them, and the method. Its labels come from :mod:`coevo_gym.envs.diagnosis`.
 """

@@ -1,4 +1,4 @@
-"""Utilities that grow with how common and how costly a failure is."""
+"""Utilities that grow with the frequency and the cost of a failure."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def moved_utilities(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> dict[str, float]:
-    """Utilities after a window.
+    """Return the utilities after a window.
 
     A failure's utility moves by ``beta`` towards
     clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
-    all turns of the window, its mean success r and its count n; so it falls back to rho where it
-    was not seen. Those of other labels stay.
+    all turns of the window, its mean success r and its count n. So it returns to rho if the
+    window does not contain the failure. Utilities of other labels stay.
 
     Args:
-        utilities: those before.
-        window: what was seen.
-        alpha: how far a target may be from the fixed utility.
+        utilities: the utilities before it.
+        window: the labels of the window.
+        alpha: maximum distance of a target from the fixed utility.
         beta: share of the way to the target.
-        confident: count from which a label's numbers are taken in full.
+        confident: count from which a label's numbers count in full.
         clip: lowest and highest target.
 
     Returns:

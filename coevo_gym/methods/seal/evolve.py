@@ -1,4 +1,4 @@
-"""Which failures an agent is told about next."""
+"""The choice of the failures that an agent is told about next."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def cues_on(
     reward: float = 0.6,
     top: int = 3,
 ) -> tuple[str, ...]:
-    """The labels whose cues are on after a window, the most urgent first.
+    """Return the labels whose cues are on after a window, the most urgent first.
 
     A label comes on if it was seen often enough, is common among the failures, and its episodes
     do badly. It stays on as long as it was seen often enough and is not rare. The most urgent are
     those of the highest share x (1 - mean success).
 
     Args:
-        window: what was seen.
+        window: the labels of the window.
         on: the labels whose cues are on now.
-        count: least turns with a label.
-        prevalence: least share of the failures to come on.
-        keep: least share of the failures to stay on; None to have it come on anew each time.
+        count: minimum turns with a label.
+        prevalence: minimum share of the failures to come on.
+        keep: minimum share of the failures to stay on; None to apply ``prevalence`` each time.
         reward: mean success below which a label comes on.
-        top: most cues that are on.
+        top: maximum number of cues that are on.
 
     Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
     """
@@ -47,4 +47,4 @@ def cues_on(
         return share > 0.0 and (stays or (share >= prevalence and seen.mean < reward))
 
     found = [label for label, seen in failures.items() if eligible(label, seen)]
-    return tuple(sorted(found, key=urgency, reverse=True)[:top])  # ties: as in FAILURES
+    return tuple(sorted(found, key=urgency, reverse=True)[:top])  # ties keep the order of FAILURES

@@ -1,4 +1,4 @@
-"""The formulas by name, for numbers from elsewhere: see ``coevo_gym.testing.formulas``."""
+"""SEAL's formulas by name; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks drawn by what failed in them last."""
+"""A selector that draws tasks by their last failure."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from coevo_gym.methods.seal.utilities import FAILURES
 
 
 class LastFailure(TableSelector):
-    """Draws a task by its last failure: one that was seen often, and rarely overcome, weighs more.
+    """A selector that draws tasks by their last failure: frequent, rarely solved ones weigh more.
 
-    A task without a failure when it was practised last, or that was never practised, weighs 1, and
-    so does one whose failure was seen too seldom to say anything.
+    A task weighs 1 if it had no failure when it was last practised, was never practised, or had a
+    failure that is too rare for statistics.
 
     Args:
-        profile: has counted the labels of all tasks so far.
+        profile: the counts of the labels of all tasks so far.
 
     Source: the code of SEAL; its paper (arXiv 2605.24426) does not have it.
     """
 
     columns: ClassVar = {"failure": 0.0}
-    """Place of the label in ``FAILURES``, counted from 1; 0 for none."""
+    """Position of the label in ``FAILURES``, counted from 1; 0 for none."""
 
     def __init__(self, profile: FailureProfile) -> None:
         super().__init__()
         self._profile = profile
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """What failed in an earlier visit counts no more."""
+        """Discard the failures of an earlier visit."""
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
@@ -46,7 +46,7 @@ class LastFailure(TableSelector):
                 self.table["failure"][row] = 1 + FAILURES.index(note.label)
 
     def weights(self) -> Numbers:
-        """(n,) weights, from 1 to 2."""
+        """Return (n,) weights, from 1 to 2."""
         seen, config = self._profile.total, self._profile.config
         targets = [
             task_target(label, seen[label], alpha=config.alpha, confident=config.confident)
@@ -58,6 +58,6 @@ class LastFailure(TableSelector):
         return weights[self.table["failure"].astype(np.int64)]
 
     def metrics(self) -> dict[str, float]:
-        """Share of the tasks whose last visit had a failure."""
+        """Return the share of the tasks whose last visit had a failure."""
         failed = self.table["failure"] > 0
         return {"failed": float(failed.mean()) if len(failed) else 0.0}

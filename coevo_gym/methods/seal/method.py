@@ -1,6 +1,6 @@
-"""SEAL, assembled: GRPO on the same tasks, guided by what fails and weighed by it.
+"""SEAL, assembled: GRPO on the same tasks, guided by failures and weighted by them.
 
-Without its interface and its weights it is ``static``, bit for bit.
+Without its interface and its weights, it equals ``static``, bit for bit.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class SEALSettings(FrozenModel):
-    """What is shown, what is weighed, and when both change."""
+    """Settings for the agent's interface, for weights, and for the time at which both change."""
 
     schema_notes: bool = True
-    """Schemas of tools, and documents of APIs, say what is required and which values they take."""
+    """Mark in schemas of tools, and in documents of APIs, the required parameters and the allowed
+    values."""
     error_hints: bool = True
-    """After an action that failed stands a line about its class of error."""
+    """Show, after an action that failed, a line about its class of error."""
     cues: bool = True
-    """The system text has a line about each failure that is common."""
+    """Show, in the system text, a line about each common failure."""
     utility: Utility | Literal["none"] = "fixed"
-    """What a label weighs: always the same, a moving value (``ema``), or nothing (``none``)."""
+    """The weight of a label: a fixed value, a moving value (``ema``), or nothing (``none``)."""
     clip: Clip = CLIP
     """Lowest and highest weight of a trajectory."""
     apply_to: ApplyTo = "all"
-    """Which advantages are weighed: all, or the ``negative`` ones."""
+    """Advantages to weight: all, or the ``negative`` ones."""
     strength: float = Field(default=1.0, ge=0, le=1)
-    """Share of a weight's distance from 1 that is kept."""
+    """Share of a weight's distance from 1 to keep."""
     normalise_mean: bool = False
     """Divide weights by their mean over the group's trajectories with labels."""
     task_weights: bool = False
-    """Draw tasks by what failed in them last, in place of ``curriculum.selector``."""
+    """Draw tasks by their last failure, in place of ``curriculum.selector``."""
     native: bool = False
     """Practise all native training tasks, as the paper does, in place of the first tasks."""
     profile: ProfileConfig = ProfileConfig()
-    """When cues come on and go off, and how utilities move."""
+    """Settings for switching cues on and off, and for moving utilities."""
 
     @model_validator(mode="after")
     def _clip_is_a_range(self) -> Self:
@@ -61,19 +62,19 @@ class SEALSettings(FrozenModel):
 
     @property
     def guides(self) -> bool:
-        """Whether anything is shown."""
+        """Return True if the agent is shown any of these texts."""
         return self.schema_notes or self.error_hints or self.cues
 
     @property
     def budget(self) -> Budget | None:
-        """How far weights may go from 1; None for as far as the clip."""
+        """Return the limits of the weights around 1; None for those of the clip alone."""
         found = Budget(self.strength, self.normalise_mean)
         return None if found == Budget() else found
 
 
 @method("seal", curriculum={"growth": {"kind": "none"}})
 def seal(settings: SEALSettings, kit: Kit) -> Method:
-    """Failures of the turns reshape what is shown and weigh what is learned (arXiv 2605.24426)."""
+    """Change the interface and the weights of learning by failed turns (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
     found = replace(
         static(StaticSettings(), kit),
@@ -102,7 +103,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
 def _weighing(
     found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
-    """The method with a credit that weighs by labels."""
+    """Return the method with a credit that weights advantages by labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
             f"SEAL weighs advantages, and a learner of kind {found.learner.kind!r} judges rollouts "

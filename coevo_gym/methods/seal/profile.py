@@ -1,4 +1,4 @@
-"""What has failed so far: the memory that interface and weights are read from."""
+"""The memory of failures, from which interface and weights are read."""
 
 from __future__ import annotations
 
@@ -16,26 +16,27 @@ from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip
 from coevo_gym.methods.seal.window import Seen, Window
 
 TURN_LABEL = "turn_label"
-"""Kind of the notes that the memory grows from, one a user turn."""
+"""Kind of the notes that the memory grows from, one per user turn."""
 
 
 class ProfileConfig(FrozenModel):
-    """When cues come on and go off, and how utilities move."""
+    """Settings for switching cues on and off, and for moving utilities."""
 
     evolve_every_steps: int = Field(default=13, ge=1)
     """Learner's steps in a window; 13 are an epoch of 400 tasks in batches of 32."""
     count: int = Field(default=8, ge=1)
-    """Least turns with a label for its cue to be on."""
+    """Minimum turns with a label for its cue to be on."""
     prevalence: float = Field(default=0.1, ge=0, le=1)
-    """Least share of the failures for a cue to come on."""
+    """Minimum share of the failures for a cue to come on."""
     keep: float | None = Field(default=0.05, ge=0, le=1)
-    """Least share of the failures for a cue to stay on; None to have it come on anew each time."""
+    """Minimum share of the failures for a cue to stay on; None to require ``prevalence`` each
+    time."""
     reward: float = Field(default=0.6, ge=0)
     """Mean success of a label's episodes below which its cue comes on."""
     top: int = Field(default=3, ge=0)
-    """Most cues that are on."""
+    """Maximum number of cues that are on."""
     alpha: float = Field(default=1.0, ge=0)
-    """How far the target of a moving utility may be from the fixed one."""
+    """Maximum distance of a moving utility's target from the fixed utility."""
     beta: float = Field(default=0.25, ge=0, le=1)
     """Share of the way to its target that a utility moves."""
     confident: int = Field(default=32, ge=1)
@@ -45,14 +46,14 @@ class ProfileConfig(FrozenModel):
 def turn_notes(
     labels: Sequence[str], *, task_id: str, group_id: str, index: int, success: bool
 ) -> Iterator[Note]:
-    """One note for each user turn of a trajectory, as :class:`FailureProfile` reads them.
+    """Return a note for each user turn of a trajectory, as :class:`FailureProfile` reads them.
 
     Args:
-        labels: one for each turn.
+        labels: the label of each turn.
         task_id: id of the task.
         group_id: the trajectory's group.
-        index: its place in the group.
-        success: whether it succeeded.
+        index: its position in the group.
+        success: True if it succeeded.
     """
     for turn, label in enumerate(labels):
         yield Note(
@@ -68,7 +69,7 @@ def turn_notes(
 
 
 class _Tally:
-    """How often each label was seen, and the sum of its episodes' success."""
+    """The number of turns with each label, and the sum of their episodes' success."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -93,9 +94,9 @@ class _Tally:
 
 
 class FailureProfile:
-    """Counts labels, and at the end of a window says which cues are on and what labels are worth.
+    """A memory that counts labels, and at the end of a window updates cues and utilities.
 
-    A window is so many of the learner's steps. Labels that count nowhere are passed over.
+    A window is a fixed number of the learner's steps. Labels that never count are ignored.
 
     Args:
         config: the settings.
@@ -103,8 +104,8 @@ class FailureProfile:
 
     Attributes:
         on: labels whose cues are on, the most urgent first; () until the first window is over.
-        utilities: what each label is worth by now, where utilities move.
-        evolutions: windows that are over.
+        utilities: the present utility of each label, where utilities move.
+        evolutions: number of finished windows.
 
     Source: C_t of SEAL (arXiv 2605.24426), Eq. 14.
     """
@@ -119,16 +120,16 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """What was seen since the last window was over; if nothing was, what was seen in total."""
+        """Return the counts since the last window ended; the total counts if there are none."""
         return self._window.seen() or self.total
 
     @property
     def total(self) -> Window:
-        """What was seen so far."""
+        """Return the counts so far."""
         return self._total.seen()
 
     def note(self, notes: Notes) -> None:
-        """Take in the labels of a learner's step; the last step of a window ends it."""
+        """Count the labels of a learner's step; the last step of a window ends it."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
                 self._add(note)
@@ -163,7 +164,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Windows that are over, cues that are on, and the share of each label in the window."""
+        """Return finished windows, cues that are on, and the share of each label in the window."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {
@@ -174,7 +175,7 @@ class FailureProfile:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """All of its state as JSON."""
+        """Return the whole state as JSON."""
         return {
             "steps": self._steps,
             "evolutions": self.evolutions,
@@ -185,7 +186,7 @@ class FailureProfile:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._steps, self.evolutions = int(state["steps"]), int(state["evolutions"])
         self.on = tuple(state["on"])
         self.utilities = {label: float(value) for label, value in state["utilities"].items()}

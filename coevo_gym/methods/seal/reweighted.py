@@ -1,4 +1,4 @@
-"""Advantages weighed by what was noted of the turns, and the numbers of that."""
+"""Advantages weighted by the labels of turns, and the metrics of the weighting."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_w
 from coevo_gym.methods.seal.weights import ApplyTo, Budget, applies, weights_of
 
 Utility = Literal["fixed", "ema"]
-"""What labels are worth: always the same, or what they have moved to."""
+"""The utility of labels: fixed, or moving."""
 _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory of how the advantages of a step were weighed; the next step begins anew."""
+    """A memory of the weights of a step's advantages; the next step starts again."""
 
     def __init__(self) -> None:
         self._forget()
@@ -30,23 +30,23 @@ class Weighing:
         self._clipped = 0
 
     def add(self, weights: Sequence[float], advantages: Sequence[float], clipped: int) -> None:
-        """Take in a group.
+        """Add the weights of a group.
 
         Args:
-            weights: (K,) of its trajectories.
-            advantages: (K,) weighed; of several a trajectory, their mean.
-            clipped: how many of the weights were clipped.
+            weights: (K,) weight of each trajectory.
+            advantages: (K,) weighted advantages; the mean if a trajectory has several.
+            clipped: number of weights that were clipped.
         """
         self._weights += weights
         self._sums.append(math.fsum(advantages))
         self._clipped += clipped
 
     def note(self, notes: Notes) -> None:
-        """See :class:`~coevo_gym.core.seams.Memory`; a step is about to be learned from."""
+        """Prepare for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Of the latest step: sum and mean of weights, sums of advantages, and share clipped.
+        """Return sum and mean of weights, sums of advantages, and share clipped, of the last step.
 
         ``sum_advantages`` is over all groups, ``sum_advantages_of_group`` the mean distance from 0
         of a group's sum, which is 0 without weights.
@@ -63,27 +63,27 @@ class Weighing:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: it tells of one step, and checkpoints lie between steps."""
+        """Return {}: the memory describes one step, and checkpoints are saved between steps."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
+        """Restore the state that :meth:`state_dict` returned."""
         self._forget()
 
 
 class Reweighted:
-    """A transform: each advantage times the weight of its trajectory, of successes too.
+    """A transform that multiplies each advantage by the weight of its trajectory, of successes too.
 
     Args:
-        profile: knows what labels have become worth, for ``ema``.
-        weighing: told what was done.
-        utility: where the utilities come from.
+        profile: the moving utilities of labels, for ``ema``.
+        weighing: the record of the weights.
+        utility: the source of the utilities.
         clip: lowest and highest weight.
-        apply_to: which advantages are weighed.
-        budget: how far weights may go from 1; None for as far as the clip.
+        apply_to: the advantages to weight.
+        budget: the limits of the weights around 1; None for those of the clip alone.
 
-    Source: Eq. 10 to 12 of SEAL (arXiv 2605.24426); ``ema``, ``apply_to`` and ``budget`` are of the
-    authors' code alone.
+    Source: Eq. 10 to 12 of SEAL (arXiv 2605.24426); ``ema``, ``apply_to`` and ``budget`` are in
+    the authors' code only.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Reweighted:
 
     @property
     def utilities(self) -> Mapping[str, float]:
-        """What each label that counts is worth now."""
+        """Return the present utility of each label that counts."""
         return self._profile.utilities if self._utility == "ema" else UTILITIES
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """See :class:`~coevo_gym.core.seams.Transform`."""
+        """Multiply the advantages of a group; see :class:`~coevo_gym.core.seams.Transform`."""
         return [
             self._weigh(group, notes, judged)
             for group, judged in zip(groups, advantages, strict=True)
@@ -142,7 +142,7 @@ class Reweighted:
 
 
 def _mean(advantage: Advantage) -> float:
-    """Of several advantages of a trajectory, their mean; of a step with several, theirs before."""
+    """Return the mean of a trajectory's advantages; a step may have several."""
     if isinstance(advantage, (int, float)):
         return advantage
     steps = [_mean(each) for each in advantage]

@@ -1,4 +1,4 @@
-"""A tool's schema with what its parameters ask for said in words."""
+"""Tool schemas with notes in words about the requirements of parameters."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
-"""How the document of an API says which values a parameter takes."""
+"""A pattern for the allowed values of a parameter in the document of an API."""
 
 
 def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Say in a parameter's description whether it is required, and what it may be.
+    """Add to each parameter's description if it is required, and its allowed values.
 
     Args:
         tool: JSON schema of a function: ``name``, ``description`` and ``parameters``.
 
     Returns:
-        A new schema. Parameters that are neither required nor limited to some values are as they
-        were, and so is whatever has another shape than expected.
+        A new schema. Parameters that are neither required nor limited to some values do not change,
+        nor does any part with an unexpected shape.
 
     Example:
         >>> mode = {"type": "string", "enum": ["r", "w"], "description": "How to open it."}
@@ -40,7 +40,7 @@ def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _noted(schema: Any, required: bool) -> Any:
-    """The schema of one parameter with its notes."""
+    """Return the schema of one parameter with its notes."""
     if not isinstance(schema, Mapping):
         return schema
     described, allowed = schema.get("description"), schema.get("enum")
@@ -52,10 +52,11 @@ def _noted(schema: Any, required: bool) -> Any:
 
 
 def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
-    """As :func:`schema_note`, of an API's document, which lists its parameters.
+    """Add notes to an API's document, which lists its parameters; see :func:`schema_note`.
 
     Args:
-        document: with ``parameters``: of each ``description``, ``required`` and ``constraints``.
+        document: a document with ``parameters``, each with ``description``, ``required`` and
+            ``constraints``.
 
     Example:
         >>> order = {"name": "order", "required": False, "constraints": ["value in ['up', 'down']"]}
@@ -80,7 +81,7 @@ def _noted_parameter(parameter: Any) -> Any:
 
 
 def _allowed(constraint: Any) -> tuple[Any, ...]:
-    """The values that a constraint allows; () if it is of another kind."""
+    """Return the values that a constraint allows; () for other constraints."""
     found = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
     try:
         values = ast.literal_eval(found[1]) if found else []

@@ -1,4 +1,4 @@
-"""What is noted of a step's groups: a label for each turn, and what the agent was shown."""
+"""Studies of a step's groups: a label for each turn, and the interface that the agent saw."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 
 class TurnLabels:
-    """A note for each user turn, with its label and the episode's success.
+    """A study that notes each user turn, with its label and the episode's success.
 
     Args:
-        benchmark: labels the turns.
+        benchmark: the benchmark, which labels the turns.
 
     Raises:
-        ConfigError: if it cannot.
+        ConfigError: if the benchmark cannot label turns.
 
     Source: Psi of SEAL (arXiv 2605.24426), Eq. 5 and 6.
     """
@@ -31,7 +31,7 @@ class TurnLabels:
         self._benchmark = diagnosable(benchmark)
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Label the turns of the groups; see :class:`~coevo_gym.core.seams.Study`."""
         return Findings(
             tuple(
                 note
@@ -49,14 +49,15 @@ class TurnLabels:
 
 
 class InterfaceVersions:
-    """A note for each version of the interface in a step, at the first trajectory that saw it.
+    """A study that notes each version of the interface, at the first trajectory that saw it.
 
-    Its label is the version. Its evidence has ``version``, too; ``says``, what the version shows,
-    in words for people; ``cues``, the line of each label that is on; and the switches.
+    The note's label is the version. Its evidence has ``version``, too; ``says``, a description of
+    the version for people; ``cues``, the line of each label that is on; and the switches.
 
     Args:
-        schema_notes: see :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
-        error_hints: the same.
+        schema_notes: a switch; see
+            :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
+        error_hints: a switch of the same class.
     """
 
     kind = INTERFACE
@@ -65,7 +66,7 @@ class InterfaceVersions:
         self._schema_notes, self._error_hints = schema_notes, error_hints
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """See :class:`~coevo_gym.core.seams.Study`."""
+        """Note the interface versions of the groups; see :class:`~coevo_gym.core.seams.Study`."""
         found: dict[str, Note] = {}
         for group in groups:
             for index, trajectory in enumerate(group.trajectories):

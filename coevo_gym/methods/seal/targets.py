@@ -1,4 +1,4 @@
-"""How much a task is worth practising again after what failed in it last."""
+"""The value of practising a task again after its last failure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def task_target(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> float | None:
-    """Target of a task's weight: clip(1 + alpha (1 - r) min(1, n / confident)).
+    """Return the target of a task's weight: clip(1 + alpha (1 - r) min(1, n / confident)).
 
     Args:
         label: the task's last label.
-        seen: turns n and mean success r of that label over all tasks.
-        min_samples: least turns with it.
-        alpha: how far it may be from 1.
-        confident: count from which the numbers are taken in full.
+        seen: number of turns n and mean success r of that label over all tasks.
+        min_samples: minimum turns with the label.
+        alpha: maximum distance of the target from 1.
+        confident: count from which the numbers count in full.
         clip: lowest and highest target.
 
     Returns:
-        The target; None if the label tells of no failure, or was seen too seldom.
+        The target; None if the label stands for no failure, or was too rare.
 
     Source: the code of SEAL; its paper does not have it.
     """

@@ -1,4 +1,4 @@
-"""What each label is worth, and what a trajectory weighs by its labels."""
+"""The utility of each label, and the weight of a trajectory by its labels."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _UTILITIES: Mapping[str, float] = {
     TurnLabel.STATE_MISMATCH: 1.0,
     TurnLabel.PASS: 1.0,
     TurnLabel.RESPONSE_MISMATCH: 0.9,
-    "instance_mismatch": 0.6,  # the authors' own benchmark code alone emits it
+    "instance_mismatch": 0.6,  # only the authors' own benchmark code emits it
 }
 UTILITIES: Mapping[str, float] = MappingProxyType({str(x): u for x, u in _UTILITIES.items()})
-"""Utility of each label that counts; all others, such as ``not_reached``, count nowhere.
+"""Utility of each label that counts; all others, such as ``not_reached``, are ignored.
 
-Their Table 6, and ours for the labels that only their Table 5 knows.
+The values are from the paper's Table 6, and ours for the labels that are only in its Table 5.
 """
 
 FAILURES: tuple[str, ...] = tuple(x for x in UTILITIES if x not in NO_FAILURES)
-"""The labels that count and tell of a failure, those of the highest utility first."""
+"""The labels that count and stand for a failure, those of the highest utility first."""
 
 
 def clipped(value: float, clip: Clip = CLIP) -> float:
-    """The number of the range that is nearest to a value."""
+    """Return the number of the range that is nearest to a value."""
     low, high = clip
     return min(max(value, low), high)
 
@@ -44,11 +44,11 @@ def clipped(value: float, clip: Clip = CLIP) -> float:
 def trajectory_weight(
     labels: Iterable[str], utilities: Mapping[str, float] = UTILITIES, clip: Clip = CLIP
 ) -> float:
-    """Mean utility of a trajectory's labels, clipped; 1 where no label counts.
+    """Return the mean utility of a trajectory's labels, clipped; 1 if no label counts.
 
     Args:
-        labels: one for each turn.
-        utilities: of each label that counts.
+        labels: the label of each turn.
+        utilities: the utility of each label that counts.
         clip: lowest and highest weight.
 
     Example:

@@ -1,4 +1,4 @@
-"""Weights of a group's trajectories, and its advantages with them."""
+"""Weights of a group's trajectories, and its weighted advantages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
 
 ApplyTo = Literal["all", "negative", "positive"]
-"""The trajectories that are weighed: all, or those that did worse or better than their group."""
+"""The trajectories to weight: all, or those that did worse or better than their group."""
 
 
 def applies(apply_to: ApplyTo, advantage: float) -> bool:
-    """Return whether an advantage is weighed."""
+    """Return True if an advantage is weighted."""
     match apply_to:
         case "all":
             return True
@@ -23,10 +23,10 @@ def applies(apply_to: ApplyTo, advantage: float) -> bool:
 
 
 class Budget(NamedTuple):
-    """How far weights may go from 1.
+    """The limits of weights around 1.
 
     Attributes:
-        strength: 0 makes all weights 1, 1 leaves them.
+        strength: 0 makes all weights 1; 1 does not change them.
         normalise_mean: divide by their mean over the group's trajectories with labels that count.
     """
 
@@ -57,21 +57,22 @@ def weighed(
 ) -> Weighed:
     """Multiply each trajectory's advantage by its weight.
 
-    The sum over the group, 0 before, is 0 no longer: that is the paper's, for successes too.
+    The sum over the group, 0 before, is not 0 afterwards. This follows the paper, which also
+    weights successes.
 
     Args:
-        advantages: (K,) of a group's trajectories.
-        labels: of the turns of each.
-        utilities: of each label that counts.
+        advantages: (K,) advantages of a group's trajectories.
+        labels: the labels of each trajectory's turns.
+        utilities: the utility of each label that counts.
         clip: lowest and highest weight, before the budget.
-        apply_to: which trajectories.
-        budget: None for the weights as they are.
+        apply_to: the trajectories to weight.
+        budget: the limits of the weights; None to keep the weights.
 
     Example:
         >>> weighed([1.0, -1.0], [["pass"], ["spurious_tool_call"]]).advantages
         [1.0, -2.0]
 
-    Source: Eq. 12; ``apply_to`` and ``budget`` are switches of the authors' code alone.
+    Source: Eq. 12; ``apply_to`` and ``budget`` are switches of the authors' code only.
     """
     weights = weights_of(labels, utilities=utilities, clip=clip, budget=budget)
     return Weighed(
@@ -90,7 +91,7 @@ def weights_of(
     clip: Clip = CLIP,
     budget: Budget | None = None,
 ) -> list[float]:
-    """(K,) weights of a group's trajectories; see :func:`weighed`."""
+    """Return (K,) weights of a group's trajectories; see :func:`weighed`."""
     weights = [trajectory_weight(each, utilities, clip) for each in labels]
     if budget is None:
         return weights
@@ -99,7 +100,7 @@ def weights_of(
 
 
 def _within(budget: Budget, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
-    """The weights within a budget; those without a label that counts stay at 1."""
+    """Return the weights within a budget; those without a label that counts stay at 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:

@@ -1,4 +1,4 @@
-"""A window: how often each label was seen, and how the episodes with it came out."""
+"""A window: the frequency of each label, and the success of the episodes with it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ class Seen(NamedTuple):
     """A label in a window.
 
     Attributes:
-        turns: how many had it.
-        mean: mean success of their episodes, in [0, 1].
+        turns: number of turns with the label.
+        mean: mean success of the episodes of these turns, in [0, 1].
     """
 
     turns: int
@@ -19,4 +19,4 @@ class Seen(NamedTuple):
 
 
 Window = Mapping[str, Seen]
-"""Labels that count, with what was seen of them."""
+"""Labels that count, with their counts."""

@@ -1,4 +1,4 @@
-"""What the numbers of an evaluation depend on, as JSON, and what two of these differ in."""
+"""The identity of an evaluation: the values that its numbers depend on, as JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from coevo_gym.store.secrets import without_secrets
 
 SCHEMA = 1
 _ASIDE = ("source", "git_commit")
-"""What is written down and not compared: the name of a run may change, and so may its code where
-the numbers do not."""
+"""Values that are stored but not compared: the name of a run may change, and so may its code if the
+numbers do not."""
 _OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
@@ -59,7 +59,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
-    """A name for an evaluation that nobody named: another one for each that differs in anything."""
+    """Return a name for an unnamed evaluation; it differs whenever any value differs."""
     benchmark = job.assembly.config.benchmark.name
     parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
     parts += [f"x{job.samples}"] if job.samples > 1 else []
@@ -69,7 +69,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What two evaluations differ in, each as ``what: one there, another now``."""
+    """Return the differences of two evaluations, each as ``what: one there, another now``."""
     before, after = (
         {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
     )
@@ -91,7 +91,7 @@ def in_words(found: list[str]) -> str:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """How the policy reads and answers; how fast it does is left out."""
+    """Return the settings for the policy's reading and answering, without those for its speed."""
     policy = config.policy
     if policy.kind == "tiny":
         return {"tiny": policy.tiny.model_dump(mode="json")}

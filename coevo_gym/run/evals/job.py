@@ -35,12 +35,12 @@ from coevo_gym.store.folder import RunFolder
 
 
 class TrialRules(NamedTuple):
-    """How often tasks are tried, and what is told.
+    """Rules for trying tasks again.
 
     Attributes:
-        n: most trials per task.
-        keep: how many of the latest reflections are told.
-        cut: whether an episode ends with an action that repeats the one before.
+        n: maximum trials per task.
+        keep: number of latest reflections that the agent is told.
+        cut: True to end an episode at an action that repeats the previous one.
     """
 
     n: int = 3
@@ -50,23 +50,23 @@ class TrialRules(NamedTuple):
 
 @dataclass(frozen=True)
 class EvalJob:
-    """A policy that is to be evaluated.
+    """A policy to evaluate, with its tasks.
 
     Attributes:
         source: the run or the benchmark that was named.
         policy: name of the policy.
         assembly: parts of the benchmark that it plays.
-        split: which tasks.
+        split: the split of the tasks.
         samples: episodes of each task.
         players: the agents that play.
-        model: what the policy is, in a word; "" for a baseline.
-        weights: hash of its weights; "" where there are none at hand.
+        model: a word for the policy's model; "" for a baseline.
+        weights: hash of its weights; "" if they are not available.
         env_steps: env steps that its training has taken.
-        elsewhere: whether the policy was trained on another benchmark.
-        close: called when all is played.
-        asked: returns the language model that plays, to be asked about its failures; None where
-            none does.
-        trials: how tasks are tried again; None for an evaluation.
+        elsewhere: True if the policy was trained on another benchmark.
+        close: called when all tasks are played.
+        asked: returns the language model that plays, for questions about its failures; None if no
+            language model plays.
+        trials: rules for trying tasks again; None for an evaluation.
         final: name of the tasks of ``evaluation.final`` to play; "" for the first of the split.
     """
 
@@ -94,7 +94,7 @@ class EvalJob:
 
     @property
     def temperature(self) -> float | None:
-        """What logits are divided by; None where nobody samples from any."""
+        """Return the sampling temperature; None if no model samples."""
         if not self.model:
             return None
         return _temperature(self.assembly.config, self.samples)
@@ -123,7 +123,7 @@ def run_job(
     final: str = "",
     sets: Sets = (),
 ) -> EvalJob:
-    """What a run has saved, to be evaluated on the run's number of tasks.
+    """Return the job of evaluating a run's saved policy on the run's number of tasks.
 
     Args:
         folder: the run.
@@ -248,7 +248,7 @@ def model_job(
 
 
 def person_job(benchmark: str, split: str) -> EvalJob:
-    """A person, who plays one task after the other: nobody plays for them.
+    """Return the job of a person, who plays one task after the other; no agent plays for them.
 
     Args:
         benchmark: name of the benchmark.

@@ -36,11 +36,11 @@ _MOST_CHARS = 2_000
 
 
 class Reflection(BaseModel):
-    """What a model says about its failed attempt.
+    """A model's reflection on its failed attempt.
 
     Attributes:
-        mistake: what went wrong.
-        plan: what it will do in the next attempt.
+        mistake: the mistake, in words.
+        plan: its plan for the next attempt.
     """
 
     mistake: str
@@ -53,8 +53,8 @@ class Reflector:
     It is shown what it did and what the env answered, and that it failed; no score, no reference.
 
     Args:
-        advisor: who is asked.
-        sampling: how answers are drawn.
+        advisor: the advisor to ask.
+        sampling: settings for sampling answers.
     """
 
     def __init__(self, advisor: Advisor, sampling: Sampling) -> None:
@@ -111,10 +111,10 @@ class TrialFolder(EvalFolder):
 
 
 class TrialsInFolder(KeptTrials):
-    """What trials have come to, on disk as soon as it is known.
+    """The results of trials, written to disk at once.
 
     Args:
-        folder: where.
+        folder: the folder of the trials.
         episodes: its episodes.
     """
 
@@ -133,7 +133,7 @@ class TrialsInFolder(KeptTrials):
                 ) from error
 
     def learn(self, key: Key, lesson: Lesson) -> None:
-        """See :class:`~coevo_gym.episodes.trials.KeptTrials`."""
+        """Store the reflection on a failed trial."""
         line = {"id": key[0], "trial": key[1], "text": lesson.text, **_used(lesson.usage)}
         append_line(self._path, line)
         super().learn(key, lesson)
@@ -147,21 +147,22 @@ def run_trials_in(
     overwrite: bool = False,
     agreed: bool = False,
 ) -> Trials:
-    """Run trials into a folder, or go on with what is there of the same trials.
+    """Run trials into a folder, or resume the same trials there.
 
     Args:
-        folder: where to; made if it is not there.
-        job: who plays what, and how often (:attr:`EvalJob.trials`).
-        progress: what a person sees.
-        overwrite: delete what is there first.
-        agreed: whether the user has agreed to what the policy's endpoint may cost.
+        folder: the folder, created if it does not exist.
+        job: the players, their tasks, and the rules of trials (:attr:`EvalJob.trials`).
+        progress: the display of progress.
+        overwrite: delete the folder's content first.
+        agreed: True if the user has agreed to the possible cost of the policy's endpoint.
 
     Raises:
-        ConfigError: if other trials are there, the policy cannot reflect, or it may cost money and
-            ``agreed`` is False.
+        ConfigError: if the folder has other trials, the policy cannot reflect, or it may cost money
+            and ``agreed`` is False.
         StoreError: if the folder is in use, damaged, or cannot be written.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
-        ModelError: likewise, if it was lost to the model; or if an endpoint is down.
+        ModelError: if no episode ever finished, and the first was lost to the model; or if an
+            endpoint is down.
     """
     rules = job.trials or TrialRules()
     if job.asked is None:

@@ -1,4 +1,4 @@
-"""What asking models in rounds, studies or an evaluation may cost, worked out beforehand.
+"""Estimates of the cost of asking models in rounds, studies or an evaluation.
 
 Numbers of requests and of tokens that are answered are upper bounds: every round comes due, every
 walk takes all its steps, every answer is as long as it may be and has to be repaired. Tokens that
@@ -21,28 +21,29 @@ from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.run.plan import max_steps, most_rounds, most_steps
 
 ACT_TOKENS = 3_000
-"""Of the prompt of a policy's step: the benchmark's words, and the last few pages."""
+"""Tokens of the prompt of a policy's step: the benchmark's words, and the last few pages."""
 WALK_TOKENS = 9_000
-"""Of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000 characters of
-earlier steps."""
+"""Tokens of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000
+characters of earlier steps."""
 QUESTION_TOKENS = 7_000
-"""Of the prompt of a summary, a reflection, proposals or a study's question: 24,000 characters of
-evidence, and words around."""
+"""Tokens of the prompt of a summary, a reflection, proposals or a study's question: 24,000
+characters of evidence, and the words around it."""
 _AGAIN = 2
 """An answer that cannot be used is asked for once more."""
 
 
 class Estimate(FrozenModel):
-    """What a run's rounds and studies, or the episodes of an evaluation, may ask of one model.
+    """The maximum use of one model by a run's rounds and studies, or by an evaluation.
 
     Attributes:
-        model: the model, and where it is.
-        paid: whether that may cost money: it has a price, or is at somebody else's.
-        rounds: rounds at most, the unguided ones that arms begin with included; None for an
+        model: the model, with its location.
+        paid: True if asking may cost money: the model has a price, or runs on another party's
+            machine.
+        rounds: maximum rounds, including the unguided ones that arms begin with; None for an
             evaluation.
-        cost: what they ask at most, as far as the caps allow; the tokens sent are about so many.
+        cost: the maximum cost within the caps; the number of prompt tokens is approximate.
         caps: the caps that are set, by key.
-        questions: questions of studies at most.
+        questions: maximum questions of studies.
     """
 
     model: str
@@ -80,7 +81,7 @@ class Estimate(FrozenModel):
 
 
 def estimates(config: RunConfig) -> list[Estimate]:
-    """What a run may ask, one estimate for each model that is asked; none is asked on replay."""
+    """Return an estimate for each model that a run may ask; a replay asks none."""
     if config.tape.mode == "replay":
         return []
     found: dict[str, Estimate] = {}
@@ -149,7 +150,7 @@ def may_cost(endpoint: EndpointConfig) -> bool:
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL is on this machine or in a private network.
+    """Return True if a URL is on this machine or in a private network.
 
     Example:
         >>> is_local("http://127.0.0.1:8000/v1"), is_local("https://api.openai.com/v1")
@@ -205,7 +206,7 @@ def _asked(
         arm: the arm that asks, which has caps.
         model: the model.
         name: its name in words.
-        cost: what is asked of it.
+        cost: the cost of its answers.
         endpoint: key of its endpoint's settings.
     """
     remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
@@ -217,7 +218,7 @@ def _asked(
 
 
 def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
-    """What one round asks at most."""
+    """Return the maximum cost of one round."""
     explorer = arm.explorer
     steps = min(explorer.max_steps, max_steps(config))
     question = _request(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)

@@ -38,7 +38,7 @@ class Asked:
         tape: answers.
         meter: counts, and caps; one for all models of the arm.
         model: settings of the model.
-        stopped: whether nothing is to be asked any more.
+        stopped: returns True when no more questions may be asked.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Asked:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """What was spent, as JSON; an endpoint has caps and counts of its own."""
+        """Return the spending as JSON; an endpoint has caps and counts of its own."""
         endpoint = self._endpoint
         return {
             **self.meter.state_dict(),
@@ -93,9 +93,9 @@ class AskedExplorer(Asked):
     Args:
         tape: answers.
         meter: counts, and caps.
-        settings: of the explorer.
-        prompt: the words in which it is told about the benchmark's env.
-        stopped: whether nothing is to be asked any more.
+        settings: settings of the explorer.
+        prompt: the prompt that describes the benchmark's env.
+        stopped: returns True when no more questions may be asked.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class AskedExplorer(Asked):
         self.settings, self._prompt = settings, prompt
 
     def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
-        """Acts in the env.
+        """Create an agent that acts in the env.
 
         Args:
-            purpose: what its answers are counted as.
-            temperature: how it draws; None for how the explorer does.
+            purpose: purpose under which its answers are counted.
+            temperature: its sampling temperature; None for the explorer's.
         """
         settings = self.settings
         chat = ChatConfig(
@@ -131,7 +131,7 @@ class AskedExplorer(Asked):
 
     @property
     def tasks(self) -> str:
-        """What makes a task valid in the env, in words."""
+        """Return a description of valid tasks in the env."""
         return self._prompt.tasks
 
 
@@ -143,7 +143,7 @@ class Models:
         database: where the run's own tape is kept; None where nothing is.
         policy: gives the policy under training.
         prompt: gives the words in which a model is told about the benchmark's env.
-        seed: of models that run here.
+        seed: seed of models that run on this machine.
     """
 
     def __init__(
@@ -177,8 +177,8 @@ class Models:
 
         Args:
             arm: name of the arm; "" for the rounds that arms begin with.
-            explorer: who explores.
-            advisor: the caps.
+            explorer: settings of the explorer.
+            advisor: settings of the caps.
         """
         if explorer.kind != "model":
             return None
@@ -256,7 +256,7 @@ class Models:
         )  # fmt: skip
 
     def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
-        """Who is asked; a tape that is replayed needs nobody, so that no key and no GPU is."""
+        """Return the policy to ask; None on replay, which needs neither a key nor a GPU."""
         if model.kind == "policy":
             return self._policy()
         if self.config.tape.mode == "replay":
@@ -293,7 +293,7 @@ class Models:
 
 
 class _Stoppable:
-    """A policy that is asked nothing more once somebody has stopped the work."""
+    """A policy that is no longer asked once the work has been stopped."""
 
     def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
         self._policy, self._stopped = policy, stopped

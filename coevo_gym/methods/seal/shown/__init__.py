@@ -1,1 +1,1 @@
-"""What an agent is shown beyond the text of its env, and who decides it."""
+"""The agent's interface beyond the text of its env, and the coach that sets it."""

@@ -1,4 +1,4 @@
-"""Gives all episodes the interface that follows what has failed so far."""
+"""A coach that gives all episodes the interface for the failures so far."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 
 class InterfaceCoach:
-    """Shows all episodes the same interface; it changes when the profile evolves.
+    """A coach that shows all episodes the same interface, which changes when the profile evolves.
 
     Args:
-        profile: says which cues are on.
-        schema_notes: see :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
-        error_hints: the same.
-        cues: whether the cues that are on are told.
+        profile: the memory of failures, with the cues that are on.
+        schema_notes: a switch; see
+            :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
+        error_hints: a switch of the same class.
+        cues: True to tell the cues that are on.
 
     Source: Eq. 8, 9 and 15 of SEAL (arXiv 2605.24426).
     """
@@ -30,7 +31,7 @@ class InterfaceCoach:
 
     @property
     def interface(self) -> FailureInterface:
-        """The interface of now."""
+        """Return the current interface."""
         on = self.profile.on if self.cues else ()
         wanted = FailureInterface(self.schema_notes, self.error_hints, tuple(sorted(on)))
         if wanted != self._latest:
@@ -38,7 +39,7 @@ class InterfaceCoach:
         return self._latest
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """See :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the guidance of an episode; see :class:`~coevo_gym.core.seams.Coach`."""
         interface = self.interface
         nothing = interface == FailureInterface()
         guidance = Guidance() if nothing else Guidance(interface, interface.cues)

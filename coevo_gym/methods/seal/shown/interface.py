@@ -1,4 +1,4 @@
-"""What an agent is shown beyond the env's own text, as far as its failures ask for it."""
+"""The agent's interface beyond the env's own text, as its failures require."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from coevo_gym.methods.seal.shown.texts import Hint, cues, hint_after, hints, to
 from coevo_gym.methods.seal.utilities import FAILURES
 
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
-"""How the document of an API begins, as it is printed."""
+"""A pattern for the start of the document of an API, as it is printed."""
 _MOST_DOCUMENTS = 32
 HEADING = "Keep in mind (from recent mistakes):"
 """Line above the cues."""
 REQUIRED = "Parameters marked [required] must be given."
-"""What the note means, at the end of the description of each document that has one. The prompt of
-a benchmark with schemas says it above them."""
+"""The meaning of the note, at the end of the description of each document that has one. The prompt
+of a benchmark with schemas states it above them."""
 _INDENTS = (None, 1, 2, 4)
 
 
@@ -31,12 +31,12 @@ _INDENTS = (None, 1, 2, 4)
 class FailureInterface:
     """Notes in the schemas of tools, a hint after each error, and the cues that go with them.
 
-    What it shows is read from the view, from the files of texts, and from which labels are on: so
-    it is the same for all tasks, however they are solved and judged.
+    The interface depends on the view, the files of texts, and the labels that are on. So it is the
+    same for all tasks, regardless of their solutions and verdicts.
 
     Attributes:
-        schema_notes: say in schemas what is required, and which values are allowed.
-        error_hints: say a line after an action that failed.
+        schema_notes: mark required parameters and allowed values in schemas.
+        error_hints: show a line after an action that failed.
         on: labels whose cues are told.
 
     Source: phi_schema, phi_err and phi_cap of SEAL (arXiv 2605.24426), Eq. 8 and 9.
@@ -48,7 +48,7 @@ class FailureInterface:
 
     @cached_property
     def version(self) -> str:
-        """Hash of all that decides what is shown: the switches, and the texts that they bring."""
+        """Return the hash of the switches, and of the texts that they show."""
         found = digest(
             {
                 "schema_notes": self.schema_notes,
@@ -60,14 +60,14 @@ class FailureInterface:
 
     @property
     def cues(self) -> tuple[Cue, ...]:
-        """A line for each label that is on, in an order of their own."""
+        """Return a line for each label that is on, in a fixed order."""
         texts = cues()
         told = (label for label in FAILURES if label in self.on and label in texts)
         return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
 
     @property
     def says(self) -> tuple[str, ...]:
-        """What it shows, in words for people."""
+        """Return a description of the interface, in words for people."""
         parts = (
             (self.schema_notes, "Schemas say what is required, and which values are allowed."),
             (self.error_hints, f"A hint after an error, one of {len(hints())}."),
@@ -79,7 +79,7 @@ class FailureInterface:
         return hints() if self.error_hints else ()
 
     def show(self, view: View) -> View:
-        """See :class:`~coevo_gym.core.seams.Interface`."""
+        """Return a view with notes and a hint; see :class:`~coevo_gym.core.seams.Interface`."""
         observation, noted = view.observation, dict[str, str]()
         if self.schema_notes:
             noted = {key: noted_tools(text) for key, text in tools_of(view).items()}
@@ -94,7 +94,7 @@ class FailureInterface:
 
 @lru_cache(maxsize=256)
 def noted_tools(text: str) -> str:
-    """The schemas of tools, a JSON list, with their notes; other text stays as it is."""
+    """Return the schemas of tools, a JSON list, with their notes; return other text unchanged."""
     try:
         tools = json.loads(text)
     except (ValueError, RecursionError):
@@ -111,7 +111,7 @@ def _noted_tool(tool: Any) -> Any:
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """A document whose description says what its notes mean, if one says ``[required]``."""
+    """Return a document whose description explains its notes, if a note says ``[required]``."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
@@ -119,7 +119,7 @@ def _explained(noted: dict[str, Any]) -> dict[str, Any]:
 
 
 def noted_documents(text: str) -> str:
-    """A text with notes in the documents of APIs that were printed in it as JSON.
+    """Return a text with notes in the documents of APIs that were printed in it as JSON.
 
     A document that is printed in another way than Python prints JSON stays as it is.
     """
@@ -132,7 +132,7 @@ def noted_documents(text: str) -> str:
 
 
 def _documents_in(text: str) -> Iterator[tuple[int, int]]:
-    """Where JSON objects lie that begin as documents do."""
+    """Yield the positions of JSON objects that begin as documents do."""
     decoder = json.JSONDecoder()
     for number, found in enumerate(_DOCUMENT.finditer(text)):
         if number >= _MOST_DOCUMENTS:

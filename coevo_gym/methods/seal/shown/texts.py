@@ -16,21 +16,22 @@ from coevo_gym.prompts.template import FOLDER
 
 _ROOM = FOLDER / "seal"
 _MOST_TOOLS = 12
-"""Names of tools in a hint."""
+"""Maximum names of tools in a hint."""
 _TAIL = 1_000
-"""Characters at the end of an observation in which an error is looked for."""
+"""Number of characters at the end of an observation in which to look for an error."""
 
 
 class Hint(FrozenModel):
-    """What is said after an action that failed; see ``prompts/seal/hints.toml``.
+    """A hint to show after an action that failed; see ``prompts/seal/hints.toml``.
 
     Attributes:
-        name: of its class of errors.
-        kinds: kinds of error that it is for; any without kinds.
-        words: one of these must be in the error's text, in whatever case; any without words.
-        pattern: what the error's text must hold, too; its groups are words of the text.
-        text: what is said.
-        more: what is added where all that it names is known.
+        name: the name of its class of errors.
+        kinds: kinds of error that it applies to; any if empty.
+        words: words of which the error's text must contain one, in any case; none if empty.
+        pattern: a pattern that the error's text must contain, too; its groups are words of the
+            text.
+        text: the text to show.
+        more: an addition, shown if all names in it are known.
     """
 
     name: str
@@ -43,13 +44,13 @@ class Hint(FrozenModel):
 
 @lru_cache(maxsize=1)
 def hints() -> tuple[Hint, ...]:
-    """All hints, in the order in which they are tried; the last one is for all other errors."""
+    """Return all hints in the order in which they are tried; the last one is the fallback."""
     return tuple(Hint.model_validate(hint) for hint in _read("hints.toml")["hints"])
 
 
 @lru_cache(maxsize=1)
 def cues() -> Mapping[str, str]:
-    """The cue of each label that tells of a failure."""
+    """Return the cue of each label that stands for a failure."""
     return {label: str(text) for label, text in _read("cues.toml").items()}
 
 
@@ -58,10 +59,10 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def hint_after(view: View) -> str:
-    """The line for an agent whose last action has failed; "" if it has not.
+    """Return the line for an agent whose last action failed; "" if it did not fail.
 
-    It goes by what the view holds: the kind of the error, its text, and the tools on offer. Of
-    these it names what the error or a tool's own schema names.
+    The line depends on the view: the kind of the error, its text, and the available tools. It
+    contains only names from the error or from a tool's own schema.
     """
     kind = view.info.get("error_kind", "")
     if not kind:
@@ -72,7 +73,7 @@ def hint_after(view: View) -> str:
 
 @lru_cache(maxsize=1024)
 def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
-    """The hint for an error, and the words of the error that its pattern picks out."""
+    """Return the hint for an error, and the words of the error that its pattern matches."""
     lowered = error.lower()
     for hint in hints()[:-1]:
         if hint.kinds and kind not in hint.kinds:
@@ -86,13 +87,13 @@ def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
 
 
 def _error_in(view: View) -> str:
-    """The text of the error: what the env says of it, or else the end of the observation."""
+    """Return the text of the error: the env's own, or else the end of the observation."""
     told = [text for key, text in view.info.items() if key.endswith(".reason") and text]
     return str(told[0]) if told else view.observation[-_TAIL:]
 
 
 def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
-    """What a hint adds, if all that it names is known."""
+    """Return the addition of a hint, if all names in it are known."""
     if not hint.more:
         return ""
     words = dict(found)
@@ -110,14 +111,14 @@ def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
 
 
 def tools_of(view: View) -> dict[str, str]:
-    """The texts of info that hold the schemas of tools, by key."""
+    """Return the texts of info that hold the schemas of tools, by key."""
     texts = view.info.items()
     return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
 
 
 @lru_cache(maxsize=256)
 def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Name and parameters of each tool in a text of schemas; none if it holds something else."""
+    """Return name and parameters of each tool in a text of schemas; none for other texts."""
     try:
         functions = [tool["function"] for tool in json.loads(text)]
         return tuple((str(each["name"]), dict(each.get("parameters", {}))) for each in functions)
