@@ -171,8 +171,7 @@ def load_prompt(name: str | Path) -> PromptTemplate:
 
 
 def _file_of(name: str) -> Path:
-    """Return the file of a benchmark's prompt, which may not exist: its own, or the built-in
-    one."""
+    """Return the path of a benchmark's own or built-in prompt file, which may not exist."""
     spec = find_spec(name)
     if spec is None or not spec.prompt:
         return FOLDER / f"{name}.j2"

@@ -152,7 +152,7 @@ def test_success_by_tag(tmp_path: Path) -> None:
     write_json(folder.path / "cell.json", {"seconds": {"round": 0.0}, "types": expected})
     found = numbers_of(folder, "arm")
     assert (found["success_goal_pick"], found["success_goal_look_at"]) == (0.5, 1.0)
-    assert column("success_goal_pick") == ("goal pick", "{:.1%}")
+    assert column("success_object_mug") == ("object mug", "{:.1%}")
 
 
 @pytest.fixture

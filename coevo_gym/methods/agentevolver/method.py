@@ -18,9 +18,9 @@ from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
 from coevo_gym.methods.agentevolver.rules import RuleExperiences
 from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
 from coevo_gym.methods.agentevolver.use import ExperienceUse
-from coevo_gym.methods.coevolve import static
+from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
-from coevo_gym.methods.method import Method, NoSettings, method
+from coevo_gym.methods.method import Method, method
 from coevo_gym.trainers.credit import Credit, GroupRelative, credit_of
 from coevo_gym.trainers.settings import GRPOConfig
 
@@ -79,10 +79,7 @@ class AgentEvolverSettings(FrozenModel):
 )
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
     """Guide half of the rollouts by experiences, and judge steps by labels (arXiv 2511.10395)."""
-    found = static(NoSettings(), kit)
-    if settings.native:
-        pool = kit.curriculum.make(kit.native_tasks, native=kit.starts)
-        found = replace(found, curriculum=pool, first_round=None)
+    found = static(StaticSettings(native=settings.native), kit)
     if settings.navigating:
         found = _navigating(found, settings, kit)
     return _attributing(found, settings, kit) if settings.attributing else found
