@@ -130,7 +130,7 @@ def pip_install(
         packages: requirements; or a lock file (see :func:`pinned`), from which only files with the
             right hash are installed.
         *options: further arguments of ``pip install``.
-        advice: how to fix a failure, for the error message.
+        advice: advice for the error message.
         timeout_s: time limit in seconds.
         python: interpreter of another environment to install into; None for this one.
 
@@ -207,10 +207,10 @@ class Installation:
     """The state of a benchmark, as shown by `coevo doctor`.
 
     Attributes:
-        ready: whether its env can be created now.
+        ready: True if its env can be created now.
         engine: the engine in use.
         data: the data in use.
-        isolation: how model-written code is isolated, or why there is none to isolate.
+        isolation: isolation of model-written code, or the reason why none is needed.
     """
 
     ready: bool

@@ -41,7 +41,7 @@ class RemoteError(RuntimeError):
 
     Attributes:
         kind: name of the error, such as ``"TaskError"`` or ``"ServerLost"``.
-        lost: whether the error ended the episode without an outcome.
+        lost: True if the error ended the episode without an outcome.
     """
 
     def __init__(self, kind: str, message: object, *, lost: bool = False) -> None:
@@ -58,7 +58,7 @@ class TicketClient:
     Args:
         address: server address, such as ``"http://127.0.0.1:8765"``.
         token: the server's token; None for the environment variable ``COEVO_TOKEN``.
-        patience_s: how long a call is retried while the server cannot be reached, in seconds.
+        patience_s: seconds during which a call is retried while the server cannot be reached.
         timeout_s: maximum wait for one answer, in seconds.
     """
 
@@ -190,7 +190,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         token: the server's token; None for the environment variable ``COEVO_TOKEN``.
         split: ``"train"``, ``"val"`` or ``"test"``.
         choices: number of actions to choose from in ``info["choices"]``; 0 for none.
-        patience_s: how long ``reset`` retries while the server cannot be reached, in seconds.
+        patience_s: seconds during which ``reset`` retries while the server cannot be reached.
         timeout_s: maximum wait for an answer, in seconds; finding the first task may take long.
 
     Attributes:

@@ -96,12 +96,12 @@ A `rest` learner has the values of `warmup` for `learner.imitation`.
 
 
 def settings_page() -> str:
-    """The page of all settings of a run."""
+    """Return the page of all settings of a run."""
     return "\n".join([_SETTINGS, *_section("", RunConfig())])
 
 
 def _section(prefix: str, section: BaseModel) -> Iterator[str]:
-    """The values of a section, then the sections in it."""
+    """Return the values of a section, then its subsections."""
     model = type(section)
     described = {"kind": "Which kind it is.", **descriptions(model)}
     rows = []
@@ -124,7 +124,7 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """What each field is: the string below it, or its line of the class's docstring.
+    """Return the description of each field: the string below it, or its line in the class docstring.
 
     Raises:
         KeyError: when a field is asked for that nothing is said about.
@@ -162,7 +162,7 @@ def _roles(text: str) -> str:
 
 
 def _type(annotation: Any) -> str:
-    """A type as a person reads it."""
+    """Format a type for readers."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type(arguments[0])
@@ -206,12 +206,12 @@ the output. What goes wrong and what to do is in [error messages](errors.md).
 
 
 def commands_page() -> str:
-    """The page of all commands."""
+    """Return the page of all commands."""
     return "\n".join([_COMMANDS, *_command(get_command(app), ("coevo",))])
 
 
 def _command(command: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """What a verb is and takes; of a group, the verbs in it."""
+    """Describe a verb and its parameters, or the verbs of a group."""
     if hasattr(command, "commands"):
         if len(path) > 1:
             yield f"## {' '.join(path)}\n\n{_prose(command.help)}\n"
@@ -225,7 +225,7 @@ def _command(command: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _parameters(command: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """What a verb takes, a row each."""
+    """Return a table row for each parameter of a verb."""
     rows = []
     for parameter in command.params:
         if parameter.name == "help" or getattr(parameter, "hidden", False):
@@ -240,7 +240,7 @@ def _parameters(command: Any, path: tuple[str, ...]) -> Iterator[str]:
 
 
 def _spelling(parameter: Any) -> str:
-    """How a parameter is written, and what follows it."""
+    """Format a parameter with its value."""
     if parameter.param_type_name == "argument":
         return metavar_of(parameter)
     spellings = ", ".join((*parameter.opts, *parameter.secondary_opts))
@@ -254,7 +254,7 @@ def _choices(command: Any, parameter: Any) -> str:
 
 
 def _usual(parameter: Any) -> str:
-    """What a parameter is if nobody says so."""
+    """Return the default of a parameter."""
     if parameter.required:
         return "needed"
     if isinstance(told := getattr(parameter, "show_default", None), str):
@@ -265,7 +265,7 @@ def _usual(parameter: Any) -> str:
 
 
 def _prose(text: str) -> str:
-    """A help text as Markdown: the examples at its end are commands to copy."""
+    """Convert a help text to Markdown, with the examples at its end as commands."""
     said, mark, examples = _roles(inspect.cleandoc(text or "")).partition("For example:")
     lines = [" ".join(line.split()) for line in examples.split("\n\n")]
     block = "\n".join(line for line in lines if line)

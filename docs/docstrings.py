@@ -57,7 +57,7 @@ def in_order(members: Mapping[str, griffe.Object | griffe.Alias]) -> list[str]:
 
 
 def as_markdown(text: str) -> str:
-    r"""A docstring as Markdown with Google's sections.
+    r"""Convert a docstring to Markdown with Google's sections.
 
     Example:
         >>> as_markdown("See :func:`next_target`, ``[0, 1]``.\n\nExample:\n    >>> 1")

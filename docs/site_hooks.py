@@ -1,4 +1,4 @@
-"""What `mkdocs build` does beside turning the pages of docs/ into HTML.
+"""Hooks of `mkdocs build` that add and check pages.
 
 Pages that lie at the root of the repository join the site, links to source files lose their target,
 and every page is there as Markdown too, with an index of them for language models (`llms.txt`).
@@ -25,7 +25,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that do not lie in docs/."""
+    """Add the pages from outside docs/."""
     for name, page in AT_THE_ROOT.items():
         text = from_the_root((ROOT / name).read_text())
         files.append(File.generated(config, page, content=text))
@@ -69,7 +69,7 @@ def from_the_root(text: str) -> str:
 
 
 def _within(link: re.Match[str], folder: PurePosixPath) -> str:
-    """The link, or its words alone where it leads out of docs/."""
+    """Return the link, or only its text if it leads out of docs/."""
     target = normpath(f"{folder}/{link[2]}")
     if not target.startswith("../"):
         return link[0]

@@ -39,7 +39,7 @@ class LoopConfig(FrozenModel):
         max_env_steps: maximum number of env steps in training, exploration and gate replays; None
             for no limit.
         groups_per_step: groups per learner step.
-        rollout: how episodes advance. ``lock_step``: all episodes of a step advance together, one
+        rollout: mode of rollouts. ``lock_step``: all episodes of a step advance together, one
             env step at a time. ``async``: each advances at its own pace in its engine's thread,
             which keeps the policy busy when engines are slow but makes draws differ between runs.
         max_staleness: (async) maximum number of policy versions a group may span, up to the version

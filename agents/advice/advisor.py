@@ -18,14 +18,14 @@ from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 _MAX_PROMPT = 4_000_000
 _QUOTED = 8_000
-"""So much of an answer that cannot be used is shown to the model again."""
+"""Characters of an unusable answer that are shown to the model again."""
 _LOST_IN_A_ROW = 3
 _NOT_ASKED = "endpoint: not asked, after three requests in a row that were lost"
 
 
 @dataclass(slots=True)
 class _Case(Generic[ModelT]):
-    """An inquiry on its way to an answer."""
+    """The state of an inquiry until its answer."""
 
     inquiry: Inquiry[ModelT]
     prompt: InquiryPrompt
@@ -45,7 +45,7 @@ class _Case(Generic[ModelT]):
 
     @property
     def ended(self) -> Usage:
-        """Return how it ended, as a count; no count if the budget left no room to ask."""
+        """Return the outcome as a count; empty if the budget did not allow the question."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing
@@ -53,19 +53,19 @@ class _Case(Generic[ModelT]):
 
 
 class ModelAdvisor:
-    """Asks a policy: an :class:`~coevo_gym.core.inquiry.Advisor`.
+    """An :class:`~coevo_gym.core.inquiry.Advisor` that asks a policy.
 
-    A batch of inquiries is one batch of requests; then follow, as one batch each, the prompts that
-    had no room, shortened once, and one request to repair each answer that cannot be used. It is
-    told what is wrong with it. See :func:`~coevo_gym.agents.advice.reading.read_answer` for what an
-    answer may look like. Once three requests in a row were lost, the rest of a batch is not sent.
+    A batch of inquiries is one batch of requests. Two more batches follow: prompts that did not fit,
+    shortened once, and one request to repair each unusable answer, with a description of the
+    problem. See :func:`~coevo_gym.agents.advice.reading.read_answer` for the format of answers.
+    After three lost requests in a row, the rest of a batch is not sent.
 
     Args:
-        policy: who is asked, as a rule a :class:`~coevo_gym.agents.advice.budget.Budgeted` one.
-        at_once: most requests of a batch that are sent before it is looked whether they were lost;
-            None for all, which suits a model that runs here.
-        load: reads prompts by name.
-        count: called with the purpose of each question and how it has ended, as part of its usage.
+        policy: the policy, usually a :class:`~coevo_gym.agents.advice.budget.Budgeted` one.
+        at_once: maximum requests to send before checking for lost ones; None for all, which suits a
+            model in this process.
+        load: loads prompts by name.
+        count: called with the purpose of each question and its outcome, as part of its usage.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class ModelAdvisor:
         self._load = lru_cache(maxsize=None)(load)
 
     def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
-        """One answer for each inquiry, in order.
+        """Return one answer per inquiry, in order.
 
         Raises:
-            ConfigError: if there is no such prompt, or it declares other inputs.
-            ModelError: if the policy cannot be asked at all: a key is refused, a server is down.
+            ConfigError: if a prompt does not exist, or declares other inputs.
+            ModelError: if the policy cannot be reached: a key is refused, or a server is down.
         """
         cases = [_Case(one, self._load(one.prompt), one.inputs) for one in inquiries]
         for case in cases:
@@ -142,7 +142,7 @@ def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 
 def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
-    """The chat so far, and what is wrong with the answer."""
+    """Return the chat so far with a description of the problem."""
     said = clean_text(without_thoughts(case.said), _QUOTED)
     error = case.problem.removeprefix("schema: ")
     asked = clean_text(case.prompt.repair(case.inputs, error), _MAX_PROMPT)
@@ -150,7 +150,7 @@ def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 
 def _take(case: _Case[ModelT], said: Completion) -> None:
-    """Take in what came of a request."""
+    """Process the result of a request."""
     repairing = case.problem if case.problem.startswith("schema: ") else ""
     case.usage = case.usage + said.usage
     case.outcome, case.said = said.finish, said.text

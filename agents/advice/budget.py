@@ -1,4 +1,4 @@
-"""A policy that sends no request which might pass a cap."""
+"""A policy wrapper that sends no request that might exceed a cap."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from coevo_gym.core.spend import FREE, Meter, Prices, Tokens, Usage
 from coevo_gym.core.trajectory import TokenDecision
 
 _TOKENS_AROUND_A_CHAT = 64
-"""More than what chat templates put around a chat, a system text of their own included."""
+"""Upper bound for the tokens that chat templates add, including a default system text."""
 _TOKENS_AROUND_A_MESSAGE = 16
 _UNSENT = Completion("", None, Finish.UNSENT)
 
 
 def most_tokens(request: Request) -> Tokens:
-    """Bound the tokens of a request from above: a token is at least one byte of UTF-8."""
+    """Return an upper bound for the tokens of a request: a token has at least one byte of UTF-8."""
     if not isinstance(request, Prompt):
         return 0, 0
     contents = sum(
@@ -30,17 +30,17 @@ def most_tokens(request: Request) -> Tokens:
 
 
 class Budgeted:
-    """A policy around a policy, which sends no request that might pass a cap.
+    """A policy wrapper that sends no request that might exceed a cap.
 
-    What is not sent has the finish ``UNSENT``: the first request that there is no room for, and all
-    after it. Where there is no room for a whole batch only because a request might be larger than
-    it turns out to be, the batch is sent piece by piece.
+    Requests that are not sent have the finish ``UNSENT``: the first one that exceeds the budget, and
+    all later ones. If a whole batch does not fit because its requests may be larger than they turn
+    out to be, the batch is sent in parts.
 
     Args:
-        policy: who is asked.
-        meter: counts, and knows the caps; policies may share one.
-        purpose: what its answers are for, where a request does not say.
-        prices: of the model.
+        policy: the wrapped policy.
+        meter: the meter with counts and caps; policies may share one.
+        purpose: default purpose of requests.
+        prices: prices of the model.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Budgeted:
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """The same policy, with answers for something else."""
+        """Return the same policy with another default purpose."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order."""
+        """Return one completion per request, in order."""
         most = [most_tokens(request) for request in requests]
         done: list[Completion] = []
         while len(done) < len(requests):
@@ -66,7 +66,7 @@ class Budgeted:
                 sent = requests[len(done) : len(done) + n]
                 try:
                     answers = self.policy.generate(sent) if sent else ()
-                except BudgetSpent:  # an endpoint has caps of its own
+                except BudgetSpent:  # an endpoint has its own caps
                     answers = ()
                 for request, answer in zip(sent, answers, strict=bool(answers)):
                     usage = _usage(answer)
@@ -79,7 +79,7 @@ class Budgeted:
 
 
 def _usage(answer: Completion) -> Usage:
-    """What an answer has cost; a policy that does not count was asked once."""
+    """Return the usage of an answer; one call for a policy that does not count."""
     if answer.usage.calls or answer.usage.cached:
         return answer.usage
     if not isinstance(answer.decision, TokenDecision):

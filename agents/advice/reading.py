@@ -1,4 +1,4 @@
-"""From what a model says to a value of a schema, whatever it says."""
+"""Parsing of arbitrary model answers into values of a schema."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coevo_gym.prompts.answers import without_thoughts
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 MAX_CHARS = 20_000
-"""Longest string of an answer; what is over is cut."""
+"""Maximum length of a string in an answer; longer strings are cut."""
 _DEEPEST = 64
 _FENCES = 8
 _SAID = 300
@@ -24,18 +24,18 @@ _BRACKETS = re.compile(r'["\\{}\[\]]')
 
 
 class Unreadable(ValueError):
-    """An answer cannot be used; the message says why, in words that a model can act on."""
+    """Raised for an unusable answer; the message tells the model how to fix it."""
 
 
 def read_answer(text: str, schema: type[ModelT]) -> ModelT:
-    """The value that an answer holds.
+    """Return the value in an answer.
 
-    It is the last fenced block that is JSON, or else what stands between the outermost braces.
-    Thoughts do not count. Fields that the schema does not know are dropped, and strings are cut at
-    :data:`MAX_CHARS` and cleaned of what UTF-8 has not.
+    The value is the last fenced block of JSON, or else the text between the outermost braces.
+    Thoughts are ignored. Unknown fields are dropped, and strings are cut at :data:`MAX_CHARS` and
+    cleaned of characters that UTF-8 cannot encode.
 
     Raises:
-        Unreadable: if it holds none.
+        Unreadable: if the answer has no valid value.
 
     Example:
         >>> class Point(BaseModel):
@@ -55,8 +55,8 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
 
 
 def _found(text: str) -> dict[str, Any]:
-    """The JSON object in a text."""
-    if text.startswith("{") and text.endswith("}"):  # there may be fences in its strings
+    """Return the JSON object in a text."""
+    if text.startswith("{") and text.endswith("}"):  # its strings may contain fences
         return _parsed(text)
     parts = text.split("```")
     for number in list(range(1, len(parts), 2))[: -_FENCES - 1 : -1]:
@@ -64,14 +64,14 @@ def _found(text: str) -> dict[str, Any]:
             try:
                 return _parsed(_within_braces(parts[number]))
             except Unreadable:
-                continue  # a fence may also stand inside of a string
+                continue  # a fence may also be inside a string
     if "{" not in text:
         raise Unreadable("there is no JSON object in it")
     return _parsed(_within_braces(text))
 
 
 def _within_braces(text: str) -> str:
-    """From the first opening brace to the last closing one, or to the end."""
+    """Return the text from the first opening brace to the last closing one, or to the end."""
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if end > begin else text[begin:]
 
@@ -84,7 +84,7 @@ def _parsed(text: str) -> dict[str, Any]:
         raise Unreadable(f"it is no JSON: {error}") from error
     except Unreadable:
         raise
-    except ValueError as error:  # an integer of thousands of digits
+    except ValueError as error:  # an integer with thousands of digits
         raise Unreadable("it holds a number that is too large") from error
     if not isinstance(value, dict):
         raise Unreadable("it is no JSON object")
@@ -92,7 +92,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _check_depth(text: str) -> None:
-    """Refuse what is nested so deeply that to read it might take more stack than there is."""
+    """Reject text whose nesting could overflow the stack of the parser."""
     depth, quoted, skip = 0, False, -1
     for match in _BRACKETS.finditer(text):
         place, mark = match.start(), match[0]
@@ -122,7 +122,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _cleaned(value: Any) -> Any:
-    """A JSON value whose strings are short and encodable, and whose numbers are finite."""
+    """Return a JSON value with short, encodable strings and finite numbers."""
     if isinstance(value, str):
         return clean_text(value, MAX_CHARS)
     if isinstance(value, float) and not math.isfinite(value):
@@ -135,7 +135,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _fitted(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
-    """The value as the schema's; of those that forbid unknown fields, these are dropped first."""
+    """Validate a value; schemas that forbid unknown fields get a value without them."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:
@@ -154,7 +154,7 @@ def _drop(value: Any, place: tuple[str | int, ...]) -> None:
     *above, last = place
     for part in above:
         if isinstance(part, str):
-            # Else the part names a member of a union, which is no place in the value.
+            # Otherwise the part names a member of a union, which is not a place in the value.
             value = value.get(part, value) if isinstance(value, dict) else value
         elif isinstance(value, list) and part < len(value):
             value = value[part]

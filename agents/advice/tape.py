@@ -1,4 +1,4 @@
-"""A tape: what a model has said, so that nothing is asked for twice."""
+"""A tape: recorded model answers, so that no question is asked twice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Pr
 from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]
-"""``off`` asks, and keeps nothing. ``record`` begins anew: it asks, keeps what is answered, and
-gives only that again. ``fill`` gives what was kept, asks for the rest, and keeps that, too.
+"""``off`` records nothing. ``record`` starts an empty tape: it records all answers, and replays only
+these. ``fill`` replays recorded answers, asks the other questions, and records their answers.
 ``replay`` never asks."""
 
 
@@ -26,29 +26,28 @@ _Each = Callable[[Sequence[Request], Callable[[int, Completion], None]], list[Co
 
 
 class Tape:
-    """A policy around a policy, which keeps what it answers.
+    """A policy wrapper that records answers.
 
-    An answer belongs to all that made it: scope, prompt file, messages, sampling, model, version of
-    the policy, and its number among equal requests of the scope. So a policy that samples may
-    answer equal requests differently, and a piece of work that is done again gets its answers
-    again. Answers are kept before anybody gets to use them. Whether an answer was lost or had no
-    room is kept like any other; prompts are not kept.
+    The key of an answer contains everything that determines it: scope, prompt file, messages,
+    sampling, model, version of the policy, and its number among equal requests of the scope. So a
+    sampling policy may answer equal requests differently, and repeated work gets the same answers
+    again. Answers are recorded before the caller can use them, including lost answers and those that
+    did not fit; prompts are not recorded.
 
-    A policy that samples here, and has a method ``drawing(seed)`` therefore, draws by what it is
-    asked: what it answers to a batch does not depend on how many were replayed before it.
+    A policy in this process has a method ``drawing(seed)`` and draws with a seed from the request,
+    so its answers to a batch do not depend on the number of replayed answers.
 
-    What it gives from its store has the usage of when it was asked, as ``cached`` instead of
-    ``calls``.
+    Replayed answers report the original usage, as ``cached`` instead of ``calls``.
 
     Args:
-        policy: who is asked; None where nothing will be.
-        store: where answers are kept; None with mode ``off``.
+        policy: the wrapped policy; None if no question will be asked.
+        store: store of the answers; None with mode ``off``.
         mode: see :data:`TapeMode`.
         model: name of the model behind the policy.
-        scopes: which piece of work each thread is at.
+        scopes: current scope of each thread.
 
     Raises:
-        ConfigError: if the mode needs a store or a policy that there is not.
+        ConfigError: if the mode needs a store or a policy that is missing.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Tape:
         self.scopes = scopes or Scopes()
         self._lock = threading.Lock()
         self._counts: dict[str, Counter[str]] = {}
-        self._recorded: set[str] = set()  # keys of what this tape has asked for
+        self._recorded: set[str] = set()  # keys of the questions asked through this tape
         self.scopes.on_begin(self._begin)
 
     @property
@@ -77,10 +76,10 @@ class Tape:
         return getattr(self.policy, "version", 0)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion per request, in order; those that are not on the tape are one batch.
+        """Return one completion per request, in order; requests not on the tape form one batch.
 
         Raises:
-            AnswerMissing: if one is not on a tape that is replayed.
+            AnswerMissing: in mode ``replay``, if an answer is not on the tape.
         """
         if self.mode == "off":
             return self._ask(requests)
@@ -105,7 +104,7 @@ class Tape:
     def _record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Ask, and keep what is answered: each answer when it is there, if the policy tells."""
+        """Ask and record answers, each on arrival if the policy reports them one by one."""
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:
@@ -120,7 +119,7 @@ class Tape:
         lost: dict[int, Completion] = {}
 
         def keep_one(place: int, said: Completion) -> None:
-            # If the call fails for good, those that were lost before are to be asked for again.
+            # If the whole call fails, earlier lost answers must be asked again.
             if said.finish is Finish.LOST:
                 lost[place] = said
             else:
@@ -142,7 +141,7 @@ class Tape:
             self._counts.pop(path, None)
 
     def _keys(self, requests: Sequence[Request]) -> list[str]:
-        """The key of each request; equal ones are numbered."""
+        """Return the key of each request; equal requests are numbered."""
         path = self.scopes.path
         contents = [
             [path, _template(request), _content(request), self.model, self.version]
@@ -174,14 +173,14 @@ def _template(request: Request) -> str:
 
 
 def _content(request: Request) -> list[Any]:
-    """A request as JSON."""
+    """Return a request as JSON."""
     if isinstance(request, Choice):
         view = request.context
         past = [[step.observation, step.action, step.said] for step in view.history]
         shown = [view.instruction, view.observation, thaw(view.info), past, list(view.cues)]
         return ["choice", shown, list(request.choices), _drawn(request)]
     content: list[Any] = [_chat(request.messages), _drawn(request)]
-    if request.trained is not None:  # what it is trained on is in the decision that is kept
+    if request.trained is not None:  # the training tokens are in the recorded decision
         content.append(_chat(request.trained))
     if request.after is not None:
         content.append([list(request.after.prompt_ids), list(request.after.ids)])
@@ -197,7 +196,7 @@ def _drawn(request: Request) -> list[float]:
 
 
 def _digest(content: Any) -> str:
-    # Text of a model may hold lone surrogates, which UTF-8 has not.
+    # Model text may contain lone surrogates, which UTF-8 cannot encode.
     return hashlib.sha256(canonical_json(content).encode(errors="surrogatepass")).hexdigest()
 
 

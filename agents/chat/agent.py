@@ -1,4 +1,4 @@
-"""An agent that talks a language model through an env."""
+"""An agent that lets a language model act in an env through a chat."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line
 
 
 class ChatConfig(FrozenModel):
-    """How a language model is talked to.
+    """Settings of the chat with a language model.
 
     Attributes:
-        history: what of an episode it is shown: all (``causal``), all but earlier thoughts
-            (``reasoning``), the last steps with the task and a list of older actions (``window``),
-            the last steps alone (``recent``), or what it keeps (``self_managed``).
-        window_turns: past steps that ``window`` and ``recent`` show as they were; None for as many
-            as fit into 24,000 characters.
-        managed_chars: characters of a prompt from which on ``self_managed`` asks to make room.
-        thinking: whether it is to think before it answers. The prompt asks for it, and in a
-            :class:`coevo_gym.config.RunConfig` a chat template with a switch is told so too.
-        style: ``react`` asks for a line ``Thought: …`` before each action. Unlike what stands in
-            ``<think>`` tags, such a line stays in the history. It needs ``thinking`` off, and a
+        history: part of the episode that the model sees: everything (``causal``), everything
+            except earlier thoughts (``reasoning``), the last steps with the task and a list of older
+            actions (``window``), only the last steps (``recent``), or the steps that the model
+            keeps (``self_managed``).
+        window_turns: past steps that ``window`` and ``recent`` show in full; None for as many as
+            fit into 24,000 characters.
+        managed_chars: prompt length in characters above which ``self_managed`` asks the model to
+            make room.
+        thinking: True to let the model think before it answers. The prompt asks for thoughts, and
+            in a :class:`coevo_gym.config.RunConfig` the switch of the chat template is set, too.
+        style: ``react`` asks for a line ``Thought: …`` before each action. Unlike text in
+            ``<think>`` tags, this line stays in the history. It needs ``thinking = false`` and a
             prompt file with the input ``style``.
-        max_answer_tokens: most tokens of an answer, thoughts included.
-        max_episode_tokens: most sampled tokens of an episode; None for no limit. Policies that
-            give no token ids are not limited.
-        temperature: what logits are divided by; 0 is greedy.
+        max_answer_tokens: maximum tokens per answer, including thoughts.
+        max_episode_tokens: maximum sampled tokens per episode; None for no limit. Policies without
+            token ids are not limited.
+        temperature: sampling temperature; 0 is greedy.
     """
 
     history: Literal["causal", "reasoning", "window", "recent", "self_managed"] = "causal"
@@ -59,10 +61,10 @@ class ChatConfig(FrozenModel):
 
 @runtime_checkable
 class Demonstrable(Protocol):
-    """A policy that can say in tokens what it would have had to say."""
+    """A policy that can express a given answer as a decision in tokens."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """The decision to answer ``messages`` with ``text`` and to stop; None if it has no room.
+        """Return the decision to answer ``messages`` with ``text``; None if it does not fit.
 
         Its log-probabilities are 0.
         """
@@ -70,23 +72,23 @@ class Demonstrable(Protocol):
 
 
 class ChatAgent:
-    """Turns views into chats for a policy, and its answers into acts.
+    """An agent that turns views into chats for a policy, and its answers into acts.
 
-    It keeps no state: what it said and sampled in earlier steps is in the view's history, where
-    :class:`coevo_gym.episodes.Runner` puts it. An answer that was cut at its most tokens is
-    read as far as it goes. A prompt that the model has no room for ends the episode with
-    ``context_overflow``, a spent token budget with ``max_tokens``, the episode's own as well as one
-    that forbids to send a prompt; an answer that is lost loses the episode.
+    The agent keeps no state: earlier answers and their tokens are in the view's history, where
+    :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as it goes. A
+    prompt that exceeds the model's context ends the episode with ``context_overflow``, and a used-up
+    token budget, of the episode or of the requests, ends it with ``max_tokens``. A lost answer loses
+    the episode.
 
-    Of cues that are stripped, the policy is told, and is given the chat without them to train on.
+    The policy sees stripped cues, but is trained on the chat without them.
 
     Args:
-        policy: who answers.
-        prompt: the words in which it is told about the env.
-        config: what it is shown, and how it draws.
+        policy: the policy.
+        prompt: the prompt of the benchmark.
+        config: settings of the chat.
 
     Raises:
-        ConfigError: if the prompt has no words for the style of answers.
+        ConfigError: if the prompt does not support the style of answers.
     """
 
     def __init__(
@@ -103,18 +105,18 @@ class ChatAgent:
             )
 
     def greedy(self) -> ChatAgent:
-        """The same agent without randomness, for evaluation."""
+        """Return the same agent without randomness, for evaluation."""
         config = self.config.model_copy(update={"temperature": 0.0})
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """One act per view, from one batch of requests.
+        """Return one act per view, from one batch of requests.
 
         Raises:
-            ModelError: if the history is ``causal``, and the policy prompts with other tokens than
-                it has sampled: a conversation was tokenised anew.
-            ConfigError: if cues are to be stripped, and the policy does not say which tokens are
-                left to be trained on.
+            ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
+                ones, because a conversation was tokenised again.
+            ConfigError: if cues should be stripped, but the policy does not return the remaining
+                tokens to train on.
         """
         left = [self._tokens_left(view) for view in views]
         live = [index for index, tokens in enumerate(left) if tokens > 0]
@@ -129,7 +131,7 @@ class ChatAgent:
         return acts
 
     def messages(self, view: View) -> tuple[Message, ...]:
-        """The chat that the policy is asked to go on with in a view."""
+        """Return the chat that the policy should continue in a view."""
         config = self.config
         conversation = history.Conversation(view, self.prompt, config.thinking, config.style)
         match config.history:
@@ -145,7 +147,7 @@ class ChatAgent:
                 return history.self_managed(conversation, config.managed_chars)
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """The decision to answer a view with an action, to be imitated; None if it has no room.
+        """Return the decision to answer a view with an action; None if it does not fit.
 
         Raises:
             ConfigError: if the policy has no tokens.
@@ -168,12 +170,12 @@ class ChatAgent:
         )
 
     def _stripped(self, view: View) -> tuple[Message, ...] | None:
-        """The chat that is trained on; None if that is what the policy is asked to go on with."""
+        """Return the chat to train on; None if it equals the chat for the policy."""
         kept = tuple(cue for cue in view.cues if not cue.strip)
         return None if kept == view.cues else self.messages(replace(view, cues=kept))
 
     def _check_stripped(self, request: Prompt, completion: Completion) -> None:
-        """Make sure that nothing is trained on a cue that was to be stripped."""
+        """Check that no stripped cue is in the training tokens."""
         decision = completion.decision
         if request.trained is None or not isinstance(decision, TokenDecision):
             return
@@ -200,7 +202,7 @@ class ChatAgent:
         return Act(action, completion.decision, completion.text, usage=completion.usage)
 
     def _tokens_left(self, view: View) -> int:
-        """Most tokens of the next answer; 0 or less if the episode's are spent."""
+        """Return the maximum tokens of the next answer; 0 or less if the budget is used up."""
         config = self.config
         if config.max_episode_tokens is None:
             return config.max_answer_tokens
@@ -209,7 +211,7 @@ class ChatAgent:
 
 
 def _check_goes_on(view: View, completion: Completion) -> None:
-    """Make sure that a prompt begins with the earlier prompt and what was sampled after it."""
+    """Check that a prompt starts with the previous prompt and the tokens sampled after it."""
     decisions = (turn.decision for turn in reversed(view.history) if turn.decision is not None)
     earlier = next(decisions, None)
     if earlier is None or not isinstance(completion.decision, TokenDecision):

@@ -1,10 +1,10 @@
-"""From messages to token ids and back, such that a conversation that goes on keeps its ids.
+"""Conversion between messages and token ids that keeps the ids of earlier answers.
 
-A tokenizer's chat template writes a conversation as one text. Tokenising that text anew at every
-turn would change tokens that were sampled, and templates write old messages differently from new
-ones. Here the template is taken apart instead, once for each sequence of roles: what stands before
-the first answer, and what stands between two answers. A prompt is put together from these pieces,
-the contents between them, and the sampled ids as they are.
+A tokenizer's chat template renders a conversation as one text. Tokenising this text again at every
+turn would change sampled tokens, and templates render old messages differently from new ones. This
+module splits the template into pieces instead, once per sequence of roles: the text before the first
+answer, and the text between two answers. A prompt consists of these pieces, the contents between
+them, and the unchanged sampled ids.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 _ASSISTANT = "assistant"
 _ANSWER = "CoevoAnswerSlot"
 _SLOT = re.compile(r"CoevoSlot(\d+)End")
-_LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name: they show whether a template trims contents
+_LEFT, _RIGHT = "\n\t", "\t\n"  # around a slot's name, to detect templates that trim contents
 _MAX_REMEMBERED = 4096  # sequences of roles
 _MAX_BYTES = 2**28
-"""Memory for tokenised texts: enough for 256 episodes of 30 steps with two texts of 17 kB each."""
+"""Cache size for tokenised texts: 256 episodes of 30 steps with two texts of 17 kB each."""
 
 
 class _Slot(NamedTuple):
-    """Where the content of a message goes."""
+    """Position of a message's content in a template."""
 
     place: int
     trim_left: bool
@@ -50,24 +50,24 @@ _Piece = str | int | _Slot
 
 
 class ChatFormat:
-    """The format in which a model was taught to chat.
+    """The chat format of a model.
 
-    The prefix property: the prompt of a conversation that goes on starts with the earlier prompt
-    and the sampled ids, whatever the template does with old messages.
+    Prefix property: the prompt of a continued conversation starts with the previous prompt and the
+    sampled ids, whatever the template does with old messages.
 
-    Contents are plain text: a special token's name in them is tokenised letter by letter and
-    cannot end or begin a message.
+    Contents are plain text: the name of a special token in a content is tokenised as ordinary
+    characters, and cannot end or begin a message.
 
     Args:
-        tokenizer: with a chat template.
-        thinking: what templates with a switch ``enable_thinking`` are told, as Qwen3's have one;
-            None leaves it where they have it.
+        tokenizer: a tokenizer with a chat template.
+        thinking: value of the switch ``enable_thinking`` in templates that have it, such as Qwen3's;
+            None for the template's default.
 
     Attributes:
         end_of_turn: the id that ends an answer.
 
     Raises:
-        ModelError: if it has no template, or one that cannot be taken apart.
+        ModelError: if the tokenizer has no template, or the template cannot be split.
 
     Example:
         >>> format = ChatFormat(tokenizer)                                   # doctest: +SKIP
@@ -100,16 +100,16 @@ class ChatFormat:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """The ids at which sampling stops: the end of a turn, and the tokenizer's end of text."""
+        """Ids at which sampling stops: the end of a turn, and the tokenizer's end of text."""
         eos = self.tokenizer.eos_token_id
         return (self.end_of_turn,) if eos in (None, self.end_of_turn) else (self.end_of_turn, eos)
 
     def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The ids after which the model is to answer.
+        """Return the prompt ids for the next answer.
 
         Args:
-            messages: an assistant's message with ``ids`` goes in as those ids, and gets an end of
-                turn if it was cut before one; its ``content`` is not looked at.
+            messages: the chat. An assistant message with ``ids`` is inserted as these ids, with an
+                end of turn if it was truncated; its ``content`` is ignored.
 
         Raises:
             ModelError: if the template refuses this sequence of roles.
@@ -129,13 +129,13 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the ids after which the model is to answer, in a chat that goes on.
+        """Return the prompt ids for the next answer in a continued chat.
 
-        They begin with those of the decision: nothing of it is tokenised again.
+        The ids start with those of the decision, which are not tokenised again.
 
         Args:
-            decision: the answer that the chat goes on after.
-            messages: what was said since, none of it an assistant's.
+            decision: the last answer.
+            messages: later messages, none from the assistant.
 
         Raises:
             ModelError: if the template refuses this sequence of roles.
@@ -145,11 +145,11 @@ class ChatFormat:
         return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """The ids of an answer that nobody sampled, its end of turn included."""
+        """Return the ids of an answer that was not sampled, including its end of turn."""
         return (*self._encode(text), self.end_of_turn)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of sampled ids, without the special tokens at its end."""
+        """Return the text of sampled ids without special tokens at the end."""
         end = len(ids)
         while end and ids[end - 1] in self._special_ids:
             end -= 1
@@ -166,7 +166,7 @@ class ChatFormat:
         return message.ids if finished else (*message.ids, self.end_of_turn)
 
     def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
-        """Ids of a template's pieces with contents; the text between special tokens is one."""
+        """Fill the pieces of a template with contents and return the ids."""
         run = ""
         for piece in pieces:
             if isinstance(piece, int):
@@ -188,17 +188,17 @@ class ChatFormat:
         return ids
 
     def _make_head(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """What stands before the first answer."""
+        """Return the pieces before the first answer."""
         return self._pieces(self._render(roles), len(roles))
 
     def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """What stands between an answer's end of turn and the next answer."""
+        """Return the pieces between an answer's end of turn and the next answer."""
         text = self._render(("user", _ASSISTANT, *roles), first=-2).partition(_ANSWER)[2]
         pieces = self._pieces(text, len(roles))
         return pieces[pieces.index(self.end_of_turn) + 1 :]
 
     def _render(self, roles: Sequence[str], *, first: int = 0, prompt: bool = True) -> str:
-        """The template's text of messages whose contents are slots, numbered from ``first``."""
+        """Render the template for messages whose contents are slots, numbered from ``first``."""
         messages = [
             {"role": role, "content": _ANSWER if role == _ASSISTANT else _named(index)}
             for index, role in enumerate(roles, first)
@@ -229,7 +229,7 @@ class ChatFormat:
         return tuple(pieces)
 
     def _check_generation_prompt(self) -> None:
-        """Make sure that an answer may follow where a prompt ends."""
+        """Check that an answer may follow at the end of a prompt."""
         prompt = self._render(["user"])
         if prompt == self._render(["user"], prompt=False):
             before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
@@ -255,7 +255,7 @@ def _named(index: int) -> str:
 
 
 def _slots(text: str) -> Iterator[_Piece]:
-    """A text's pieces; what a template left of the white space around a slot is taken off."""
+    """Split a text into pieces, and remove white space left around slots."""
     position = 0
     for match in _SLOT.finditer(text):
         before, after = text[position : match.start()], text[match.end() :]

@@ -1,17 +1,17 @@
-"""The part of an episode that a chat model is shown: five kinds of history.
+"""The part of an episode that a chat model sees: five kinds of history.
 
-Each is a pure function of the view, so an agent keeps no state: what was said and sampled lies in
-the view's history. An answer that is shown as it was sampled carries its token ids; a prompt that
-goes on from the one before thus shares a training segment with it. An answer that was changed has
-no ids and is prompt text like any other, which is not trained on again.
+Each kind is a pure function of the view, so agents keep no state: earlier answers and their token
+ids are in the view's history. An unchanged answer keeps its token ids, so a prompt that extends the
+previous one shares a training segment with it. A changed answer has no ids and becomes ordinary
+prompt text, which is not trained on again.
 
-They follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped, sliding
-window, a history that the model itself manages, and the bare recent steps that its exploration
-sees. Where one of ours differs, it says so.
+The kinds follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped, sliding
+window, a history that the model manages itself, and the bare recent steps of its exploration. Each
+docstring names differences from the original.
 
-Cues are told in all of them: in the system message, which a prompt without one then gets; before
-the first user message; after every user message. They are the same in all of an episode, so that a
-prompt goes on from the one before as it does without them.
+All kinds include the cues: in the system message (one is added if the prompt has none), before the
+first user message, or after every user message. Cues stay the same throughout an episode, so they do
+not stop a prompt from extending the previous one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import answer_of, without_thoughts
 
 MAX_RECALLED = 160
-"""Characters of an action in a memory message."""
+"""Maximum characters of an action in a memory message."""
 WINDOW_CHARS = 24_000
-"""Characters of past steps in a window of no set number of steps."""
+"""Characters of past steps in a window without a fixed number of steps."""
 
 _DROP = re.compile(r"<drop>([0-9,\- ]{1,200})</drop>")
 _NOTE = re.compile(r'<note n="([0-9,\- ]{1,200})">(.{1,2000}?)</note>', re.DOTALL)
@@ -37,13 +37,13 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode as a chat: each step is a user message and the answer to it, the last unanswered.
+    """An episode as a chat: a user message and its answer per step; the last one is unanswered.
 
     Attributes:
-        view: what there is to tell.
-        prompt: how it is told.
-        thinking: whether the model shall think before it answers.
-        style: how it is asked to write its answers.
+        view: the view to show.
+        prompt: the prompt of the benchmark.
+        thinking: True if the model should think before it answers.
+        style: requested style of the answers.
     """
 
     view: View
@@ -53,26 +53,26 @@ class Conversation:
 
     @property
     def answered(self) -> int:
-        """How many steps have an answer; the index of the one that has none."""
+        """Number of answered steps, which is the index of the unanswered one."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
-        """The system message as of a step; () if the prompt has none, and no cue makes one."""
+        """Return the system message at a step; () without a system text and cues."""
         text = self.prompt.system(self._at(step), thinking=self.thinking, style=self.style)
         return (Message("system", text),) if text else ()
 
     def asked(self, step: int) -> str:
-        """The text of a step's user message, without its cues."""
+        """Return the text of a step's user message without cues."""
         write = self.prompt.turn if step else self.prompt.first
         return write(self._at(step), thinking=self.thinking, style=self.style)
 
     def user(self, step: int, text: str) -> Message:
-        """The user message with this text that begins at a step, with its cues."""
+        """Return the user message with this text, starting at a step, with its cues."""
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
     def said(self, step: int) -> Message:
-        """The answer to a past step, as it was sampled."""
+        """Return the answer to a past step as it was sampled."""
         turn = self.view.history[step]
         ids = turn.decision.ids if turn.decision is not None else ()
         text = turn.said or answer_of(turn.action, self.prompt.header.answer)
@@ -82,7 +82,7 @@ class Conversation:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
 
     def _at(self, step: int) -> View:
-        """The view that a step was taken in."""
+        """Return the view of a step."""
         if step == self.answered:
             return self.view
         turn, history = self.view.history[step], self.view.history[:step]
@@ -90,12 +90,12 @@ class Conversation:
 
 
 def causal(conversation: Conversation) -> tuple[Message, ...]:
-    """All that was asked and said; each prompt goes on from the one before."""
+    """Show all messages and answers; each prompt extends the previous one."""
     return (*conversation.system(), *_exchanges(conversation, range(conversation.answered)))
 
 
 def reasoning(conversation: Conversation) -> tuple[Message, ...]:
-    """All that was asked and said, but for the thoughts of earlier answers."""
+    """Show all messages and answers without the thoughts of earlier answers."""
     return tuple(
         _thoughtless(message) if message.role == "assistant" else message
         for message in causal(conversation)
@@ -103,15 +103,15 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
 
 
 def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """The last ``n`` steps; of older ones the task and a list of what was done.
+    """Show the last ``n`` steps in full, and the task and a list of actions for older ones.
 
-    In the original a model writes the memory when a length is exceeded; here it is the list of
-    actions, so that a prompt costs no second request and stays a function of the view.
+    In the original, a model writes the memory once a length is exceeded. Here the memory is the list
+    of actions, so a prompt needs no second request and stays a function of the view.
 
     Args:
         conversation: the episode.
-        n: past steps that are shown as they were, from 0; None for as many as have
-            :data:`WINDOW_CHARS` characters together.
+        n: past steps to show in full, at least 0; None for as many as fit into
+            :data:`WINDOW_CHARS` characters.
     """
     oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
     if oldest <= 0:
@@ -126,14 +126,13 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
 
 
 def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """The last ``n`` steps, and nothing of older ones: neither the task nor what was done.
+    """Show the last ``n`` steps only, without the task and without earlier actions.
 
-    It suits exploration, where nothing is asked for. Whatever else must not be forgotten belongs
-    into the system message.
+    This kind suits exploration without a task. Put lasting information into the system message.
 
     Args:
         conversation: the episode.
-        n: past steps that are shown as they were, from 0; None for as many as fit into 24,000
+        n: past steps to show in full, at least 0; None for as many as fit into 24,000
             characters.
     """
     oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
@@ -145,7 +144,7 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
 
 
 def _that_fit(conversation: Conversation) -> int:
-    """How many past steps, from the last one back, fit into a window."""
+    """Return the number of latest steps that fit into a window."""
     left = WINDOW_CHARS
     for n, step in enumerate(reversed(range(conversation.answered))):
         left -= len(conversation.asked(step)) + len(conversation.said(step).content)
@@ -155,20 +154,19 @@ def _that_fit(conversation: Conversation) -> int:
 
 
 def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, ...]:
-    """All steps but for those that the model itself has dropped or put into a note.
+    """Show all steps except those that the model has dropped or replaced by a note.
 
-    Steps are numbered from 1. A prompt of over ``max_chars`` characters says so, and how to make
-    room: ``<drop>2-4,6</drop>`` anywhere in an answer leaves steps out of later prompts, and
-    ``<note n="2-4">…</note>`` puts a note in their place. Step 1, which holds the task, stays.
-    Marks in thoughts do not count; a mark that cannot be read, or names no step there was, changes
-    nothing.
+    Steps are numbered from 1. A prompt of more than ``max_chars`` characters explains to the model
+    how to make room: ``<drop>2-4,6</drop>`` anywhere in an answer removes steps from later prompts,
+    and ``<note n="2-4">…</note>`` replaces them by a note. Step 1, which contains the task, stays.
+    Marks in thoughts are ignored, and so are unreadable marks and unknown step numbers.
 
-    In the original a request of its own has the model mark every message to keep, to remove or to
-    compress; here the marks are part of an ordinary answer, and what is not marked is kept.
+    In the original, a separate request makes the model mark each message as keep, remove or
+    compress. Here the marks are part of an ordinary answer, and unmarked steps are kept.
 
     Args:
         conversation: the episode.
-        max_chars: length from which on the model is asked to make room.
+        max_chars: prompt length above which the model is asked to make room.
     """
     desk = _Desk()
     system = conversation.system()
@@ -189,26 +187,26 @@ def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, .
 
 
 def without_marks(answer: str) -> str:
-    """An answer without the marks of a self-managed context."""
+    """Return an answer without the marks of a self-managed history."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 
 class _Desk:
-    """The steps that lie before a model, by number, while its own marks clear them away."""
+    """The numbered steps that a model still sees, updated by its marks."""
 
     def __init__(self) -> None:
         self.users: dict[int, str] = {}
         self.answers: dict[int, Message] = {}
-        self.notes: dict[int, str] = {}  # by the number of the last step that they stand for
+        self.notes: dict[int, str] = {}  # notes by the number of the last step that they replace
 
     @property
     def size(self) -> int:
-        """Characters of all that is kept."""
+        """Number of characters of all kept steps and notes."""
         answers = (answer.content for answer in self.answers.values())
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
     def mark(self, answer: str) -> None:
-        """Do what the marks in an answer say, drops before notes."""
+        """Apply the marks of an answer, drops before notes."""
         said = without_thoughts(answer)
         for match in _DROP.finditer(said):
             self._clear(match[1])
@@ -219,7 +217,7 @@ class _Desk:
                 self.notes[max(numbers)] = f"[{listed}] Your note: {match[2].strip()}"
 
     def messages(self) -> Iterable[Message]:
-        """What is kept, in order; a note is put before the next step that is kept."""
+        """Return the kept messages in order; a note precedes the next kept step."""
         waiting = dict(self.notes)
         for number, text in self.users.items():
             before = [waiting.pop(n) for n in sorted(waiting) if n < number]
@@ -228,7 +226,7 @@ class _Desk:
                 yield self.answers[number]
 
     def _clear(self, numbers: str) -> set[int]:
-        """Take away the steps and notes that these numbers name; returns those there were."""
+        """Remove the steps and notes with these numbers; return the numbers that existed."""
         named = _numbers(numbers) & {*self.users, *self.notes} - {1}
         for number in named:
             for pile in (self.users, self.answers, self.notes):
@@ -237,7 +235,7 @@ class _Desk:
 
 
 def _numbers(text: str) -> set[int]:
-    """The numbers in a list such as ``2-4,6``; none if it is no such list."""
+    """Return the numbers in a list such as ``2-4,6``; empty for other text."""
     found: set[int] = set()
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
@@ -257,7 +255,7 @@ def _make_room(size: int, max_chars: int) -> str:
 
 
 def _exchanges(conversation: Conversation, steps: Iterable[int]) -> Iterable[Message]:
-    """What was asked and said in past steps, and what is asked now."""
+    """Return the messages and answers of past steps, and the current message."""
     for step in steps:
         yield conversation.user(step, conversation.asked(step))
         yield conversation.said(step)
@@ -270,7 +268,7 @@ def _thoughtless(answer: Message) -> Message:
 
 
 def _memory(conversation: Conversation, n: int) -> str:
-    """What was done in the first ``n`` steps, one line each."""
+    """Return the actions of the first ``n`` steps, one per line."""
     lines = ["What you have done since then; what it led to is left out:"]
     for number, turn in enumerate(conversation.view.history[:n], start=1):
         action = " ".join(turn.action.split())

@@ -30,7 +30,7 @@ enter a name again is to begin that piece anew: equal questions get the answers 
 
 @contextmanager
 def no_scope(name: str) -> Iterator[Spent]:
-    """The scope of who records and counts nothing."""
+    """Do nothing: a scope without records and counts."""
     yield lambda: FrozenDict()
 
 

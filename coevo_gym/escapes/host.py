@@ -67,7 +67,7 @@ class Seen(NamedTuple):
     Attributes:
         said: output of the payload.
         afterwards: output of its remains after it was killed.
-        survived: whether it still ran after its time: with the sandbox off, after the limit in its
+        survived: True if it still ran after its time: with the sandbox off, after the limit in its
             own process expired; with the sandbox on, after the sandbox was killed.
         flood: bytes of its output stored on the host.
         host: the decoys after the attempt.

@@ -246,7 +246,7 @@ def _types(ended: _Ended) -> dict[str, float]:
 
 
 def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
-    """A policy on the tasks that success is reported on."""
+    """Return the evaluation of a policy on the tasks of the reported success."""
     asked = ended.config.evaluation
     final = asked.final[0] if asked.final else ""
     split = final if final in list(Split) else "test" if final else asked.split

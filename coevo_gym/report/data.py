@@ -337,7 +337,7 @@ class LineageRow:
 
     Attributes:
         task: short name or id of the task.
-        instruction: what the agent is asked to do.
+        instruction: instruction of the task.
         arm: name of the arm whose pool contains the task.
         round_id: id of the round that found the task.
         signal: kind of the signal, or ``unguided`` / ``blind``.

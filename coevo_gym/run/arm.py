@@ -125,7 +125,7 @@ class Arm:
         )
 
     def as_evaluated(self) -> AbstractContextManager[None]:
-        """A scope in which the policy has the weights that are evaluated and kept in the end."""
+        """Give the policy, in this scope, the weights to evaluate and to save at the end."""
         average = None if isinstance(self.learner, ReST) else self.learner.average
         return average.in_place() if average else nullcontext()
 

@@ -109,7 +109,7 @@ class Assembly:
         return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
 
     def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
-        """The first ``evaluation.n_tasks`` of a split in the order of their ids."""
+        """Return the first ``evaluation.n_tasks`` tasks of a split, ordered by id."""
         with closing(self.make_env(split)) as env:
             tasks = cast(TaskEnv, env).tasks
         return sorted(tasks, key=lambda task: task.id)[: self.config.evaluation.n_tasks]
@@ -121,7 +121,7 @@ class Assembly:
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
     def warmup_tasks(self) -> Sequence[Task]:
-        """The training tasks that the warm-up imitates: what was demonstrated, then native ones."""
+        """Return the training tasks for the warm-up: demonstrations first, then native tasks."""
         tasks = [task for task in self.train_tasks if self.benchmark.demonstration(task)]
         n = min(self.config.warmup.n_tasks, len(tasks))
         drawn = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
@@ -130,11 +130,11 @@ class Assembly:
         return [*self.demonstrations, *(task for task in native if task.id not in shown)]
 
     def seed(self, purpose: str) -> int:
-        """The seed of one part of the run."""
+        """Return the seed of one part of the run."""
         return episode_seed(self.config.seed, purpose)
 
     def rng(self, purpose: str) -> Generator:
-        """A generator for one part of the run."""
+        """Return a random generator for one part of the run."""
         return np.random.default_rng(self.seed(purpose))
 
     @property
@@ -203,7 +203,7 @@ class Assembly:
         return nullcontext() if drawing is None else drawing(seed)
 
     def random_agent(self, purpose: str = "random agent") -> RandomAgent:
-        """The floor that every arm has to beat; by its purpose it draws others."""
+        """Create the random agent; the purpose determines its draws."""
         return RandomAgent(self.benchmark.choices, self.rng(purpose))
 
     @cached_property
@@ -241,7 +241,7 @@ class Assembly:
         return spec(arm.settings, self.kit(arm, on_verdict))
 
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
-        """The kit of an arm's method; without an arm, for the rounds that all arms begin with."""
+        """Return the kit of an arm's method; without an arm, the kit for the first rounds."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
@@ -270,7 +270,7 @@ class Assembly:
         )
 
     def asked(self, arm: ArmConfig | None) -> AskedExplorer | None:
-        """The model that an arm's rounds ask, or those of none; None if they ask none."""
+        """Return the model for an arm's rounds, or for the first rounds; None if they ask none."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         name = "" if arm is None else arm.name
         return self.models.asked(name, settings.explorer, settings.advisor)

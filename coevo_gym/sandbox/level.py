@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
     Attributes:
         level: the level.
-        holds: whether the level works, according to a trial.
+        holds: True if the level works, according to a trial.
         detail: its mechanism and gaps, or the reason why it does not work.
     """
 

@@ -17,7 +17,7 @@ class Test(NamedTuple):
         values: values to compare it with.
         bits: True to match a value if any bit is shared; False to match equal values.
         found: True to deny the call if a value matches; False to deny it if none does.
-        upper: whether to compare the upper 32 bits; the kernel ignores them for plain numbers.
+        upper: True to compare the upper 32 bits; the kernel ignores them for plain numbers.
     """
 
     argument: int

@@ -36,9 +36,9 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
     """Create the filter, as an array of the kernel's ``sock_filter``.
 
     Args:
-        namespaces: whether namespaces isolate files and processes. If not, the filter also denies
+        namespaces: True if namespaces isolate files and processes. If not, the filter also denies
             signals and calls that would truncate a read-only file.
-        processes: whether new processes may be started; threads are always allowed.
+        processes: True if new processes may be started; threads are always allowed.
     """
     denied, missing, checked = dict(calls.DENIED), dict(calls.MISSING), list(rules.RULES)
     if not namespaces:

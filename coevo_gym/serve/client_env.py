@@ -47,7 +47,7 @@ class ActionOrder(BaseModel):
     """An action, as a client sends it.
 
     Attributes:
-        action: what to do, in the env's own words.
+        action: an action of the env.
         metadata: ignored; OpenEnv's typed clients send it.
     """
 

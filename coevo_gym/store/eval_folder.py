@@ -33,7 +33,7 @@ class EvalLine(FrozenModel):
         sample: which of the task's episodes it is, from 0.
         name: the task's name.
         scenario: the unit that stays on one side of a split.
-        tags: what the task is about, ``"kind:value"`` each.
+        tags: its tags, ``"kind:value"``.
         success: the binary outcome.
         score: the benchmark's own score.
         steps: env steps taken.
@@ -60,12 +60,12 @@ class EvalLine(FrozenModel):
 
     @property
     def key(self) -> Key:
-        """What there is one line of."""
+        """Key of a line: task and sample."""
         return self.id, self.sample
 
     @property
     def usage(self) -> Usage:
-        """What asking models cost in it."""
+        """Usage of models in the episode."""
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -107,7 +107,7 @@ class EvalFolder:
 
     @property
     def database(self) -> Path:
-        """What happened in each episode, and what its task asked for."""
+        """Database with the episodes and their tasks."""
         return self.path / "trajectories.db"
 
     @property
@@ -117,7 +117,7 @@ class EvalFolder:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The folder under ``evals/`` for an evaluation of that name, which need not be there.
+        """Return the folder under ``evals/`` for a name, which may not exist yet.
 
         Raises:
             ConfigError: if it cannot be the name of a folder.
@@ -127,7 +127,7 @@ class EvalFolder:
 
     @classmethod
     def of(cls, name: str) -> EvalFolder:
-        """The folder of an existing evaluation.
+        """Return the folder of an existing evaluation.
 
         Args:
             name: its name under ``evals/``, or its path.
@@ -147,7 +147,7 @@ class EvalFolder:
 
     @classmethod
     def find(cls, name: str) -> EvalFolder | None:
-        """The folder of the evaluation with this name or path; None if there is none."""
+        """Return the folder of the evaluation with this name or path, or None."""
         for path in (EVALS / name, Path(name)):
             if (path / "config.json").is_file():
                 return cls(path)
@@ -159,7 +159,7 @@ class EvalFolder:
         return sorted(path.parent.name for path in EVALS.glob("*/config.json"))
 
     def locked(self) -> AbstractContextManager[None]:
-        """A scope in which no other process writes to it.
+        """Lock the folder, so that no other process writes to it.
 
         Raises:
             StoreError: if one does.

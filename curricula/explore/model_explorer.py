@@ -1,4 +1,4 @@
-"""An explorer with a model: it studies, goes back, and makes tasks out of what it found there."""
+"""An explorer with a model: it summarises rollouts, explores, and proposes tasks."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from coevo_gym.prompts.cue import CuePrompt, load_cue
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
-"""How summaries and proposals are drawn, if nobody says otherwise."""
+"""Default sampling of summaries and proposals."""
 
 
 @dataclass(slots=True)
 class _Stay:
-    """A context while it is explored."""
+    """A context during its exploration."""
 
     context: Context
     rng: Generator
@@ -71,39 +71,38 @@ class _Stay:
 
 
 class ModelExplorer:
-    """An explorer with a model, in four stages; see its parts for what each of them does.
+    """An explorer with a model, which works in four stages.
 
-    Contexts are explored together: their rollouts are summed up in one batch of questions
-    (:class:`Summarise`), an agent is sent out from all of them at once (:class:`Walks`), with words
-    that say what to look for (:class:`Guide`), and what it did is turned into proposals
-    (:class:`Abstract`). Second walks begin when the first ones are over, and are told what those
-    did. Each stage has something to fall back on: a rollout that no model
-    has summed up is retold, and walks that none has abstracted are drafted from by the benchmark's
-    own rules. Nothing that a model says is an error.
+    Contexts are explored together: one batch of questions summarises their rollouts
+    (:class:`Summarise`), an agent explores from all of them (:class:`Walks`) with instructions
+    (:class:`Guide`), and its walks are turned into proposals (:class:`Abstract`). Second walks start
+    after the first ones and see their actions. Each stage has a fallback: a rollout without a
+    summary is retold by rule, and the benchmark's own rules draft from walks without proposals. No
+    answer of a model is an error.
 
-    Contexts without guidance are shown as open tasks: the same world with nothing asked for. So are
-    those with a target, which the agent is told; of what is found there the best fit is kept.
+    Contexts without guidance start from open tasks: the same world without a goal. So do contexts
+    with a target, which the agent sees; the best-fitting result is kept.
 
     Args:
-        benchmark: whose tasks are explored; models must be able to.
-        advisor: who is asked for summaries and proposals.
-        agent: who goes out. It should remember its last exchanges.
-        unguided: who goes out without guidance; None for the same agent.
-        prompts: the room of the prompt files ``summary``, ``guide`` and ``abstract``, and of
-            ``target`` for contexts with one.
-        tasks: what makes a task valid in the env, in words; "" if nobody says.
-        walks: walks from each context.
-        max_steps: most steps of a walk; the env's own limit if that is lower.
-        concurrency: most contexts that are explored at once.
-        max_envs: most walks under way at once.
-        sampling: how answers are drawn.
-        make_env: makes a fresh env; None for ``gym.make(benchmark.env_id)``.
-        told: more inputs of the prompts, as JSON; each prompt is given those that its header
-            declares. Names that the explorer fills in itself are its own.
+        benchmark: the benchmark, which must support exploration by models.
+        advisor: the advisor for summaries and proposals.
+        agent: the exploring agent, which should remember its last exchanges.
+        unguided: agent for exploration without guidance; None for the same agent.
+        prompts: folder of the prompt files ``summary``, ``guide`` and ``abstract``, and of
+            ``target`` for contexts with a target.
+        tasks: description of valid tasks in the env; "" if there is none.
+        walks: walks per context.
+        max_steps: maximum steps per walk, at most the env's own limit.
+        concurrency: maximum contexts explored at the same time.
+        max_envs: maximum walks at the same time.
+        sampling: sampling settings of the answers.
+        make_env: creates a fresh env; None for ``gym.make(benchmark.env_id)``.
+        told: more inputs of the prompts, as JSON; each prompt gets those that its header declares.
+            The explorer's own inputs keep their names.
 
     Raises:
-        ConfigError: if models cannot explore the benchmark, there is no such prompt, or none of
-            them declares one of the inputs in ``told``.
+        ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no prompt
+            declares one of the inputs in ``told``.
     """
 
     def __init__(
@@ -149,12 +148,12 @@ class ModelExplorer:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """What its rounds depend on beside its models: room and hashes of its prompts, and told."""
+        """Identity for shared rounds, apart from models: folder and hashes of prompts, and told."""
         hashes = {prompt.label: prompt.hash for prompt in self._files()}
         return {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
 
     def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
-        """Yield the prompts of its room; one without a prompt for targets explores none."""
+        """Yield the prompts of the folder; the prompt for targets is optional."""
         for name in ("summary", "abstract"):
             yield load_inquiry(f"{self.prompts}/{name}")
         yield load_cue(f"{self.prompts}/guide")
@@ -173,7 +172,7 @@ class ModelExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """See :class:`Explorer`."""
+        """Explore contexts; see :class:`Explorer`."""
         for context in contexts:
             require_explorable(self.benchmark, context.task)
         stays = [_Stay(*each) for each in zip(contexts, rngs, strict=True)]
@@ -185,7 +184,7 @@ class ModelExplorer:
         return [stay.exploration() for stay in stays]
 
     def _study(self, stays: Sequence[_Stay]) -> None:
-        """Have their rollouts summed up."""
+        """Summarise the rollouts of contexts."""
         summaries = self.summarise([stay.context for stay in stays])
         for stay, summary in zip(stays, summaries, strict=True):
             stay.brief = summary.brief
@@ -195,7 +194,7 @@ class ModelExplorer:
                 stay.problems.append(f"The rollout was retold by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
-        """Send the agent out; second walks are told of the first ones."""
+        """Let the agent explore; second walks see the actions of the first ones."""
         free = [stay for stay in stays if stay.context.kind == UNGUIDED]
         led = [stay for stay in stays if stay.context.kind != UNGUIDED]
         for _ in range(self.n_walks):
@@ -225,7 +224,7 @@ class ModelExplorer:
         return operations_of(self.benchmark, context.task)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:
-        """Have tasks made out of what was done, or make them by rule."""
+        """Turn walks into proposals, by the model or by rule."""
         ways = [
             (stay, walk, walked)
             for stay in stays

@@ -157,7 +157,7 @@ def retraced(rollout: EpisodeRecord, cap: int = EVIDENCE_CHARS) -> dict[str, Any
     """Return the inputs of a prompt that shows what was done in a rollout and what came of it.
 
     Args:
-        rollout: what is shown.
+        rollout: the rollout to show.
         cap: most characters of its steps.
 
     Returns:

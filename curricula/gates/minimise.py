@@ -1,8 +1,8 @@
-"""References without the steps that they do not need, found out by replay.
+"""Minimal references, found by replaying without single steps.
 
-A step is needed if the score falls without it. What the engine has told is needed, too, where a
-later step uses it: the id that a list has shown can be written down without the list, but nobody
-could know it then.
+A step is needed if the score falls without it. A step that showed a value which a later step uses is
+needed, too: an id from a list can be written down without the list, but the agent could not know
+it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.gates.sources import Sources
 
 MAX_REPLAYS = 24
-"""Most replays that a reference is shortened by; what is left of a longer one stays."""
+"""Maximum replays per reference; the remaining steps of a longer one are kept."""
 
 
 class Minimised(NamedTuple):
-    """What came of shortening a reference.
+    """A minimised reference.
 
     Attributes:
-        task: the task with the steps that are needed as its solution; the same if all are.
-        steps: these steps.
-        dropped: those that are not needed.
-        replay: what the needed steps do.
-        env_steps: env steps that it took to find out.
+        task: the task with the needed steps as its solution; unchanged if all are needed.
+        steps: the needed steps.
+        dropped: the other steps.
+        replay: replay of the needed steps.
+        env_steps: env steps spent on replays.
     """
 
     task: Task
@@ -41,15 +41,15 @@ class Minimised(NamedTuple):
 def minimised(
     benchmark: Benchmark, draft: Draft, task: Task, *, max_replays: int = MAX_REPLAYS
 ) -> Minimised:
-    """Drop the steps of a task's reference that it does as well without.
+    """Drop unnecessary steps from the reference of a task.
 
-    First all that did nothing, together; then stretches that led back to where they began; then
-    single steps, from the last to the first. A step that did nothing, but that the verifier asks
-    for because it was derived from it, goes if the task can be built without it.
+    The function first drops all steps without effect together, then stretches that returned to their
+    initial state, then single steps from the last to the first. A step without effect that the
+    verifier requires, because it was derived from it, is dropped if the task can be built without it.
 
     Args:
-        benchmark: replays and builds.
-        draft: what the task was built from.
+        benchmark: the benchmark, for replays and builds.
+        draft: the draft of the task.
         task: a built task.
         max_replays: cap on replays.
 
@@ -60,7 +60,7 @@ def minimised(
 
 
 class _Shortening:
-    """A reference on its way to what is needed of it."""
+    """A reference during its minimisation."""
 
     def __init__(self, benchmark: Benchmark, draft: Draft, task: Task, max_replays: int) -> None:
         self._benchmark, self._draft, self._task = benchmark, draft, task
@@ -83,13 +83,13 @@ class _Shortening:
         return Minimised(task, self._steps, tuple(dropped), self._replay, self._env_steps)
 
     def _drop_idle(self) -> None:
-        """Drop all steps that did nothing."""
+        """Drop all steps without effect."""
         idle = [i for i, effect in enumerate(self._replay.effects) if effect is Effect.NOTHING]
         if idle and not self._drop(idle):
             self._rebuild(idle)
 
     def _drop_loops(self) -> None:
-        """Drop stretches after which the engine is as it was before them, the longest first."""
+        """Drop stretches that returned the engine to its earlier state, the longest first."""
         while any(self._drop(loop) for loop in self._loops()):
             pass
 
@@ -104,19 +104,19 @@ class _Shortening:
         return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
 
     def _drop_single(self) -> None:
-        """Drop single steps, but none that is known to be needed, such as the last, or closes."""
+        """Drop single steps, except needed ones such as the last step and closing messages."""
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
             if not (closes or self._opens_next(index) or index in self._sources()):
                 self._drop([index])
 
     def _opens_next(self, index: int) -> bool:
-        """Whether the engine has listed the next step only after this one."""
+        """Return whether the engine offered the next step only after this one."""
         listed, following = self._replay.listed, self._steps[index + 1]
         return bool(listed) and following in listed[index + 1] - listed[index]
 
     def _drop(self, indices: Sequence[int]) -> bool:
-        """Do without some steps, if a replay shows that they are not needed."""
+        """Drop some steps if a replay shows that they are not needed."""
         if not self._left:
             return False
         steps = _without(self._steps, indices)
@@ -127,7 +127,7 @@ class _Shortening:
         return False
 
     def _rebuild(self, indices: Sequence[int]) -> None:
-        """Do without steps that the verifier asks for, if the rest makes a task of its own."""
+        """Drop steps that the verifier requires, if a task can be built from the other steps."""
         steps = _without(self._steps, indices)
         self._env_steps += len(steps)
         try:
@@ -139,7 +139,7 @@ class _Shortening:
             self._task = before
 
     def _sources(self) -> set[int]:
-        """The steps that have shown what a later step uses, or the answer."""
+        """Return the steps that showed a value used later, or the answer."""
         sources = Sources(self._replay, self._evidence)
         return {
             index
@@ -159,7 +159,7 @@ def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
 
 
 def _taken(step: str, rest: list[str]) -> bool:
-    """Whether a step is next among the rest; it is taken off there."""
+    """Return whether a step is the next of the others, and remove it there."""
     if rest and rest[0] == step:
         rest.pop(0)
         return True

@@ -16,7 +16,7 @@ class Sources:
 
     Args:
         replay: the steps; only those that read something are sources.
-        evidence: what the task says; values in it are not news.
+        evidence: text of the task; values in it are already known.
     """
 
     def __init__(self, replay: Replay, evidence: Evidence) -> None:

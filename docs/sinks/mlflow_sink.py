@@ -44,5 +44,5 @@ class MLflowSink:
         self._client.log_batch(self._run_id, metrics)
 
     def close(self) -> None:
-        """The arm is over, or its process has stopped."""
+        """Close the run when the arm is finished or its process stops."""
         self._client.set_terminated(self._run_id)

@@ -32,5 +32,5 @@ class TrackioSink:
         self._run.log(dict(numbers), step=step)
 
     def close(self) -> None:
-        """The arm is over, or its process has stopped."""
+        """Close the run when the arm is finished or its process stops."""
         self._run.finish()

@@ -50,7 +50,7 @@ class EnvService:
     Args:
         benchmark: its name.
         env_id: its env.
-        session: what is practised.
+        session: the curriculum session.
         state: folder of the saved curricula.
         places: task ids of training; at least as many as a batch of AgentEvolver holds.
         prompt: the words in which the model is told about the env; default: the benchmark's.
@@ -113,13 +113,13 @@ class EnvService:
         return {"state": state, "reward": reward, "is_terminated": rollout.over, "info": info}
 
     def evaluate(self, asked: Asked) -> float:
-        """The outcome; an episode that still runs is ended and graded as it stands."""
+        """Return the outcome; a running episode is ended and graded as it is."""
         outcome = self._live[asked["instance_id"]].end()
         assert outcome is not None  # what a fault has taken was played again
         return outcome
 
     def get_info(self, asked: Asked) -> list[str]:
-        """What can be done now, where the benchmark lists it."""
+        """Return the possible actions if the benchmark lists them."""
         return list(self._live[asked["instance_id"]].info["admissible"])
 
     def release(self, asked: Asked) -> bool:
@@ -147,7 +147,7 @@ class EnvService:
 
 
 def make_app(service: EnvService) -> Starlette:
-    """The server of a service."""
+    """Create the server of a service."""
 
     def refused(why: str, status: int) -> JSONResponse:
         return JSONResponse({"success": False, "detail": why}, status)

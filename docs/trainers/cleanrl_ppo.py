@@ -95,7 +95,7 @@ class Agent(nn.Module):
         self.value = nn.Linear(hidden, 1)
 
     def forward(self, pages, choices, mask):
-        """A distribution over the choices, and (…,) values."""
+        """Return a distribution over the choices, and (…,) values."""
         state = self.page(pages)
         scores = torch.einsum("...h,...ch->...c", state, self.choice(choices))
         return Categorical(logits=scores.masked_fill(~mask, -1e9)), self.value(state).squeeze(-1)

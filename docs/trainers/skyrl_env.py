@@ -85,7 +85,7 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
 
 
 def make_session(env_id: str) -> CurriculumSession:
-    """A curriculum for one process."""
+    """Create the curriculum of one process."""
     evolver = scripted_evolver(gym.make(f"coevo_gym:{env_id}").unwrapped)  # type: ignore[arg-type]
     return CurriculumSession(
         make_curriculum("coevolve"),

@@ -41,7 +41,7 @@ class CurriculumManager:
 
     Args:
         env_id: the env.
-        session: what is practised.
+        session: the curriculum session.
         n_rows: rows of a batch.
         group_size: envs of each row, which get one task; the session's group size in training.
         split: ``"train"``, or what is evaluated.
@@ -101,7 +101,7 @@ class CurriculumManager:
     def success_evaluator(
         self, *, total_infos: Any, total_batch_list: Any, **_: Any
     ) -> dict[str, NDArray[np.float64]]:
-        """Whether each episode was solved, by the last step that it was active in."""
+        """Return the success of each episode, from its last active step."""
         success = []
         for infos, steps in zip(total_infos, total_batch_list, strict=True):
             both = zip(infos, steps, strict=True)
@@ -115,7 +115,7 @@ class CurriculumManager:
             rollout.close()
 
     def _seen(self) -> dict[str, Any]:
-        """A prompt for each env; ``anchor`` is what GiGPO compares states by."""
+        """Return a prompt per env; GiGPO compares states by ``anchor``."""
         texts = []
         for rollout, past in zip(self.rollouts, self.past, strict=True):
             told = [message.content for message in rollout.opening]

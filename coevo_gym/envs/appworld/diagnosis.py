@@ -109,8 +109,8 @@ class _Ran(NamedTuple):
         calls: the APIs that were called.
         failing: the API that returned the error, "" for an error of the code itself; None without
             an error.
-        invalid: whether the code could not run, or used an unknown name.
-        wrong_arguments: whether an API or a function rejected its arguments.
+        invalid: True if the code could not run, or used an unknown name.
+        wrong_arguments: True if an API or a function rejected its arguments.
         mode: the failure mode of its error, "" without an error or for an unclassified one.
     """
 

@@ -57,7 +57,7 @@ def compared(
         verifier: the expected changes and answer.
         changes: the changes in the databases, by model.
         answer: the submitted answer, as a JSON value; None for none.
-        completed: whether the task was completed.
+        completed: True if the task was completed.
     """
     wanted = thaw(verifier.changes or {})
     tests = [

@@ -112,7 +112,7 @@ class Judge:
         Args:
             dialogue: the conversation.
             reply: the reply to the latest message.
-            stop_at_failure: whether to end the conversation after the first failed turn.
+            stop_at_failure: True to end the conversation after the first failed turn.
 
         Returns:
             The reply, with the user's next message.

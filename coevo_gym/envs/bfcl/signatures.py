@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
         listed: the only values it accepts, or ().
         hints: further values mentioned in its description.
         mark: the first character of its values, or "".
-        required: whether a call must contain it.
+        required: True if a call must contain it.
         default: its default value.
         fields: an object's own parameters.
     """

@@ -39,7 +39,7 @@ def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> s
     Args:
         calls: the calls, with all arguments named.
         rng: chooses among phrasings.
-        opening: whether the message begins the conversation.
+        opening: True if the message begins the conversation.
     """
     frames = [_pick(_OPENINGS if opening else _LATER_OPENINGS, rng)]
     frames += [_pick(_GOING_ON, rng) for _ in calls[1:]]

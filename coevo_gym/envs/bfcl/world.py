@@ -25,7 +25,7 @@ class BFCLWorld(World):
         turns: the user's message in each turn; "" if new functions are offered instead.
         held_out: (turn, functions) that are offered from that turn on.
         unlisted: held-out functions that can be called before they are offered.
-        long_context: whether the backends pad their files, lists and results.
+        long_context: True if the backends pad their files, lists and results.
         setup: calls made before the first turn, in Python notation.
     """
 

@@ -54,7 +54,7 @@ class Estimate(FrozenModel):
     questions: int = 0
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """The estimate in words: what, and how much."""
+        """Return the estimate as pairs of a name and an amount in words."""
         if self.rounds is None:
             yield "model", self.model
         else:
@@ -253,12 +253,12 @@ def _priced(usage: Usage, prices: Prices) -> Usage:
 
 
 def _caps_of(caps: Caps, key: str) -> dict[str, float]:
-    """The caps that are set, by key."""
+    """Return the caps that are set, by key."""
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 
 def _capped(estimate: Estimate) -> Estimate:
-    """The estimate as far as the caps on the whole run allow."""
+    """Limit the estimate to the caps of the whole run."""
     caps, cost = estimate.caps.items(), estimate.cost
     tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
     dollars = [cap for key, cap in caps if key.endswith("max_usd_total")]
@@ -269,7 +269,7 @@ def _capped(estimate: Estimate) -> Estimate:
 
 
 def _share(usage: Usage, share: float) -> Usage:
-    """A share of the tokens; there may be as many requests, of fewer tokens each."""
+    """Scale the tokens by a share; the number of requests may stay the same."""
     return Usage(
         calls=usage.calls,
         prompt_tokens=math.ceil(usage.prompt_tokens * share),

@@ -305,7 +305,7 @@ class _Stoppable:
 
 
 def model_name(model: ExplorerModelSettings, arm: str) -> str:
-    """The model in a word, as a tape knows it: not where it is, but which it is."""
+    """Return the name of the model for tapes, without its address."""
     match model.kind:
         case "openai":
             return f"openai:{model.endpoint.model}"

@@ -23,7 +23,7 @@ class Said(NamedTuple):
 
     Attributes:
         output: printed output, or the error.
-        failed: whether it ended in an error.
+        failed: True if it ended in an error.
     """
 
     output: str

@@ -49,7 +49,7 @@ class Engine:
 
     Attributes:
         episodes: number of worlds opened so far.
-        broken: whether an order failed, or its answer was not read; then no order may follow.
+        broken: True if an order failed, or its answer was not read; then no order may follow.
     """
 
     def __init__(self, control: Channel, pid: int) -> None:

@@ -67,7 +67,7 @@ class Ran(NamedTuple):
         output: printed output, or the error.
         kind: kind of error.
         calls: the APIs that were called, as ``app.api``.
-        completed: whether the task was declared complete, now or earlier.
+        completed: True if the task was declared complete, now or earlier.
     """
 
     output: str
@@ -82,7 +82,7 @@ class Test(NamedTuple):
     Attributes:
         requirement: the checked requirement, in words.
         label: ``no_op_fail`` if doing nothing fails the test, ``no_op_pass`` if it passes.
-        passed: whether the test passes.
+        passed: True if the test passes.
     """
 
     requirement: str
@@ -97,7 +97,7 @@ class Diff(NamedTuple):
         changes: by model, rows ``added``, ``updated`` and ``removed``; equal for two runs that do
             the same in another order.
         answer: the submitted answer, a JSON value; None for none.
-        status: how the task was declared complete, "" if it was not.
+        status: status that the agent declared for the task, or "".
     """
 
     changes: dict[str, Any]

@@ -67,13 +67,13 @@ class Seen(NamedTuple):
     Attributes:
         said: output of the code, or its error.
         token: the secret, planted in the ground truth, the databases and the environment.
-        passed: whether the task is graded as solved.
+        passed: True if the task is graded as solved.
         changes: changes in the databases, by model.
         calls: the APIs called, according to the host.
-        works: whether the world still runs code and can be graded.
+        works: True if the world still runs code and can be graded.
         other_works: the same for another world.
         secrets: secrets of the engine's process and of its parent: environments, open sockets.
-        traced: whether a process traces the engine.
+        traced: True if a process traces the engine.
     """
 
     said: str

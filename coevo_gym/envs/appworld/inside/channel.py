@@ -28,7 +28,7 @@ class Channel:
         connection: the socket; it is closed with the channel.
         max_bytes: maximum length of a received line.
         patience_s: maximum wait until the other end has room for a sent message, in seconds.
-        takes_descriptors: whether received descriptors are kept for :meth:`take_descriptor`.
+        takes_descriptors: True if received descriptors are kept for :meth:`take_descriptor`.
             Otherwise the kernel closes them, so that a sender cannot exhaust this process's
             descriptors.
     """

@@ -58,7 +58,7 @@ class World:
         name: name of its output folder.
 
     Attributes:
-        spoilt: whether the engine's state is unfit for another world.
+        spoilt: True if the engine's state is unfit for another world.
     """
 
     def __init__(self, name: str) -> None:

@@ -45,7 +45,7 @@ class Malformed(NamedTuple):
 
     Attributes:
         reason: description of the error.
-        spoils: whether the official decoder rejects the whole message; it skips a block that is not
+        spoils: True if the official decoder rejects the whole message; it skips a block that is not
             JSON at all.
     """
 

@@ -51,7 +51,7 @@ class Attempt:
     Attributes:
         calls: its calls, in order.
         results: result of each call; None for a call that was not run.
-        malformed: whether a part of its messages could not be parsed as a call.
+        malformed: True if a part of its messages could not be parsed as a call.
         steps: number of its messages with calls.
     """
 
@@ -77,8 +77,8 @@ class Dialogue:
         offered: names of the functions that may be called now.
         ended: the agent's calls in the turn that the latest message ended, for the judge; None if
             it ended no turn, or one that is not judged.
-        over: whether the conversation is over.
-        cut: whether it is over because a turn took more steps than the protocol allows.
+        over: True if the conversation is over.
+        cut: True if it is over because a turn took more steps than the protocol allows.
 
     Raises:
         TaskError: if a backend cannot start in its configured state, the setup contains anything
