@@ -1,9 +1,9 @@
 """Does the tiny policy learn ALFWorld, and does an evolving task set help? Paired by seed.
 
 Both arms of a seed start from one warmed-up policy and one D_0, and spend the same number of env
-steps, exploration and replays counted. Reported on the whole of valid_seen (val) and valid_unseen
-(test); with the official games at hand, else on the built-in scenes' val and test. The preset's
-settings were found by looking at valid_seen with the static arm of seed 1 alone.
+steps, exploration and replays counted. The results are on all of valid_seen (val) and valid_unseen
+(test) if the official games are installed, else on the built-in scenes' val and test. The preset's
+settings were chosen on valid_seen with the static arm of seed 1 only.
 
 Run: python bench/alfworld_learning.py --seeds 3
 """
@@ -35,7 +35,7 @@ Counts = dict[tuple[str, str], tuple[int, int]]
 
 
 def run_seed(seed: int, sets: list[str], base: Path) -> tuple[Counts, int]:
-    """(solved, tried) of each policy on each split, and scenes of the evolved tasks."""
+    """Return (solved, tried) of each policy on each split, and the scenes of the evolved tasks."""
     folder = RunFolder(base / f"seed-{seed}")
     resolved = load_config(
         "alfworld",
@@ -86,7 +86,7 @@ def main() -> None:
             rates = ", ".join(f"{k / n:.1%}" for k, n in each)
             cells = (name, split, f"{solved / tried:.1%}", f"{low:.1%} – {high:.1%}", rates)
             print("| " + " | ".join(cells) + " |")
-    print(f"\nEvolved tasks lie in {min(scenes)} to {max(scenes)} scenes; mean {mean(scenes):.0f}.")
+    print(f"\nEvolved tasks are in {min(scenes)} to {max(scenes)} scenes; mean {mean(scenes):.0f}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Speed and memory of CoEvolve-ALFWorld-v0, beside the stock engine in the same run.
+"""Speed and memory of CoEvolve-ALFWorld-v0, and of the stock engine in the same run.
 
 Run: python bench/alfworld_speed.py    (official games if installed, else built-in ones)
 """
@@ -28,7 +28,7 @@ PAGE = 4096
 
 
 def cpu(run: Callable[[], Any]) -> float:
-    """CPU seconds that something takes."""
+    """Return the CPU seconds of a function call."""
     started = time.process_time()
     run()
     return time.process_time() - started
@@ -39,7 +39,7 @@ def problem_of(task: Task) -> tuple[str, str, str]:
 
 
 def stock_steps(tasks: Sequence[Task]) -> float:
-    """Steps per CPU second of TextWorld's own env, as ALFWorld makes it."""
+    """Return the steps per CPU second of TextWorld's own env, as ALFWorld makes it."""
     from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
     from textworld import EnvInfos
     from textworld.envs.pddl import PddlEnv
@@ -61,7 +61,7 @@ def stock_steps(tasks: Sequence[Task]) -> float:
 
 
 def own_steps(tasks: Sequence[Task]) -> float:
-    """Steps per CPU second through ``gym.make``, goal conditions included."""
+    """Return the steps per CPU second through ``gym.make``, including goal conditions."""
     env = cast(ALFWorldEnv, gym.make("CoEvolve-ALFWorld-v0", max_steps=10_000).unwrapped)
     rng, spent, steps = random.Random(0), 0.0, 0
     for task in tasks:
@@ -79,7 +79,7 @@ def own_steps(tasks: Sequence[Task]) -> float:
 
 
 def lockstep_steps(tasks: Sequence[Task]) -> float:
-    """Steps per CPU second of episodes that take turns, as a trainer's do."""
+    """Return the steps per CPU second of episodes that take turns, as a trainer's do."""
     envs = [gym.make("CoEvolve-ALFWorld-v0").unwrapped for _ in tasks]
     rng = random.Random(0)
     live = [(env, env.reset(options={"task": t})[1]) for env, t in zip(envs, tasks, strict=True)]

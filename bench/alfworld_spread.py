@@ -1,12 +1,12 @@
-"""How far apart do repeats of one run end on scenes of ALFWorld that are set aside, by setting?
+"""Spread of repeats of one run on ALFWorld scenes that are set aside, by setting.
 
-A repeat has the warm-up and the first tasks of its seed; only the order in which tasks are drawn is
-another. A fifth of the training scenes is set aside (25 of 108), and an arm's number is the mean
-over its last five evaluations there; beside it stands the last one alone. Settings are compared
+A repeat has the warm-up and the first tasks of its seed; only the order of drawn tasks
+differs. A fifth of the training scenes is set aside (25 of 108), and an arm's number is the mean
+over its last five evaluations there; the last one alone is printed as well. Settings are compared
 here and nowhere else: no validation or test game is looked at.
 
 Run: python bench/alfworld_spread.py --seeds 1,2, --repeats 3 --budget tiny
-Each repeat is a cell of `coevo experiment`: run again, it goes on with those that are not there.
+Each repeat is a cell of `coevo experiment`; a second call runs the missing cells.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "anneal_groups": {**ANNEAL, "loop.groups_per_step": 16},
 }
 OF_RUN = ("loop.groups_per_step", "loop.max_env_steps", "warmup.n_tasks")
-"""What the whole run of a row sets, because arms of one run may not differ in it."""
+"""Settings of a row's whole run, which arms of one run must share."""
 SHARED = {
     "benchmark.hold_out": 0.2,
     "evaluation.split": "held_out",
@@ -62,14 +62,14 @@ BUDGETS = {
     "small": {"loop.max_env_steps": 80_000, "loop.evaluate_every_steps": 5, "warmup.n_tasks": 700},
 }
 SCENES = 600
-"""Scenes kept in memory, about 4 MB each: those of all evaluations and of the pool."""
+"""Number of scenes to keep in memory, about 4 MB each: those of all evaluations and of the pool."""
 
 
 TOLD = ("after_env_steps", "success_rate", "warmup_tasks_success", "pool_tasks_success")
 
 
 def table(settings: list[str], repeats: int, budget: str) -> str:
-    """The experiment as TOML; the first repeat of all settings goes before the second of any."""
+    """Return the experiment as TOML; all settings' first repeats precede the second ones."""
     lines = [
         'title = "ALFWorld: repeats of one run, by setting of the learner"',
         'benchmarks = ["alfworld"]',
@@ -92,7 +92,7 @@ def table(settings: list[str], repeats: int, budget: str) -> str:
 
 
 def found(folder: Path) -> list[dict[str, Any]]:
-    """What is known of each cell that has ended, as one JSON object each."""
+    """Return the results of each finished cell, as one JSON object each."""
     cells = []
     for path in sorted(folder.glob("*_*-*/summary.json")):
         row, _, seed = path.parent.name.rpartition("-")
@@ -117,7 +117,7 @@ def found(folder: Path) -> list[dict[str, Any]]:
 
 
 def spreads(cells: list[dict[str, Any]]) -> str:
-    """The table: how far repeats of one seed lie apart."""
+    """Return the table: the spread of repeats of one seed."""
     by_setting: dict[str, dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     for cell in cells:
         by_setting[cell["setting"]][cell["seed"]].append(cell)
@@ -145,14 +145,16 @@ def spreads(cells: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run the cells that are not there yet, and print what all of them say."""
+    """Run the missing cells, and print the results of all cells."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", default="1,2,", help="as of `coevo experiment`")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each seed and setting")
     parser.add_argument("--budget", choices=sorted(BUDGETS), default="tiny")
     parser.add_argument("--settings", nargs="+", choices=list(SETTINGS), default=list(SETTINGS))
-    parser.add_argument("--print", action="store_true", help="print what is there, and run nothing")
-    parser.add_argument("--out", type=Path, help="where each cell's numbers go, one JSON line each")
+    parser.add_argument(
+        "--print", action="store_true", help="print the finished cells, and run none"
+    )
+    parser.add_argument("--out", type=Path, help="file for each cell's numbers, one JSON line each")
     arguments = parser.parse_args()
     name = f"alfworld_spread_{arguments.budget}"
     if not arguments.print:

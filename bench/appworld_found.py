@@ -1,14 +1,14 @@
-"""AppWorld's built-in world: does what is practised hold in scenarios that were set aside?
+"""Transfer of practice to set-aside scenarios in AppWorld's built-in world.
 
-The tiny policy chooses between calls that it makes up from what it has seen so far. Native tasks
-ask for more than that, so it solves none of them, and a table of them says nothing about practice.
-So this asks it for what it can express: tasks that a scripted explorer found, without guidance, in
-all training scenarios. 30 % of the scenarios are set aside. The policy imitates the tasks that were
-found in the others, each arm practises there, with first tasks of its own, and all are tried on the
-tasks that were found in those set aside, in words that no imitated one has.
+The tiny policy chooses between calls built from its observations so far. Native tasks need
+other calls, so it solves none of them, and a table of them shows no effect of practice. So this
+benchmark uses tasks that the policy can solve: tasks that a scripted explorer found, without
+guidance, in all training scenarios. 30 % of the scenarios are set aside. The policy imitates the
+tasks that were found in the others, and each arm practises there, with first tasks of its own. All
+are evaluated on the tasks found in the set-aside scenarios, in words that no imitated task has.
 
-It goes on where it was stopped, in `runs/appworld_found` unless --folder says otherwise. Two
-processes may each have seeds of their own there, once the tasks are found.
+A stopped run is resumed in `runs/appworld_found`, or in --folder. Once the tasks are found, several
+processes may run different seeds there.
 
 Run: python bench/appworld_found.py [--seeds 1-8] [--env-steps 8000]     # 20 minutes a seed
 """
@@ -39,7 +39,7 @@ from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json
 
 Rates = list[tuple[float, float]]
-"""Of each seed, success on found tasks set aside and on native ones."""
+"""For each seed, success on found set-aside tasks and on native ones."""
 
 HOLD_OUT = 0.3
 N_FOUND = 110
@@ -47,7 +47,7 @@ ARMS = ("static", "coevolve_rbc")
 
 
 def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
-    """Tasks that an explorer finds in all training scenarios; kept in a file."""
+    """Return tasks that an explorer finds in all training scenarios, stored in a file."""
     if not path.is_file():
         progress.say(f"exploring, until {N_FOUND} tasks are found (about 10 minutes) ...")
         config = load_config("quickstart", sets=["benchmark.name=appworld", "seed=77"]).config
@@ -61,7 +61,7 @@ def found_tasks(path: Path, progress: RunProgress) -> Sequence[Task]:
 def practised(
     folder: RunFolder, seed: int, shown: Path, env_steps: int, progress: RunProgress
 ) -> None:
-    """A run of all arms, in the scenarios that are not set aside."""
+    """Return a run of all arms, in the scenarios that are not set aside."""
     if folder.manifest.is_file():
         resume(folder, progress, lambda: False)  # type: ignore[arg-type]
         return
@@ -87,7 +87,7 @@ def practised(
 
 
 def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, float, float]]:
-    """Name, success on found tasks set aside, and on native ones, of each policy of a run."""
+    """Return each policy's name and its success on found set-aside tasks and native ones."""
     config = read_manifest(folder)[1]
     assembly = Assembly(config)
     everywhere = config.benchmark.model_copy(update={"hold_out": 0.0})
@@ -105,10 +105,10 @@ def successes(folder: RunFolder, tasks: Sequence[Task]) -> Iterator[tuple[str, f
 
 
 def main() -> None:
-    """Run all seeds that were not run, and print the table."""
+    """Run all missing seeds, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seeds", default="1-8", help="how many, or which (1-2 or 3,)")
-    parser.add_argument("--env-steps", type=int, default=8_000, help="of each arm")
+    parser.add_argument("--seeds", default="1-8", help="number of seeds, or a list (1-2 or 3,)")
+    parser.add_argument("--env-steps", type=int, default=8_000, help="env steps of each arm")
     parser.add_argument("--folder", type=Path, default=Path("runs/appworld_found"))
     arguments = parser.parse_args()
     folder: Path = arguments.folder
@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def _compared(ours: Rates, others: Rates) -> str:
-    """The difference on found tasks, in points and paired by seed."""
+    """Return the difference on found tasks, in points and paired by seed."""
     ours_found, others_found = [found for found, _ in ours], [found for found, _ in others]
     if len(ours) < 2:
         return f"{100 * (ours_found[0] - others_found[0]):+.1f} points, of one seed"

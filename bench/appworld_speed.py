@@ -1,4 +1,4 @@
-"""Speed and memory of CoEvolve-AppWorld-v0, beside the bare engine in the same run.
+"""Speed and memory of CoEvolve-AppWorld-v0, and of the bare engine in the same run.
 
 Run: python bench/appworld_speed.py [--episodes 500]
 """
@@ -48,14 +48,14 @@ print(json.dumps(found))
 
 
 def seconds(run: Callable[[], Any]) -> float:
-    """Wall-clock time that something takes."""
+    """Return the wall time of a function call."""
     started = time.perf_counter()
     run()
     return time.perf_counter() - started
 
 
 def bare_times(root: Path, base: str) -> dict[str, float]:
-    """Median time of each code on the engine alone, in one process."""
+    """Return the median time of each code on the engine alone, in one process."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "data").symlink_to(root / "data")
         command = [engine_python(), "-s", "-c", BARE, base, str(ROUNDS), NOTHING, CALLING]
@@ -72,12 +72,12 @@ def bare_times(root: Path, base: str) -> dict[str, float]:
 
 
 def step_time(world: World, code: str) -> float:
-    """Median time of a step."""
+    """Return the median time of a step."""
     return statistics.median(seconds(lambda: world.step(code)) for _ in range(ROUNDS))
 
 
 def memory() -> float:
-    """Megabytes of all processes below this one; pages that several share are shared out."""
+    """Return the megabytes of all child processes; shared pages are divided among them."""
     parents = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -103,7 +103,9 @@ def _share(pid: int) -> float:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--episodes", type=int, default=0, help="watch memory over so many")
+    parser.add_argument(
+        "--episodes", type=int, default=0, help="number of episodes for the memory measurement"
+    )
     arguments = parser.parse_args()
     task = coevo_gym.tasks("appworld")[0]
     place = cast(AppWorldWorld, task.world)

@@ -1,4 +1,4 @@
-"""Check the labels of attribution by replay on references with planted steps that nobody needs.
+"""Check attribution's labels by replay, on references with planted unneeded steps.
 
 Each reference gets a repeated start and a detour: on WebShop a second search and a look at the
 description, on BFCL a folder made and removed or a call that fails, on ALFWorld a walk to another
@@ -6,11 +6,11 @@ place and back. Exactly the reference's actions must be good; judged with hindsi
 ones must be bad. In AppWorld's built-in world documents are read before the reference: those steps
 are needed for knowledge only, and must not be bad.
 
-A reference may hold steps of its own that are not needed; it is labelled without planted steps
-first, and what is good there is what must be good. Prints a row for each benchmark: episodes,
+A reference may have unneeded steps of its own. So it is labelled without planted steps first, and
+its good steps must also be good with planted steps. Prints a row for each benchmark: episodes,
 references that are good as a whole, episodes with exactly these steps good, those whose planted
 steps are all bad with hindsight, the share of steps without a label, and the cost. Exits with 1 if
-an episode is not as it should be.
+an episode has wrong labels.
 
 Run: python bench/attribution.py [BENCHMARK …] [--tasks 20]
 """
@@ -41,11 +41,11 @@ Planted = tuple[str, ...]
 
 
 class Plan(NamedTuple):
-    """A reference with steps put into it.
+    """A reference with planted steps.
 
     Attributes:
         actions: all actions.
-        planted: how many of them are not the reference's.
+        planted: number of actions that are not the reference's.
     """
 
     actions: Sequence[str]
@@ -60,7 +60,7 @@ def webshop(task: Task, env: TaskEnv) -> Plan:
 
 
 def bfcl(task: Task, env: TaskEnv) -> Plan:
-    """Make and remove a folder where there are files, else call what there is not; twice."""
+    """Make and remove a folder if there are files, else call a missing function, each twice."""
     files = "api:GorillaFileSystem" in get_benchmark("bfcl").tags(task)
     detour = ("[mkdir('zz_new')]", "[rmdir('zz_new')]") if files else ("[no_such_function()]",)
     first, *rest = task.solution
@@ -97,7 +97,7 @@ TASKS = {"webshop": 400, "bfcl": 200, "alfworld": 100, "appworld": 10}
 
 
 def play(env: TaskEnv, task: Task, actions: Sequence[str]) -> Trajectory:
-    """Play actions; where they end before the episode, a limit of time cuts it."""
+    """Play actions; a time limit ends the episode if they end first."""
     env.reset(seed=0, options={"task": task})
     for action in actions:
         *_, terminated, truncated, _ = env.step(action)
@@ -111,9 +111,9 @@ class Labelled(NamedTuple):
     """The labels of an episode.
 
     Attributes:
-        labels: one for each step; none if they cannot be told.
+        labels: one for each step; none if unknown.
         env_steps: env steps of the replays.
-        seconds: time that it took.
+        seconds: time for labelling.
     """
 
     labels: list[int]
@@ -122,7 +122,7 @@ class Labelled(NamedTuple):
 
 
 def labelled(name: str, task: Task, done: Trajectory, *, hindsight: bool = False) -> Labelled:
-    """Label an episode that has succeeded."""
+    """Label a successful episode."""
     study = Attribution(get_benchmark(name), hindsight=hindsight)
     started = time.perf_counter()
     found = study.examine([Group("g", task, 1, (done,))])
@@ -144,7 +144,7 @@ class Row:
         self.wrong: list[str] = []
 
     def add(self, name: str, env: TaskEnv, task: Task) -> None:
-        """Label the reference of a task, and then with planted steps."""
+        """Label the reference of a task, first as it is and then with planted steps."""
         env.reset(seed=0, options={"task": task})
         plan = PLANS[name](task, env)
         done = play(env, task, plan.actions)
@@ -179,7 +179,7 @@ class Row:
             self.wrong.append(f"{task.name}: {list(zip(plan.actions, found.labels, strict=True))}")
 
     def told(self) -> str:
-        """The row as Markdown."""
+        """Return the row as Markdown."""
         share = self.unlabelled / self.steps if self.steps else 0.0
         each = max(self.episodes, 1)
         return (
@@ -189,11 +189,11 @@ class Row:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if an episode is not labelled as it should be."""
+    """Print the table; return 1 if an episode has wrong labels."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("benchmarks", nargs="*", default=[*PLANS], metavar="BENCHMARK")
     parser.add_argument("--tasks", type=int, help=f"tasks per benchmark; default: {TASKS}")
-    parser.add_argument("--seed", type=int, default=0, help="which tasks are drawn")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the drawn tasks")
     options = parser.parse_args(arguments)
     failed = False
     print(

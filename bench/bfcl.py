@@ -1,4 +1,4 @@
-"""Speed and memory of CoEvolve-BFCL-v0, beside the stock executor in the same run.
+"""Speed and memory of CoEvolve-BFCL-v0, and of the stock executor in the same run.
 
 Run: python bench/bfcl.py
 """
@@ -34,7 +34,7 @@ def parts(task: Task) -> tuple[BFCLWorld, BFCLVerifier]:
 
 
 def own_call_times(tasks: Sequence[Task]) -> list[float]:
-    """Seconds of each reference call in our dispatcher."""
+    """Return the seconds of each reference call in our dispatcher."""
     times = []
     for task in tasks:
         world, verifier = parts(task)
@@ -51,7 +51,7 @@ def timed(run: Callable[[Call], str], call: Call) -> float:
 
 
 def stock_call_times(tasks: Sequence[Task]) -> list[float]:
-    """Seconds of each reference call in the stock executor, which forgets nothing by itself."""
+    """Return the seconds of each reference call in the stock executor, which keeps all state."""
     utils = official("eval_checker.multi_turn_eval.multi_turn_utils")
     execute, before, times = utils.execute_multi_turn_func_call, set(vars(utils)), []
     for task in tasks:
@@ -73,7 +73,7 @@ def stock_call_times(tasks: Sequence[Task]) -> list[float]:
 
 
 def episodes(env: gym.Env[str, str], tasks: Sequence[Task]) -> Iterator[None]:
-    """Reference episodes through ``gym.make``, for ever."""
+    """Play reference episodes through ``gym.make``, for ever."""
     while True:
         for task in tasks:
             env.reset(options={"task": task})
@@ -92,7 +92,7 @@ def episodes_per_second(tasks: Sequence[Task]) -> float:
 
 
 def kept_bytes(tasks: Sequence[Task], n: int) -> float:
-    """Bytes of Python objects that a finished episode leaves behind."""
+    """Return the bytes of Python objects that a finished episode leaves behind."""
     running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     for _ in range(n):
         next(running)
@@ -107,7 +107,7 @@ def kept_bytes(tasks: Sequence[Task], n: int) -> float:
 
 
 def resident_megabytes(tasks: Sequence[Task]) -> tuple[float, float]:
-    """Resident memory after a tenth of many episodes, and after all of them."""
+    """Return the resident memory after a tenth of many episodes, and after all of them."""
     running = episodes(gym.make("CoEvolve-BFCL-v0", split="test", scheme="all200"), tasks)
     seen = []
     for n in (EPISODES // 10, EPISODES - EPISODES // 10):

@@ -1,4 +1,4 @@
-"""What the choices of CoEvolve-BFCL-v0 can reach.
+"""The share of reference solutions that the choices of CoEvolve-BFCL-v0 can express.
 
 Run: python bench/bfcl_choices.py
 """
@@ -22,13 +22,13 @@ BFCL = get_benchmark("bfcl")
 
 
 class Reach(NamedTuple):
-    """How much of the reference solutions the choices offer.
+    """The share of the reference solutions that the choices offer.
 
     Attributes:
         tasks: share of tasks all of whose steps are offered when they are due.
-        calls: share of single calls that are.
-        seconds: mean CPU time to list the choices, nothing known beforehand.
-        choices: mean number of them.
+        calls: share of single calls that are offered.
+        seconds: mean CPU time to list the choices, without caches.
+        choices: mean number of choices.
     """
 
     tasks: float
@@ -38,7 +38,7 @@ class Reach(NamedTuple):
 
 
 def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
-    """Each step of the reference, with what an agent sees before it; None when it is cut off."""
+    """Yield each step of the reference with the agent's view before it; None if it is cut off."""
     env.reset(options={"task": task})
     over = False
     for step in BFCL.demonstration(task):
@@ -49,7 +49,7 @@ def demonstrated(task: Task, env: TaskEnv) -> Iterator[tuple[View | None, str]]:
 
 
 def reach(tasks: Sequence[Task], env: TaskEnv) -> Reach:
-    """Compare choices with references, one call a message."""
+    """Compare choices with references, one call per message."""
     whole, offered, counts, spent = 0, list[bool](), list[int](), 0.0
     for task in tasks:
         found = []

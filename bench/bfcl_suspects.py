@@ -1,9 +1,9 @@
-"""Official BFCL references that use a word or a number which nothing has shown.
+"""Official BFCL references that use a word or a number which nothing has shown before.
 
 Such a value may be computed (a sum, a unit), or it cannot be inferred from the conversation at
-all, and the task cannot be solved but by luck. Dates, codes in capitals (airports, stocks), and
-words with a known stem are passed over. The official set is left as it is; the list is for reading
-results with care.
+all, and the task can be solved only by luck. Dates, codes in capitals (airports, stocks), and
+words with a known stem are ignored. The official set is not changed; the list helps to interpret
+results.
 
 Run: python bench/bfcl_suspects.py
 """
@@ -28,7 +28,7 @@ _STEM = 5  # letters
 
 
 def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
-    """Reference calls with a word or number that no tool, request or result has before."""
+    """Return reference calls with a word or number that no earlier text contains."""
     world, verifier = cast(BFCLWorld, task.world), cast(BFCLVerifier, task.verifier)
     toolbox = Toolbox(world)
     known = Known(taken_apart(schemas_text(tuple(functions_of(world.classes)))))
@@ -44,18 +44,18 @@ def unseen(task: Task) -> Iterator[tuple[str, str | int | float]]:
 
 
 def taken_apart(text: str) -> str:
-    """A text with its words and their stems listed one by one."""
+    """Return a text with its words and their stems listed one by one."""
     words = _WORD.findall(text)
     return " ".join([text, *words, *map(stem, words)])
 
 
 def stem(word: Any) -> Any:
-    """The first letters of a word; digits and numbers as they are."""
+    """Return the first letters of a word; digits and numbers unchanged."""
     return word[:_STEM] if isinstance(word, str) and not word.isdecimal() else word
 
 
 def atoms(value: Any) -> Iterator[str | int | float]:
-    """The words and numbers in the arguments of a call, without the parameters' names."""
+    """Return the words and numbers in the arguments of a call, without the parameters' names."""
     if isinstance(value, str):
         yield from _WORD.findall(_GUESSABLE.sub(" ", value))
     elif isinstance(value, dict):

@@ -1,13 +1,13 @@
-"""What a curriculum costs beside training: recording, drawing, and looking for copies.
+"""Cost of a curriculum in addition to training: recording, drawing, and looking for copies.
 
     record     one group of 8 episodes of 15 steps, at a pool of 10,000 tasks
     draw       32 tasks of 100,000, for each selector
     copy       is a draft a near duplicate of one of 100,000 tasks, all of one scenario?
     nearest    the 5 nearest of 100,000 instructions, exactly and by hnswlib's graph
 
-Times are the processor's, in the fastest of thirty runs, as others may share the machine. Run:
+Times are processor times of the fastest of thirty runs, as the machine may be shared. Run:
 python bench/curriculum_cost.py   (about 10 minutes, 3 GB; --tasks 20000 for a short look)
-It ends with 1 if a time or the graph's recall misses its bound.
+The exit code is 1 if a time or the graph's recall misses its bound.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RECORD_MS, DRAW_MS, CHECK_MS, RECALL = 1.0, 5.0, 5.0, 0.99
 
 
 class Line(NamedTuple):
-    """One line of the table; without a bound nothing is asked of the number."""
+    """One line of the table; a number without a bound is not checked."""
 
     what: str
     value: float
@@ -52,17 +52,17 @@ class Line(NamedTuple):
 
     @property
     def missed(self) -> bool:
-        """Whether the bound is missed; a recall must not be below it, a time not above."""
+        """Return True if the number misses its bound: a minimum for recall, a maximum for times."""
         if self.bound is None:
             return False
         return self.value < self.bound if self.unit == "recall" else self.value > self.bound
 
 
 def fastest_ms(call: Callable[[int], object], times: int) -> float:
-    """Milliseconds of one call in the fastest of thirty runs; calls are numbered from 0.
+    """Return the milliseconds of the fastest of thirty calls, which are numbered from 0.
 
-    It is the processor's time, of all threads: where others share the machine the wall's says
-    more about them. On an idle machine both are the same here.
+    The time is the processor time of all threads, because wall time depends on other users of the
+    machine. On an idle machine both are equal here.
     """
     runs, numbers = [], count()
     for _ in range(30):
@@ -74,7 +74,7 @@ def fastest_ms(call: Callable[[int], object], times: int) -> float:
 
 
 def made_tasks(n: int) -> list[Task]:
-    """Training tasks that differ in their words alone."""
+    """Return training tasks that differ only in their words."""
     model, rng = coevo_gym.tasks("webshop", "train")[0], np.random.default_rng(0)
     tasks = []
     for number in range(n):
@@ -90,7 +90,7 @@ def made_tasks(n: int) -> list[Task]:
 
 
 def group_of(task: Task, rng: np.random.Generator) -> Group:
-    """A group of random outcomes."""
+    """Return a group of random outcomes."""
     episodes = []
     for solved in rng.integers(2, size=K):
         habit = ["search", "page", "item", *["option"] * (STEPS - 4), "buy"]
@@ -107,7 +107,7 @@ def group_of(task: Task, rng: np.random.Generator) -> Group:
 
 
 def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
-    """A pool of which every task was visited, so that its selector has weights of its own."""
+    """Return a pool whose tasks were all visited, so that its selector has its own weights."""
     selector = SETTINGS.validate_python({"kind": kind}).make()
     curriculum, rng = PoolCurriculum(tasks, selector=selector), np.random.default_rng(1)
     table = selector.stats.table if kind == "band" else getattr(selector, "table", None)
@@ -122,7 +122,7 @@ def curriculum_of(kind: str, tasks: Sequence[Task]) -> PoolCurriculum:
 
 
 def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Recording at a pool of a tenth of the tasks."""
+    """Measure recording at a pool of a tenth of the tasks."""
     pool, rng = tasks[: len(tasks) // 10], np.random.default_rng(2)
     groups = [group_of(pool[int(i)], rng) for i in rng.integers(len(pool), size=300)]
     for kind in KINDS:
@@ -132,7 +132,7 @@ def recorded(tasks: Sequence[Task]) -> Iterator[Line]:
 
 
 def drawn(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Draws, weights included."""
+    """Measure draws, weights included."""
     for kind in KINDS:
         curriculum, rng = curriculum_of(kind, tasks), np.random.default_rng(3)
         took = fastest_ms(lambda _, c=curriculum, r=rng: c.next(BATCH, r), 1)  # type: ignore[misc]
@@ -140,14 +140,14 @@ def drawn(tasks: Sequence[Task]) -> Iterator[Line]:
 
 
 def checked(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Looking for a copy among tasks of one scenario."""
+    """Measure looking for a copy among tasks of one scenario."""
     known, rng = KnownTasks(tasks), np.random.default_rng(4)
     drafts = []
     for number in rng.integers(len(tasks), size=200):
         task = tasks[int(number)]
         words = task.instruction.split()
         rng.shuffle(words)
-        # Every other draft is no copy: one word is another.
+        # Every second draft is not a copy: one word differs.
         text = " ".join([*words[:-1], "otherwise"] if len(drafts) % 2 else words)
         drafts.append((task, _draft(task, text)))
     found = [known.copied_by(draft) for _, draft in drafts]
@@ -169,7 +169,7 @@ def _draft(task: Task, instruction: str) -> Draft:
 
 
 def searched(tasks: Sequence[Task]) -> Iterator[Line]:
-    """Nearest neighbours, exactly and by the graph."""
+    """Measure the search for nearest neighbours, exactly and by the graph."""
     embed, rng = HashingEmbedder(), np.random.default_rng(5)
     texts = [task.instruction for task in tasks]
     exact = VectorIndex(embed.dim, exact_up_to=len(tasks))
@@ -190,13 +190,13 @@ def searched(tasks: Sequence[Task]) -> Iterator[Line]:
     took = fastest_ms(lambda i: graph.nearest(_one(queries, i), NEIGHBOURS), 2)
     yield Line(f"{NEIGHBOURS} nearest of {len(tasks):,}, by the graph", took, bound=CHECK_MS)
     wanted, found = (index.nearest(queries, NEIGHBOURS).cosine for index in (exact, graph))
-    # What is as near as the last one wanted is one of them: equally near ones are equally good.
+    # Texts as near as the last wanted one count as found: equally near ones are equally good.
     recall = float((found >= wanted[:, -1:] - 1e-9).mean())
     yield Line(f"  of {len(queries)} queries", recall, "recall", RECALL)
 
 
 def _changed(text: str, rng: np.random.Generator) -> str:
-    """The text with two other words."""
+    """Return the text with two other words."""
     words = text.split()
     for _ in range(2):
         words[int(rng.integers(len(words)))] = "otherwise"
@@ -208,7 +208,7 @@ def _one(queries: Vectors, i: int) -> Vectors:
 
 
 def main() -> None:
-    """Print the table; end with 1 if a bound is missed."""
+    """Print the table; exit with 1 if a bound is missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--tasks", type=int, default=100_000, help="tasks to draw from and to search"

@@ -1,4 +1,4 @@
-"""Does the evolving task set help, and do the signals? Four curricula, paired by seed.
+"""Effect of the evolving task set, and of its signals: four curricula, paired by seed.
 
 All arms of a seed start from one warmed-up policy and one D_0, and spend the same number of env
 steps, exploration and gate replays counted:
@@ -42,7 +42,7 @@ PAIRS = (
 
 
 def run_seed(seed: int, sets: list[str], folder: Path) -> dict[str, float]:
-    """Success of each arm, and of the baselines, for one seed."""
+    """Return the success of each arm, and of the baselines, for one seed."""
     resolved = load_config(
         "quickstart",
         sets=[
@@ -61,7 +61,7 @@ def run_seed(seed: int, sets: list[str], folder: Path) -> dict[str, float]:
 
 
 def sign_test(differences: list[float]) -> float:
-    """Two-sided p of a sign test, ties left out."""
+    """Return the two-sided p of a sign test, without ties."""
     wins, losses = sum(d > 0 for d in differences), sum(d < 0 for d in differences)
     n, k = wins + losses, min(wins, losses)
     return min(1.0, 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n) if n else 1.0
@@ -72,7 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=10, help="paired seeds, at least 2")
     parser.add_argument("--set", action="append", default=[], help="section.key=value")
-    parser.add_argument("--json", type=Path, help="also write the numbers there")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
     arguments = parser.parse_args()
     started, results = time.time(), []
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Check whether rules name the way in which an episode failed, on all four benchmarks.
+"""Check that rules name the failure mode of an episode, on all four benchmarks.
 
 References of training tasks are broken so that they fail in one known way: an option is not chosen,
-the wrong thing is heated, a call is left out, code asks for what there is not. Each is played in
+the wrong thing is heated, a call is omitted, code requests a missing record. Each is played in
 the env, and `Benchmark.diagnose` must name that way among the episode's failure modes. A way is
 only tried on tasks that it fits, and counts only where the episode fails. Unbroken references must
 have no mode.
@@ -42,20 +42,20 @@ sys.path.insert(0, str(Path(__file__).parent))
 import seal_labels
 
 WANTED = 0.95
-"""Least share of a mode's tasks in which it must be named."""
+"""Minimum share of a mode's tasks in which it must be named."""
 
 
 class Unfit(Exception):
-    """A way to fail does not fit a task."""
+    """The error that a way to fail does not fit a task."""
 
 
 Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
-"""Yields the actions of an episode that fails in one way; the env shows what the last one led to.
+"""Yields the actions of an episode that fails in one way; the env shows the result of the last one.
 It may begin the episode of another task first."""
 
 
 def play(env: TaskEnv, task: Task, actions: Iterator[str]) -> Trajectory:
-    """Play actions; where they end before the episode, a limit of time cuts it."""
+    """Play actions; a time limit ends the episode if they end first."""
     env.reset(seed=0, options={"task": task})
     for action in actions:
         *_, terminated, truncated, _ = env.step(action)
@@ -71,12 +71,12 @@ def fits(condition: object) -> None:
 
 
 def always(*actions: str) -> Break:
-    """The same actions for every task."""
+    """Return a break with the same actions for every task."""
     return lambda task, env, rng: iter(actions)
 
 
 def begun(n: int, *actions: str) -> Break:
-    """The first actions of the reference, and others after them."""
+    """Return a break: the first actions of the reference, then other actions."""
     return lambda task, env, rng: iter([*task.solution[:n], *actions])
 
 
@@ -86,7 +86,7 @@ LOOK, BUY = ("click[description]", "click[< prev]"), "click[buy now]"
 
 
 def slowly(actions: Sequence[str]) -> Iterator[str]:
-    """The same purchase, with a look at the description."""
+    """Make the same purchase, with a look at the description."""
     search, product, *rest = actions
     yield from (search, product, *LOOK, *rest)
 
@@ -143,7 +143,7 @@ def goal_in(task: Task) -> Goal:
 
 
 def put_back(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    """Everything is done, and the last thing ends where it was taken from."""
+    """Do everything, then put the last thing back in its first place."""
     moved = re.fullmatch(r"move (.+) to .+", task.solution[-1])
     fits(moved)
     origin = next(
@@ -156,7 +156,7 @@ def put_back(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
 
 
 def two_places(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    """Two things end in two places of the right type."""
+    """Put two things in two places of the right type."""
     fits(goal_in(task).kind == TWO)
     target = task.solution[-1].rpartition(" to ")[2]
     name, _, number = target.rpartition(" ")
@@ -194,11 +194,11 @@ ABLE = {
         "spoon",
     },
 }
-"""Types of things that can be changed so."""
+"""Types of things that can be changed in each way."""
 
 
 def another_thing(task: Task, env: TaskEnv, rng: random.Random, *, changed: bool) -> Iterator[str]:
-    """A thing of another type is put down again, or heated, cooled or cleaned."""
+    """Take a thing of another type, and put it down again, or heat, cool or clean it."""
     goal = goal_in(task)
     change = CHANGES.get(goal.kind)
     fits(change or not changed)
@@ -243,11 +243,11 @@ ALFWORLD: dict[str, Break] = {
     "exhaustive_exploration_failure": partial(visits, n=5),
 }
 
-# BFCL: the faults that the labels of turns are checked with, and two ways of all benchmarks.
+# BFCL: the faults that check the labels of turns, and two ways for all benchmarks.
 
 
 def fault(plant: seal_labels.Fault, *, only: str = "") -> Break:
-    """A fault; ``only`` where it gives a turn this label."""
+    """Return a break by a fault; with ``only``, where it gives a turn this label."""
 
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         planted = plant(seal_labels.Reference(task), rng)
@@ -278,7 +278,7 @@ DONE = "apis.supervisor.complete_task("
 
 
 def edited(pattern: str, instead: str, times: int = 1) -> Break:
-    """The reference with some of its code replaced, sent so often."""
+    """Send the reference several times, with some of its code replaced."""
 
     def broken(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
         (action,) = task.solution
@@ -290,7 +290,7 @@ def edited(pattern: str, instead: str, times: int = 1) -> Break:
 
 
 def before_done(line: str, times: int = 1) -> Break:
-    """The reference with a line before it declares the task complete."""
+    """Insert a line into the reference before it declares the task complete."""
     return edited(rf"( *){re.escape(DONE)}", rf"\g<1>{line}\n\g<1>{DONE}", times)
 
 
@@ -301,7 +301,7 @@ def endless(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
 
 
 def idle(task: Task, env: TaskEnv, rng: random.Random) -> Iterator[str]:
-    """Something is to be changed, and nothing is."""
+    """Change nothing where a change is requested."""
     fits(f"{DONE})" in task.solution[0])
     yield f"{DONE})"
 
@@ -330,12 +330,12 @@ WAYS: Mapping[str, Mapping[str, Break]] = {
 
 
 class Row(NamedTuple):
-    """Counts how often a way to fail was named.
+    """Counts of the episodes in which a way to fail was named.
 
     Attributes:
         fits: tasks that failed in this way.
-        named: of these, those with the mode among their modes.
-        first: of these, those with the mode first.
+        named: number of them with the mode among their modes.
+        first: number of them with the mode first.
         instead: modes that were named first where the mode was not named.
     """
 
@@ -346,7 +346,7 @@ class Row(NamedTuple):
 
 
 def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: int) -> Row:
-    """Break tasks in one way, in an order that the seed draws, until so many have failed."""
+    """Break tasks in one way, in an order drawn by the seed, until enough have failed."""
     way, diagnose = WAYS[env.benchmark][mode], diagnosable(get_benchmark(env.benchmark)).diagnose
     found: list[tuple[str, ...]] = []
     for task in random.Random(f"{seed} {mode}").sample(tasks, len(tasks)):
@@ -364,19 +364,19 @@ def judged(env: TaskEnv, mode: str, tasks: Sequence[Task], *, each: int, seed: i
 
 
 def unbroken(env: TaskEnv, tasks: Sequence[Task]) -> list[str]:
-    """Names of the tasks whose references fail, or have a failure mode."""
+    """Return the names of the tasks whose references fail, or have a failure mode."""
     diagnose = diagnosable(get_benchmark(env.benchmark)).diagnose
     played = ((task, play(env, task, iter(task.solution))) for task in tasks)
     return [task.name for task, done in played if not done.success or diagnose(done).modes]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if a mode is not named as it has to be."""
+    """Print the table; return 1 if a mode is not named often enough."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("benchmarks", nargs="*", default=[*WAYS], metavar="BENCHMARK")
     parser.add_argument("--tasks", type=int, default=100, help="training tasks per benchmark")
-    parser.add_argument("--each", type=int, default=20, help="most episodes per mode")
-    parser.add_argument("--seed", type=int, default=0, help="which tasks are broken how")
+    parser.add_argument("--each", type=int, default=20, help="maximum episodes per mode")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the tasks and breaks")
     options = parser.parse_args(arguments)
     failed = False
     print(

@@ -1,9 +1,9 @@
-"""How long the learner waits for feedback, with rounds beside training and without.
+"""Time that the learner waits for feedback, with rounds beside training and without.
 
 A server on this machine stands in for an endpoint: it answers by rule after the time that a hosted
 model of medium size would take (seeded). A run on WebShop explores with it; its tiny policy is
 trained meanwhile, or waits. Of the wall time of all steps (rollouts, updates, waiting for rounds,
-the last one included) it counts what the learner waits.
+the last one included) it counts the time that the learner waits.
 
     python bench/feedback_overlap.py    # 3 minutes at most; ends with 1 if the bound is missed
 """
@@ -34,7 +34,7 @@ from coevo_gym.store.folder import read_lines
 BOUND = 0.05
 PAPER = (0.0967, 0.1276)
 FIRST_TOKEN_S, TOKEN_S = 0.35, 0.012
-"""Of a hosted model: the median time to the first token, and the time of each token after it."""
+"""For a hosted model: the median time to the first token, and the time of each later token."""
 
 Messages = Sequence[Mapping[str, str]]
 WISHES = ("sun dress", "ceramic mug", "wool scarf", "running shoes", "desk lamp", "throw pillow")
@@ -44,7 +44,7 @@ _PRODUCT = re.compile(r"click\[c[0-9a-z]{9}\]")
 
 
 def shopper(messages: Messages) -> str:
-    """What a model by rule says: it shops, and makes tasks out of what was bought."""
+    """Return the answer of a model by rule: it shops, and makes tasks from its purchases."""
     last = messages[-1]["content"]
     if "Why this attempt was picked" in last:
         return json.dumps({"summary": "It bought something else (step 1).", "do_not_repeat": []})
@@ -85,12 +85,12 @@ def _ideas(text: str) -> Any:
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An OpenAI-compatible server that takes its time.
+    """An OpenAI-compatible server with delays.
 
     Args:
-        answer: what it says.
+        answer: the function that returns its answers.
         slowness: factor on all delays; 0 for none.
-        seed: of the delays.
+        seed: seed of the delays.
     """
 
     daemon_threads = True
@@ -105,11 +105,11 @@ class Endpoint(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """What a client takes as its base URL."""
+        """Return the base URL for clients."""
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def delay_s(self, n_tokens: int) -> float:
-        """How long an answer takes: the first token by a log-normal draw, the others evenly."""
+        """Return the delay of an answer: log-normal for the first token, then constant."""
         with self._lock:
             self.asked += 1
             first = FIRST_TOKEN_S * float(self._rng.lognormal(0.0, 0.5))
@@ -158,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def settings(url: str, **more: Any) -> dict[str, Any]:
-    """Of a run that explores with the server."""
+    """Return the settings of a run that explores with the server."""
     return {
         "arms": ["coevolve"],
         "explorer.model.endpoint.base_url": url,
@@ -172,14 +172,14 @@ def settings(url: str, **more: Any) -> dict[str, Any]:
 
 
 class Share(NamedTuple):
-    """What came of a run.
+    """The results of a run.
 
     Attributes:
         wall_s: wall time of its steps.
-        idle_s: what of it the learner waited for rounds.
+        idle_s: time of it in which the learner waited for rounds.
         rounds: rounds after the first task set.
-        tasks: tasks that they found.
-        requests: what the server was asked, the first task set included.
+        tasks: tasks that these rounds found.
+        requests: requests to the server, including those for the first task set.
         steps: steps of the learner.
     """
 
@@ -192,12 +192,12 @@ class Share(NamedTuple):
 
     @property
     def idle(self) -> float:
-        """Share of the wall time in which the learner waited."""
+        """Return the share of the wall time in which the learner waited."""
         return self.idle_s / self.wall_s
 
 
 class Clocked(CurriculumSession):
-    """A session that knows how long it was waited for since the first step."""
+    """A session that records the time that its caller waited since the first step."""
 
     made: list[Clocked] = []  # noqa: RUF012 (of the whole bench)
 
@@ -207,12 +207,12 @@ class Clocked(CurriculumSession):
         Clocked.made.append(self)
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
-        """See the session."""
+        """Open a step; see the session."""
         self.began = True
         super().open_step(n_groups, request=request)
 
     def run_round(self, round: Round) -> RoundResult:
-        """See the session."""
+        """Run a round, and record its time; see the session."""
         begun = time.perf_counter()
         result = super().run_round(round)
         self.idle_s += (time.perf_counter() - begun) if self.began else 0.0
@@ -220,7 +220,7 @@ class Clocked(CurriculumSession):
 
 
 def run(overlap: bool, steps: int, slowness: float) -> Share:
-    """A run, and how long its learner waited."""
+    """Run once, and return the results with the learner's waiting time."""
     from coevo_gym.run import arm
 
     arm.CurriculumSession = Clocked  # type: ignore[misc]
@@ -249,7 +249,7 @@ def run(overlap: bool, steps: int, slowness: float) -> Share:
 
 
 def main() -> int:
-    """Run both ways, and say how long the learner waited."""
+    """Run both ways, and print the time that the learner waited."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=44, help="steps of the learner")
     parser.add_argument("--slowness", type=float, default=1.0, help="factor on the delays")

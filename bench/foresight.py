@@ -1,4 +1,4 @@
-"""Processor time of comparing predictions with what happened, for a step of Role-Agent.
+"""Processor time of comparing predictions with observations, for a step of Role-Agent.
 
 128 episodes of 12 steps, with texts of 500 characters, a horizon of 1 and of 3, and each measure.
 Predictions are the real next texts with a tenth of their words changed. The study reads each text
@@ -26,7 +26,7 @@ WORDS = "open shelf price mug next page size red cabinet click desk lamp you see
 
 
 class Guesses:
-    """Predicts what happens, with a tenth of the words changed."""
+    """A predictor of the next texts, with a tenth of the words changed."""
 
     source: Literal["rule"] = "rule"
 
@@ -34,7 +34,7 @@ class Guesses:
         self._rng, self._horizon = rng, horizon
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """See :class:`~coevo_gym.methods.role_agent.predictors.Predictor`."""
+        """Return the next texts of each trajectory, with changed words."""
         return Made([self._of(trajectory) for trajectory in asked])
 
     def _of(self, trajectory: Trajectory) -> Predictions:
@@ -50,12 +50,12 @@ class Guesses:
 
 
 def text(rng: random.Random) -> str:
-    """A text of the length that is asked for."""
+    """Return a text of the requested length."""
     return " ".join(rng.choice(WORDS) for _ in range(CHARACTERS))[:CHARACTERS]
 
 
 def groups(rng: random.Random) -> list[Group]:
-    """A step of the learner: solved episodes, in groups."""
+    """Return a step of the learner: solved episodes, in groups."""
     task = Task(
         benchmark="bench",
         name="bench",
@@ -84,7 +84,7 @@ def groups(rng: random.Random) -> list[Group]:
 
 
 def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float:
-    """Processor time of the study, the making of predictions left out."""
+    """Return the processor time of the study, without the making of predictions."""
     guesses = Guesses(random.Random(1), horizon)
     asked = [trajectory for group in practised for trajectory in group.trajectories]
     made = guesses.predict(asked, practised)

@@ -1,8 +1,8 @@
-"""What do the policies of an experiment learn, what do they forget, and what do they overfit?
+"""Learning, forgetting and overfitting of the policies of an experiment.
 
-Reads the cells of a `coevo experiment` that lie in `runs/` here, and runs nothing. By row, as means
-over its cells: success in training (first and last fifth of the steps); on the tasks that a cell is
-judged by, after the warm-up and in the end, with the share that training has won and lost; and on
+Reads the cells of a `coevo experiment` in `runs/` here, and runs none. By row, as means over its
+cells: success in training (first and last fifth of the steps); on the tasks that a cell is judged
+by, after the warm-up and in the end, with the share that training has won and lost; and on
 tasks of the warm-up and of the pool, where evaluations tried those as well
 (`evaluation.n_trained`). Then the same by type of task, and the worst change of a cell in points.
 
@@ -26,12 +26,12 @@ TRIED = ("warmup_tasks_success", "pool_tasks_success")
 
 
 class Cell(NamedTuple):
-    """What one run says.
+    """The results of one run.
 
     Attributes:
-        row: which row of the table it is a cell of.
+        row: name of its row in the table.
         training: success in the first and in the last fifth of its steps.
-        judged: the arm against the warm-up, on what it is judged by.
+        judged: the arm against the warm-up, on the tasks that it is judged by.
         tried: success on tasks of the warm-up and of the pool, at first and last; {} if not tried.
     """
 
@@ -42,7 +42,7 @@ class Cell(NamedTuple):
 
 
 def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
-    """Cells by the name of their row."""
+    """Return cells by the name of their row."""
     rows: dict[str, list[Cell]] = {}
     for cell in cells:
         rows.setdefault(cell.row, []).append(cell)
@@ -50,7 +50,7 @@ def by_row(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 def cells(folder: Path) -> Iterator[Cell]:
-    """The cells that have ended."""
+    """Return the finished cells."""
     for path in sorted(folder.glob("*-*/summary.json")):
         ((arm, its),) = read_json(path)["arms"].items()
         steps = [e["success"] for e in read_lines(path.parent / "metrics.jsonl") if _is_step(e)]
@@ -72,7 +72,7 @@ def _is_step(event: dict[str, object]) -> bool:
 
 
 def overall(rows: dict[str, list[Cell]]) -> str:
-    """The first table: from where to where each row goes."""
+    """Return the first table: the change of each row's success."""
     tried = all(cell.tried for each in rows.values() for cell in each)
     names = ["row", "cells", "training: first, last fifth", "judged: warm-up, end"]
     names += ["won", "lost", *["tasks of the warm-up", "tasks of the pool"] * tried]
@@ -92,7 +92,7 @@ def overall(rows: dict[str, list[Cell]]) -> str:
 
 
 def by_type(rows: dict[str, list[Cell]], kind: str) -> str:
-    """The second: success by type of task after the warm-up and in the end, and what is lost."""
+    """Return the second table: success by type of task, after the warm-up and in the end."""
     types = {one.value: one.tasks for c in next(iter(rows.values())) for one in _types(c, kind)}
     if not types:
         raise SystemExit(f"No task that these cells are judged by has a tag of the kind {kind!r}.")
@@ -128,7 +128,7 @@ def main() -> None:
     """Print both tables of an experiment."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("experiment", help="name of its folder in runs/")
-    parser.add_argument("--kind", default="goal", help="kind of tag that types are told apart by")
+    parser.add_argument("--kind", default="goal", help="kind of tag that separates types")
     arguments = parser.parse_args()
     rows = by_row(cells(RUNS / arguments.experiment))
     if not rows:

@@ -1,8 +1,8 @@
-"""What Python's full garbage collections take of a run on ALFWorld, as they come and made rare.
+"""Cost of Python's full garbage collections in a run on ALFWorld, by default and made rare.
 
 Each way trains the tiny policy with the same settings in a process of its own: 80 imitated
-walkthroughs, then 12,000 env steps of GRPO. The first run of all also fills the cache of what the
-planner translates, so one is made beforehand.
+walkthroughs, then 12,000 env steps of GRPO. The first run also fills the cache of
+the planner's translations, so an extra run precedes all others.
 
 Run: python bench/full_collections.py     # official games if installed; about 4 minutes
 """
@@ -27,7 +27,7 @@ USUAL = gc.get_threshold()[2]
 
 
 def trained(seldom: int) -> dict[str, float]:
-    """Train, with a full collection at most after so many of the middle generation."""
+    """Train, with at most one full collection per this many middle-generation collections."""
     from rich.console import Console
 
     from coevo_gym.cli.progress import RunProgress

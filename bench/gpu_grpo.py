@@ -1,4 +1,4 @@
-"""What does a GPU do with the learner? Equality with the CPU, speed of both halves, learning.
+"""Effects of a GPU on the learner: equality with the CPU, speed of both halves, learning.
 
 Four parts:
 
@@ -44,11 +44,11 @@ _LANGUAGE_MODELS = (
     *("safetensors", "tokenizers", "torch", "transformers"),
 )
 NEEDS = dict.fromkeys(PARTS, _LANGUAGE_MODELS) | {"learn": (*_LANGUAGE_MODELS, "rich", "typer")}
-"""Packages that the parts need; those of a benchmark are found missing when it is used."""
+"""Packages that the parts need; missing packages of a benchmark are found when it is used."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure the parts that were asked for; the exit code."""
+    """Measure the requested parts; return the exit code."""
     options = _options(arguments)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before transformers is imported
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d"), "command": options.command}
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _measure(
     options: argparse.Namespace, parts: Sequence[str], found: dict[str, Any], folder: Path
 ) -> None:
-    """Measure these parts, and write what is found after each."""
+    """Measure these parts, and write the results after each."""
     from gpu_parts import card
     from gpu_parts.equal import measure_equal
     from gpu_parts.rollouts import measure_rollouts
@@ -158,7 +158,7 @@ def _learn(subject: Any, options: argparse.Namespace) -> list[dict[str, Any]] | 
 
 
 def _write(out: Path, found: dict[str, Any]) -> None:
-    """Write numbers, table and picture, each as a whole; no picture if nothing is measured."""
+    """Write numbers, table and picture; write no picture if nothing was measured."""
     from gpu_parts.table import table
     from gpu_parts.targets import targets
 
@@ -192,16 +192,18 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="a model with random weights, made on the spot (default: 1.5b, on a CPU tiny)",
     )
     parser.add_argument(
-        "--parts", default=",".join(PARTS), help="some of them, with commas between"
+        "--parts", default=",".join(PARTS), help="parts to run, separated by commas"
     )
-    parser.add_argument("--minutes", type=float, default=20, help="of learn, both arms together")
+    parser.add_argument(
+        "--minutes", type=float, default=20, help="minutes for learn, both arms together"
+    )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         help="section.key=value for learn, as in `coevo train`",
     )
-    parser.add_argument("--out", type=Path, default=Path("gpu_grpo"), help="folder of the results")
+    parser.add_argument("--out", type=Path, default=Path("gpu_grpo"), help="folder for the results")
     options = parser.parse_args(arguments)
     options.parts = options.parts.split(",")
     unknown = set(options.parts) - set(PARTS)

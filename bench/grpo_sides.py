@@ -57,7 +57,7 @@ LR, KL, CLIP_LOW, CLIP_HIGH, MAX_NORM = 1e-6, 1e-3, 0.2, 0.28, 1.0
 
 
 class Rollout(NamedTuple):
-    """Token ids of a trajectory, and which of them the policy sampled."""
+    """The token ids of a trajectory, and a mask of those that the policy sampled."""
 
     ids: tuple[int, ...]
     sampled: tuple[bool, ...]
@@ -65,12 +65,12 @@ class Rollout(NamedTuple):
 
     @property
     def start(self) -> int:
-        """Where its first answer begins."""
+        """Return the position at which its first answer begins."""
         return self.sampled.index(True)
 
 
 class Job(NamedTuple):
-    """What both sides are told."""
+    """The settings of both sides."""
 
     folder: str
     device: str
@@ -118,7 +118,7 @@ class Job(NamedTuple):
 
 
 def width_of(batch: Sequence[Rollout]) -> int:
-    """Columns of the padded batch: TRL pads prompts on the left, what follows on the right."""
+    """Return the columns of the padded batch: TRL pads prompts left, and answers right."""
     return max(r.start for r in batch) + max(len(r.ids) - r.start for r in batch)
 
 
@@ -151,7 +151,7 @@ class Update(NamedTuple):
 
 
 class Meter:
-    """Measures updates in this process, and reports each when the other side has had its turn."""
+    """A meter of updates in this process, which reports each after the other side's turn."""
 
     def __init__(self, job: Job, channel: Connection) -> None:
         import torch
@@ -168,7 +168,7 @@ class Meter:
         self._sampling = 0.0
 
     def sampled(self) -> None:
-        """Note the processor time of sampling, which is over."""
+        """Record the processor time of finished sampling."""
         self._sampling = time.process_time() - self._started[1]
 
     def stop(self) -> None:
@@ -179,7 +179,7 @@ class Meter:
         self._took = time.perf_counter() - before, time.process_time() - cpu_before
 
     def report(self, tokens: int, loss: float, grad_norm: float) -> None:
-        """Tell the parent."""
+        """Report to the parent process."""
         # The kernel updates the peak lazily, so it may lag behind what is resident now.
         peak = max(self._peak(), self._resident)
         shares = self._sampling, self._took[1] - self._sampling
@@ -251,7 +251,7 @@ def run_ours(job: Job, channel: Connection) -> None:
 
 
 def endless(policy: Any) -> None:
-    """Let a policy sample each answer up to its most tokens: no token ends it before."""
+    """Make a policy sample each answer up to its maximum tokens: no token ends it earlier."""
     from coevo_gym.agents.chat.format import ChatFormat
 
     class Endless(ChatFormat):
@@ -261,7 +261,7 @@ def endless(policy: Any) -> None:
 
 
 def prompts(job: Job, tokenizer: Any) -> list[str]:
-    """Draw a text for each group, whose chat has as many tokens as a trajectory but its answer."""
+    """Draw a text per group, so long that its chat and an answer have a trajectory's tokens."""
     from coevo_gym.agents.chat.format import ChatFormat
 
     form, rng = ChatFormat(tokenizer), np.random.default_rng(job.seed)
@@ -286,7 +286,7 @@ def sampled(policy: Any, asked: Sequence[str], size: int) -> list[Rollout]:
 
 
 def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
-    """The batch as the learner takes it: trajectories of steps with token decisions."""
+    """Return the batch for the learner: trajectories of steps with token decisions."""
     import coevo_gym
     from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 
@@ -306,7 +306,7 @@ def as_groups(batch: Sequence[Rollout], size: int) -> list[Any]:
 
 
 def decisions(rollout: Rollout) -> list[Any]:
-    """One token decision for each answer; the sampler's log-probabilities are not used."""
+    """Return a token decision for each answer; the sampler's log-probabilities are not used."""
     from coevo_gym.core.trajectory import TokenDecision
 
     found, at = [], rollout.start
@@ -399,7 +399,7 @@ def run_trl(job: Job, channel: Connection) -> None:
 
 
 def trl_settings(job: Job, size: int, scratch: str) -> Any:
-    """TRL's settings; what is not named is TRL's default."""
+    """Return TRL's settings; all others are TRL's defaults."""
     from trl import GRPOConfig
 
     sampling: dict[str, Any] = {}
@@ -444,11 +444,11 @@ def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any]
     Args:
         form: the chat format.
         n: tokens of the prompt, the template's own included.
-        rng: of the text.
+        rng: random generator of the text.
         before: messages that the prompt begins with.
 
     Raises:
-        ValueError: if the text drawn gives another number.
+        ValueError: if the drawn text gives another number.
     """
     from coevo_gym.core.seams import Message
 
@@ -462,7 +462,7 @@ def chat_text(form: Any, n: int, rng: np.random.Generator, before: Sequence[Any]
 
 
 def child(target: Callable[[Job, Connection], None], job: Job, channel: Connection) -> None:
-    """Run one side; the table on standard output stays the parent's."""
+    """Run one side; only the parent prints to standard output."""
     quieten()
     import torch
 
@@ -471,7 +471,7 @@ def child(target: Callable[[Job, Connection], None], job: Job, channel: Connecti
 
 
 def quieten() -> None:
-    """Keep standard output for the result, and other people's progress bars to themselves."""
+    """Keep standard output for the result, and hide progress bars of libraries."""
     os.dup2(2, 1)
     os.environ["HF_HUB_OFFLINE"] = "1"
     from transformers.utils.logging import disable_progress_bar
@@ -480,7 +480,7 @@ def quieten() -> None:
 
 
 def make_model(shape: str, folder: str) -> None:
-    """:func:`save_model` in a process of its own."""
+    """Call :func:`save_model` in its own process."""
     quieten()
     save_model(shape, folder)
 

@@ -1,7 +1,7 @@
-"""Time and memory of a GRPO update, or of a whole step: this learner beside TRL's GRPOTrainer.
+"""Time and memory of a GRPO update, or of a whole step: this learner and TRL's GRPOTrainer.
 
 Both get the same weights, the same trajectories and the same settings (loss_type="dapo", clips 0.2
-and 0.28, KL weight 1e-3, AdamW, gradient clipped to 1), and compute what they need as they do in
+and 0.28, KL weight 1e-3, AdamW, gradient clipped to 1), and compute as in
 their own updates: reference log-probabilities, with --epochs above 1 old ones too, loss, gradient,
 optimiser step. The clock runs from finished rollouts to new weights. The policy has been moved away
 from its reference, so that loss and gradient depend on all of that; if those of the first update
@@ -15,7 +15,7 @@ weights. Peak memory is the process's largest resident set, on a GPU PyTorch's l
 Lengths: a prompt of LONGEST/8 tokens, then 1 to 8 turns (uniform) of an answer of LONGEST/40 and an
 observation of LONGEST/20 tokens (medians; log-normal, sigma 0.6), for as long as answers fit into
 LONGEST. Only answers are trained on. With --lengths equal all trajectories have 8 turns of the
-median lengths: no padding on either side, so this shows what is not won by packing.
+median lengths: no padding on either side, so this shows the gains without packing.
 
 With --whole the clock runs from prompts to new weights: each side samples, too, with its own engine
 (transformers in both) exactly 16 tokens after each of its chats, which have LONGEST tokens with
@@ -75,7 +75,7 @@ def compare(job: Job) -> dict[str, list[Update]]:
 
 
 def heard(channel: Connection, name: str) -> Any:
-    """The next message of a side."""
+    """Return the next message of a side."""
     try:
         return channel.recv()
     except EOFError:
@@ -83,12 +83,12 @@ def heard(channel: Connection, name: str) -> Any:
 
 
 def tell(line: str) -> None:
-    """Progress, beside the table."""
+    """Print progress, apart from the table."""
     print(line, file=sys.stderr, flush=True)
 
 
 def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
-    """Ours over TRL's: of medians, and the least and most of the timed pairs; of peaks."""
+    """Return our numbers over TRL's: medians, minimum and maximum of the timed pairs, and peaks."""
     ours, theirs = found["ours"], found["trl"]
     answer = {}
     names = ["seconds", "cpu_seconds"]
@@ -107,7 +107,7 @@ def ratios(found: dict[str, list[Update]]) -> dict[str, dict[str, float]]:
 
 
 def agrees(found: dict[str, list[Update]], job: Job) -> bool:
-    """Return whether both sides did the same.
+    """Return True if both sides did the same work.
 
     Each update must be of the same number of tokens. The first must have the same loss and a
     gradient of the same length, or in whole steps, whose answers differ, a gradient.
@@ -124,7 +124,7 @@ def agrees(found: dict[str, list[Update]], job: Job) -> bool:
 
 
 def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any]:
-    """Everything that was found, as ``--json`` prints it."""
+    """Return all results, as ``--json`` prints them."""
     batch = job.batch()
     tokens, padded = sum(len(r.ids) for r in batch), width_of(batch) * len(batch)
     processors = Path("/proc/cpuinfo")
@@ -153,7 +153,7 @@ def facts(job: Job, model: str, found: dict[str, list[Update]]) -> dict[str, Any
 
 
 def table(told: dict[str, Any]) -> str:
-    """The same as text."""
+    """Return the results as text."""
     batch, sides = told["batch"], told["sides"]
     lines = [
         told["command"],
@@ -196,12 +196,12 @@ def missed(told: dict[str, Any]) -> list[str]:
 
 
 def aim(wanted: float | None) -> str:
-    """What a ratio should be."""
+    """Return the goal for a ratio."""
     return "" if wanted is None else f", wanted <= {wanted}"
 
 
 def main() -> None:
-    """Measure, print, and fail if both sides did not do the same."""
+    """Measure, print, and fail if both sides did not do the same work."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         epilog=EXAMPLES,
@@ -212,15 +212,21 @@ def main() -> None:
     which.add_argument("--model", help="a folder, or a fetched model's name such as smollm2")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--groups", type=int, default=4, help="tasks in the batch (%(default)s)")
-    parser.add_argument("--group-size", type=int, default=4, help="trajectories each (%(default)s)")
-    parser.add_argument("--longest", type=int, default=256, help="most tokens (%(default)s)")
+    parser.add_argument(
+        "--group-size", type=int, default=4, help="trajectories per task (%(default)s)"
+    )
+    parser.add_argument(
+        "--longest", type=int, default=256, help="maximum tokens of a trajectory (%(default)s)"
+    )
     parser.add_argument("--lengths", choices=("mixed", "equal"), default="mixed")
     parser.add_argument("--rows", type=int, default=4, help="TRL's micro-batch (%(default)s)")
     parser.add_argument("--epochs", type=int, default=1, help="steps on a batch (%(default)s)")
-    parser.add_argument("--updates", type=int, default=6, help="of each side (%(default)s)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
+    parser.add_argument(
+        "--updates", type=int, default=6, help="timed updates of each side (%(default)s)"
+    )
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads of each side")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--whole", action="store_true", help="whole steps: sampling, too")
+    parser.add_argument("--whole", action="store_true", help="measure whole steps, with sampling")
     parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
     args = parser.parse_args()
     if args.groups * args.group_size % args.rows or args.updates < 2:

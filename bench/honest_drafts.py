@@ -1,8 +1,8 @@
-"""How many honest drafts the gates lose that ask for substance.
+"""Number of honest drafts that the gates for substance reject.
 
-The scripted explorer's drafts are honest: it says what is to be done, and how, in a world that it
-has walked through. Those that the gates before prove wrong (a purchase that never scores 1) are not
-counted. The rest should pass. To see with your own eyes that they are honest, read them.
+The scripted explorer's drafts are honest: it describes a task and its solution in a world that
+it has explored. Drafts that earlier gates prove wrong (a purchase that never scores 1) do not
+count. The rest should pass. To check that they are honest, read them with --show.
 
 Run: python bench/honest_drafts.py [--n 50] [--show] [BENCHMARK …]
 """
@@ -25,17 +25,17 @@ from coevo_gym.curricula.gates.gates import default_gates, run_gates
 BENCHMARKS = ("webshop", "bfcl", "alfworld", "appworld")
 SUBSETS = {"webshop": "builtin", "alfworld": "builtin", "appworld": "builtin"}
 GATES = ("length", "substance")
-"""The gates that are watched."""
+"""The gates to watch."""
 WALK = 10  # steps; an app of AppWorld has been looked at by then
 
 
 class Judged(NamedTuple):
-    """A draft that came as far as the gates that are watched.
+    """A draft that reached the watched gates.
 
     Attributes:
         draft: the draft.
-        verdict: its end.
-        env_steps: what building and replaying it took.
+        verdict: its verdict.
+        env_steps: env steps of building and replaying it.
     """
 
     draft: Draft
@@ -44,12 +44,12 @@ class Judged(NamedTuple):
 
     @property
     def lost(self) -> bool:
-        """Whether one of these gates rejected it."""
+        """Return True if one of these gates rejected the draft."""
         return not self.verdict.accepted
 
 
 def judged(name: str, n: int) -> list[Judged]:
-    """The first ``n`` drafts of a benchmark that no other gate rejects; always the same ones."""
+    """Return a benchmark's first ``n`` drafts that no other gate rejects; always the same."""
     benchmark = get_benchmark(name)
     gates, found = default_gates(benchmark), list[Judged]()
     for draft in _drafts(benchmark):
@@ -83,7 +83,7 @@ def _print(one: Judged) -> None:
 
 
 def main() -> None:
-    """Judge drafts of each benchmark, and say how many were lost."""
+    """Judge drafts of each benchmark, and print the number of lost ones."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("benchmarks", nargs="*", default=BENCHMARKS, metavar="BENCHMARK")
     parser.add_argument("--n", type=int, default=50, help="drafts of each benchmark")

@@ -1,6 +1,6 @@
-"""Processor time of sampling in conversations that are read whole at every turn, or only once.
+"""Processor time of sampling in conversations, with whole histories or new tokens only.
 
-A model of SmolLM2-135M's shape with random weights, since what is measured does not depend on them,
+A model of SmolLM2-135M's shape with random weights, since the measured times do not depend on them,
 answers with 7 tokens at each turn of 4 conversations at once. Each begins with 150 tokens and grows
 by 55 a turn, the answer among them. Both ways draw from the same seeds, and both must give the same
 answers, or the exit code is 1. fp32, one thread.
@@ -27,11 +27,11 @@ from coevo_gym.agents.lm.prefix_cache import PrefixCache
 SMOLLM2 = SHAPES["smollm2"][1]
 CONVERSATIONS, FIRST, A_TURN, ANSWER = 4, 150, 55, 7
 WANTED = {6: 2.6, 30: 8.0}
-"""Least ratio of the processor times, by turns."""
+"""Minimum ratio of the processor times, by turns."""
 
 
 class Measured(NamedTuple):
-    """What one way of sampling took.
+    """The cost and the answers of one way of sampling.
 
     Attributes:
         cpu_s: processor time of all turns, in seconds.
@@ -64,7 +64,7 @@ def converse(model: Any, turns: int, max_bytes: int) -> Measured:
 
 
 def main() -> int:
-    """Print a table; say whether the bounds hold."""
+    """Print a table; return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

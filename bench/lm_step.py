@@ -5,11 +5,11 @@ those of its task, and grows by 55 a turn, of which it answers with exactly 7. R
 half of the first group succeeds and all of the second fails, or half of both. There is no KL term.
 
 "before" reads the whole conversation at every turn, each trajectory alone in the update, and also
-those whose advantage is 0. "now" is what the library does, in fp32 and with dtype = "bfloat16". All
-ways take turns in one process with one thread, from the same weights and seed. The exit code is 1
-if a ratio is beyond its bound, or if in fp32 both ways learn other weights from the same episodes,
-or give the same answer other log-probabilities, by more than rounding. Few answers differ: those
-with a draw that rounding decides.
+those whose advantage is 0. "now" is the library's present way, in fp32 and with dtype = "bfloat16".
+All ways take turns in one process with one thread, from the same weights and seed. The exit code is
+1 if a ratio is beyond its bound, or if in fp32 both ways learn other weights from the same
+episodes, or give the same answer other log-probabilities, by more than rounding. Few answers
+differ: those with a draw that rounding decides.
 
 Below the table: how far bf16 is from fp32 on what bf16 has sampled, and its sampler from its
 learner.
@@ -52,18 +52,18 @@ GROUPS, SIZE, TURNS = 2, 4, 6
 FIRST, A_TURN, ANSWER = 150, 55, 7
 SETTINGS = GRPOConfig(lr=1e-5, epochs=1, kl_coef=0.0, microbatch_tokens=2048)
 MOST_APART = {"answers": 1e-3, "weights": 1e-2}
-"""Most by which both ways may differ in fp32: log-probabilities of an answer, in nats, and changes
-of the weights, relatively (Adam's first step magnifies rounding)."""
+"""Maximum differences of both ways in fp32: log-probabilities of an answer, in nats, and changes of
+the weights, relatively (Adam's first step magnifies rounding)."""
 
 
 class Way(NamedTuple):
     """A way to make a step.
 
     Attributes:
-        dtype: of the model's products.
+        dtype: type of the model's products.
         mixed: groups in which half of the episodes succeed; none does in the others.
-        whole: whether everything is read, as before.
-        bound: most share of the processor time of the first way, or None.
+        whole: True to read everything, as before.
+        bound: maximum share of the processor time of the first way, or None.
     """
 
     dtype: str
@@ -82,7 +82,7 @@ WAYS = {
 
 
 class ReadsAll(GRPO):
-    """A learner that also reads samples on which nothing acts."""
+    """A learner that also reads samples without effect on the update."""
 
     def _idle(self, batch: Batch) -> Tensor:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
@@ -110,7 +110,7 @@ class Measured(NamedTuple):
 
 
 def measure(policy: TransformersPolicy, way: Way) -> Measured:
-    """Play, and learn from it once."""
+    """Play episodes, and learn from them once."""
     started = time.process_time()
     groups = play(policy, way.mixed)
     played = time.process_time()
@@ -138,7 +138,7 @@ def play(policy: TransformersPolicy, mixed: int) -> list[Group]:
             text = chat_text(policy.format, FIRST + turn * A_TURN, rng, chats[i])
             chats[i] += (Message("user", text),)
             if turn == 0:
-                rngs[i] = np.random.default_rng((1, i))  # what follows is the episode's own
+                rngs[i] = np.random.default_rng((1, i))  # the later tokens are the episode's own
         asked = [Prompt(chat, Sampling(1.0, ANSWER)) for chat in chats]
         for i, answer in enumerate(policy.generate(asked)):
             assert isinstance(answer.decision, TokenDecision)
@@ -173,8 +173,8 @@ class Precision(NamedTuple):
     Attributes:
         learner: (N,) log-probabilities of the learner in bf16, less those in fp32.
         sampler: (N,) log-probabilities of the sampler in bf16, less those of its learner.
-        cosine: of the gradients in bf16 and in fp32.
-        norm: of the gradient in bf16, over that in fp32.
+        cosine: cosine of the gradients in bf16 and in fp32.
+        norm: norm of the gradient in bf16, divided by that in fp32.
     """
 
     learner: Tensor
@@ -203,7 +203,7 @@ def precision(exact: TransformersPolicy, half: TransformersPolicy) -> Precision:
 
 @contextmanager
 def nothing_shared() -> Iterator[None]:
-    """A scope in which the learner reads each trajectory alone."""
+    """Return a scope in which the learner reads each trajectory alone."""
     with patch.object(packing, "LEAST_SHARED", sys.maxsize):
         yield
 
@@ -222,12 +222,12 @@ def policies(folder: str) -> dict[tuple[str, bool], TransformersPolicy]:
 
 
 class Found(NamedTuple):
-    """Everything that was measured.
+    """All measurements.
 
     Attributes:
-        steps: those of each way.
-        apart: in fp32, relative difference of what both ways have changed the weights by.
-        precision: how far bf16 is from fp32.
+        steps: the steps of each way.
+        apart: relative difference of both ways' changes of the weights, in fp32.
+        precision: differences of bf16 and fp32.
     """
 
     steps: dict[str, list[Measured]]
@@ -236,7 +236,7 @@ class Found(NamedTuple):
 
 
 def run(folder: str, repeats: int) -> Found:
-    """Measure all ways in turn, so many times; then compare what they compute."""
+    """Measure all ways in turn, several times; then compare their results."""
     made = policies(folder)
     start = made["float32", True].state_dict()
 
@@ -263,7 +263,7 @@ def run(folder: str, repeats: int) -> Found:
 
 
 def less(one: Iterable[Tensor], other: Iterable[Tensor]) -> list[Tensor]:
-    """Subtract each of the other tensors."""
+    """Subtract the other tensors, one by one."""
     return [a.detach() - b for a, b in zip(one, other, strict=True)]
 
 
@@ -307,7 +307,7 @@ def report(steps: dict[str, list[Measured]]) -> list[str]:
 
 
 def agrees(found: Found) -> bool:
-    """Print how far both ways are apart in fp32; return whether that is rounding."""
+    """Print the differences of both ways in fp32; return True if they are rounding only."""
     pairs = [
         (one, other)
         for g, h in zip(
@@ -327,7 +327,7 @@ def agrees(found: Found) -> bool:
 
 
 def tell_precision(found: Precision) -> None:
-    """Print how far bf16 is from fp32."""
+    """Print the differences of bf16 and fp32."""
     gaps = {"its learner and fp32": found.learner, "its sampler and its learner": found.sampler}
     for between, gap in gaps.items():
         size = gap.abs()
@@ -341,7 +341,7 @@ def tell_precision(found: Precision) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a table and what was compared; say whether the bounds hold."""
+    """Print a table and the comparisons; return 1 if a bound is missed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

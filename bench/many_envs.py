@@ -1,15 +1,15 @@
-"""How 128 live envs, 16 groups of 8, do on a few cores: speed, memory, how long a policy waits.
+"""Speed, memory and waiting time of 128 live envs, 16 groups of 8, on a few cores.
 
-Each mode runs the same episodes of 10 steps at most. `alone` has a policy that takes no time: all
-that is measured is the envs. In the others a policy answers n prompts in 1 + 0.01 n seconds, as a
-language model does that writes 100 tokens at 10 ms each and reads what is new of a prompt in 10
+Each mode runs the same episodes of 10 steps at most. `alone` has a policy that takes no time, so
+only the envs are measured. In the others a policy answers n prompts in 1 + 0.01 n seconds, as a
+language model does that writes 100 tokens at 10 ms each and reads a prompt's new tokens in 10
 ms; it only sleeps, as if it ran on a card of its own. It waits whenever it is not answering. Its
 actions are references and, where they have ended, draws from the choices. Resets count. AppWorld's
 references are one program each, with which an episode would be over at its first step: there all
 actions are drawn.
 
 The stock engines play on their own, one env after the other as their users step them: fewer of
-them where they are large, and memory is told for each env. Bare BFCL and AppWorld execute calls and
+them where they are large, and memory is reported per env. Bare BFCL and AppWorld execute calls and
 code, and neither judge nor limit anything. The original WebShop cannot be installed beside this
 project: it needs Java and packages for Python 3.8.
 
@@ -45,11 +45,11 @@ MODES = ("alone", "lock_step", "async", "workers")
 
 
 class Policy:
-    """Plays references, then choices, and takes its time.
+    """A policy that plays references, then choices, with delays.
 
     Args:
-        tasks: whose references, if they are longer than one step.
-        choices: what may be chosen in a view.
+        tasks: tasks whose references are played, if they are longer than one step.
+        choices: returns the choices in a view.
         first_s: seconds that an answer takes.
         each_s: seconds more for each prompt answered at once.
 
@@ -57,7 +57,7 @@ class Policy:
         busy_s: seconds spent answering.
         cpu_s: processor time spent on that.
         n_steps: answers given.
-        held: the most that this process and those below it have held.
+        held: the maximum memory that this process and those below it have held.
     """
 
     def __init__(self, tasks: Sequence[Task], choices: Any, first_s: float, each_s: float) -> None:
@@ -71,7 +71,7 @@ class Policy:
         self.held = usage()
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """One answer a view."""
+        """Return an act for each view."""
         started, cpu = time.perf_counter(), time.thread_time()
         acts = [Act(self._action(view)) for view in views]
         self._asked += 1
@@ -94,7 +94,7 @@ class Policy:
 
 
 class Row(NamedTuple):
-    """What one mode came to.
+    """The results of one mode.
 
     Attributes:
         mode: its name.
@@ -102,7 +102,7 @@ class Row(NamedTuple):
         seconds: wall time.
         cpu_s: processor time of all processes.
         memory_mb: see :class:`watched.usage.Usage`, less what this process held before.
-        n_envs: how many were alive.
+        n_envs: number of live envs.
         waiting: share of the time in which the policy waited; nan if it took none.
     """
 
@@ -116,7 +116,7 @@ class Row(NamedTuple):
 
 
 def measure(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
-    """Run each task in some envs, all of them alive at once."""
+    """Run each task in some envs, all of them live at once."""
     benchmark = get_benchmark(name)
     env_id = next(spec.env_id for spec in benchmark_specs() if spec.name == name)
     workers = WorkerPool(len(os.sched_getaffinity(0))) if mode == "workers" else None
@@ -147,7 +147,7 @@ def measure(name: str, mode: str, tasks: Sequence[Task], n_envs: int) -> Row:
 
 
 def stock(name: str, tasks: Sequence[Task], n_envs: int) -> Row | None:
-    """The same by the engine that others wrote; None where it cannot be had."""
+    """Measure the original engine in the same way; return None if it is not available."""
     if name not in STOCK:
         return None
     before, cpu, started = usage().memory_mb, cpu_seconds(), time.perf_counter()

@@ -1,8 +1,8 @@
-"""Does a run that is killed again and again end as one that nothing disturbed, with every method?
+"""Check that a run that is killed and resumed repeatedly ends as an undisturbed one does.
 
-Trains each arm once in peace. Then trains it again, ends the process with SIGKILL at ten random
-moments, resumes it after each, and compares the weights that both end with, bit by bit. A run that
-is done before its kills are spent is compared, and another begun.
+Trains each arm once without kills. Then trains it again, ends the process with SIGKILL at ten
+random moments, resumes it after each, and compares the weights that both end with, bit by bit. A
+run that finishes before its last kill is compared, and another run is started.
 
 With --analyst a server on this machine answers, by rule, the questions of studies: why episodes
 failed, and which other tasks would fail. Its requests are counted. A resumed run must not ask a
@@ -36,11 +36,11 @@ from coevo_gym.core.evolution import digest
 from coevo_gym.core.registry import METHODS
 
 IN_FLIGHT = 16
-"""Requests to an endpoint that are on their way at once."""
+"""Maximum number of concurrent requests to an endpoint."""
 
 
 def analyst(messages: Messages) -> str:
-    """Answer a study's question by rule; every third answer is of no use."""
+    """Answer a study's question by rule; every third answer is useless."""
     question = messages[-1]["content"]
     draw = int(digest([message["content"] for message in messages]), 16)
     if "Other tasks:" in question:
@@ -77,13 +77,13 @@ class Counting(Endpoint):
         return analyst(messages)
 
     def taken(self) -> Counter[str]:
-        """Return what was asked since the last call."""
+        """Return the questions since the last call."""
         found, self.questions = self.questions, Counter()
         return found
 
 
 class Runs:
-    """Short runs of one arm in a folder of their own, each a process."""
+    """Short runs of one arm in a folder of their own, each in its own process."""
 
     def __init__(
         self, arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
@@ -96,7 +96,7 @@ class Runs:
         self.sets = [word for item in sets for word in ("--set", item)]
 
     def start(self, name: str) -> subprocess.Popen[str]:
-        """Begin a run, or go on with it."""
+        """Begin a run, or resume it."""
         begun = (self.folder / "runs" / name / "manifest.json").is_file()
         verb = ["resume", name] if begun else ["train", "quickstart", "--name", name, "--overwrite"]
         return subprocess.Popen(
@@ -109,7 +109,7 @@ class Runs:
         )
 
     def finish(self, name: str) -> str:
-        """Let a run come to its end; the hash of its weights."""
+        """Let a run finish; return the hash of its weights."""
         process = self.start(name)
         errors = process.communicate()[1]
         if process.returncode:
@@ -117,12 +117,12 @@ class Runs:
         return self.weights(name)
 
     def weights(self, name: str) -> str:
-        """The hash of what a run that is done has learned."""
+        """Return the hash of the weights of a finished run."""
         summary = json.loads((self.folder / "runs" / name / "summary.json").read_text())
         return str(summary["arms"][self.arm]["weights"])
 
     def killed_after(self, name: str, delay_s: float) -> bool:
-        """Start or go on, and kill; whether there was anything left to kill."""
+        """Start or resume a run and kill it; return False if it finished first."""
         process = self.start(name)
         try:
             errors = process.communicate(timeout=delay_s)[1]
@@ -138,7 +138,7 @@ class Runs:
 def check(
     arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
 ) -> dict[str, object]:
-    """Train an arm in peace and under fire."""
+    """Train an arm without kills and with kills, and compare."""
     runs, rng = Runs(arm, arguments, folder, server), np.random.default_rng(arguments.seed)
     started = time.perf_counter()
     peaceful = runs.finish("peace")
@@ -164,7 +164,7 @@ def check(
 
 
 def main() -> None:
-    """Check all arms and print a table; 1 if any ended otherwise."""
+    """Check all arms and print a table; return 1 if any ended otherwise."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--arms", nargs="+", default=METHODS.names(), help="default: every method")
     parser.add_argument("--steps", type=int, default=3000, help="loop.max_env_steps")
@@ -172,7 +172,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="section.key=value")
     parser.add_argument("--analyst", action="store_true", help="studies ask a server by rule")
-    parser.add_argument("--json", type=Path, help="also write the table there")
+    parser.add_argument("--json", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     rows, head = [], ["arm", "kills", "runs", "weights", "the same"]
     head += ["questions", "asked again"] if arguments.analyst else []

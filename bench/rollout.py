@@ -1,4 +1,4 @@
-"""How busy rollouts keep the policy: in lock step, and with each episode at its own pace.
+"""The share of time that rollouts keep the policy busy: in lock step, and as a stream.
 
     python bench/rollout.py               # 7 minutes; ends with 1 if a bound is missed
     python bench/rollout.py --stretch 4 --seconds 40    # on a busy machine: all times are 4 times
@@ -41,7 +41,8 @@ from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes import EnvPool, EpisodeStream, Runner, TrainingEpisode, stream
 
 BUSY, IDLE = 0.9, 0.6
-"""Where lock step keeps the policy busy for the second or less, a stream does for the first."""
+"""Shares of time: if lock step keeps the policy busy for at most the second, a stream must reach
+the first."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 FEWEST_STEPS = 3
 READ_RATE, FLOPS = 0.5 * 4.3e12, 0.4 * 788e12
@@ -50,12 +51,12 @@ READ_RATE, FLOPS = 0.5 * 4.3e12, 0.4 * 788e12
 
 
 class Engine(NamedTuple):
-    """How long an engine takes.
+    """The times of an engine.
 
     Attributes:
-        reset_ms: at :data:`QUANTILES` of all resets.
-        step_ms: at :data:`QUANTILES` of all steps.
-        most_steps: of an episode; how many an episode has is drawn log-uniformly up to that.
+        reset_ms: times at :data:`QUANTILES` of all resets.
+        step_ms: times at :data:`QUANTILES` of all steps.
+        most_steps: maximum steps of an episode; the number is drawn log-uniformly up to it.
     """
 
     reset_ms: tuple[float, ...]
@@ -90,10 +91,10 @@ machine was shared, of 100 episodes (AppWorld: 20), half of them references and 
 
 
 class Model(NamedTuple):
-    """Times that a language model takes on an H200, at :data:`READ_RATE` and :data:`FLOPS`.
+    """Times of a language model on an H200, at :data:`READ_RATE` and :data:`FLOPS`.
 
     Attributes:
-        shape: of the model.
+        shape: shape of the model.
         context: tokens of an average prompt, all in the cache but the newest.
         news: tokens that a step adds to the prompt.
         answer: median tokens of an answer; its logarithm has a deviation of 0.5.
@@ -105,7 +106,7 @@ class Model(NamedTuple):
     answer: int = 60
 
     def seconds(self, size: int, rng: Generator) -> float:
-        """How long it answers a batch."""
+        """Return the seconds in which the model answers a batch."""
         longest = self.answer * float(np.exp(0.5 * rng.standard_normal(size)).max())
         cache = 2.0 * self.shape.kv_values_per_token * self.context * size
         decode = longest * (2.0 * self.shape.n_parameters + cache) / READ_RATE
@@ -120,12 +121,12 @@ MODELS = {
 
 
 def drawn(quantiles: Sequence[float], rng: Generator) -> float:
-    """A draw from a distribution that is known at :data:`QUANTILES`, in its unit."""
+    """Return a draw from a distribution that is known at :data:`QUANTILES`, in its unit."""
     return float(np.interp(rng.random(), QUANTILES, quantiles))
 
 
 class Stand(gym.Wrapper[str, str, str, str]):
-    """Takes another engine's time, and ends the episode after as many steps as it would have."""
+    """An engine with another engine's times and episode lengths."""
 
     def __init__(self, env: gym.Env[str, str], engine: Engine, stretch: float, seed: int) -> None:
         super().__init__(env)
@@ -150,12 +151,12 @@ class Stand(gym.Wrapper[str, str, str, str]):
 
 
 class Scale(NamedTuple):
-    """How a cell is measured.
+    """The settings for measuring a cell.
 
     Attributes:
         live: episodes at once.
-        wall_s: how long.
-        stretch: all times are so many times as long as they would be.
+        wall_s: wall time of the cell.
+        stretch: factor on all times.
     """
 
     live: int
@@ -168,11 +169,11 @@ class Over(Exception):
 
 
 class Stopwatch:
-    """An agent that takes a model's time, and counts it.
+    """An agent with a model's times, which it counts.
 
     Args:
-        model: whose.
-        scale: what is measured, and how.
+        model: the model whose times it has.
+        scale: settings of the measurement.
     """
 
     def __init__(self, model: Model, scale: Scale) -> None:
@@ -181,7 +182,7 @@ class Stopwatch:
         self.began: float | None = None
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Take the time of answers to these views, and say something."""
+        """Wait for the time of answers to these views, and return acts."""
         started = time.monotonic()
         if self.began is None:
             self.began = started
@@ -195,7 +196,7 @@ class Stopwatch:
 
 
 class Cell(NamedTuple):
-    """What came of one way of rolling out.
+    """The results of one way of rolling out.
 
     Attributes:
         busy: share of wall time that the policy worked.
@@ -209,7 +210,7 @@ class Cell(NamedTuple):
 
 
 class Beside(EnvPool):
-    """Its engines take their steps beside each other, as in so many worker processes."""
+    """A group of engines that take their steps in parallel, as in worker processes."""
 
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], Any]]
@@ -223,7 +224,7 @@ WAYS = ("lock step", "own pace, staleness 0", "own pace, a stream", "lock step, 
 
 
 def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
-    """Roll out for a while; all ways but the stream wait for each step's last episode."""
+    """Roll out for a while; all ways except the stream wait for each step's last episode."""
     seeds = count()
 
     def make() -> gym.Env[str, str]:
@@ -246,7 +247,7 @@ def cell(way: str, engine: Engine, model: Model, scale: Scale) -> Cell:
 
 
 def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
-    """Episodes without an end; as many at once as there are envs."""
+    """Run endless episodes; as many at once as there are envs."""
     task = coevo_gym.tasks("webshop", "train")[0]
     one_step = [TrainingEpisode(task, seed) for seed in range(envs.max_envs)]
     if way != WAYS[2]:
@@ -264,14 +265,14 @@ def forever(way: str, envs: EnvPool, agent: Stopwatch) -> Iterator[object]:
 
 
 def measure(name: str, n_tasks: int) -> Engine:
-    """Episodes of a benchmark, half of them references and half at random, one at a time."""
+    """Play episodes of a benchmark, half references and half random, one at a time."""
     benchmark = coevo_gym.get_benchmark(name)
     env = cast(TaskEnv, gym.make(benchmark.env_id, disable_env_checker=True).unwrapped)
     tasks, rng = coevo_gym.tasks(name, "train"), np.random.default_rng(0)
     wanderer = RandomAgent(benchmark.choices, rng)
     resets, steps = [], []
     order = rng.permutation(len(tasks))
-    env.reset(options={"task": tasks[int(order[0])]})  # what is read once
+    env.reset(options={"task": tasks[int(order[0])]})  # data that is read once
     for number, place in enumerate(order[:n_tasks]):
         task = tasks[int(place)]
         resets.append(cpu_ms(lambda task=task: env.reset(options={"task": task})))
@@ -289,7 +290,7 @@ def measure(name: str, n_tasks: int) -> Engine:
 
 
 def cpu_ms(run: Callable[[], object]) -> float:
-    """Processor time of this process and of all below it, in ms: the machine may be shared."""
+    """Return the processor time of this process and its children, in ms."""
     before, started = below(), time.process_time_ns()
     run()
     own = time.process_time_ns() - started
@@ -299,7 +300,7 @@ def cpu_ms(run: Callable[[], object]) -> float:
 
 
 def below() -> dict[int, int]:
-    """Processor time in ns of each process below this one."""
+    """Return the processor time in ns of each child process."""
     found: dict[int, int] = {}
     parents = [os.getpid()]
     while parents:
@@ -312,7 +313,7 @@ def below() -> dict[int, int]:
 
 
 def report(scale: Scale) -> bool:
-    """Print the table; whether the bound holds."""
+    """Print the table; return True if the bound holds."""
     print("| engine | model | rollouts | policy busy | env steps/s | views a batch |")
     print("|---|---|---|---|---|---|")
     missed, idle = [], 0
@@ -330,7 +331,7 @@ def report(scale: Scale) -> bool:
 
 
 def patience(scale: Scale) -> None:
-    """Print how busy the stream is, and how fast, by how patient a free agent is."""
+    """Print how busy and how fast the stream is, by the patience of a free agent."""
     values = (0.0, 0.02, stream.PATIENCE, 0.1, 0.3)
     print("| engine | model | " + " | ".join(f"{value:.0%}" for value in values) + " |")
     print("|" + "---|" * (2 + len(values)))
@@ -345,12 +346,12 @@ def patience(scale: Scale) -> None:
 
 
 def main() -> int:
-    """Measure engines, or how busy rollouts keep the policy."""
+    """Measure engines, or the share of time that rollouts keep the policy busy."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--patience", action="store_true")
     parser.add_argument("--live", type=int, default=64, help="episodes at once")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of each cell")
+    parser.add_argument("--seconds", type=float, default=15.0, help="seconds per cell")
     parser.add_argument("--stretch", type=float, default=1.0, help="factor on all times")
     options = parser.parse_args()
     scale = Scale(options.live, options.seconds, options.stretch)

@@ -1,4 +1,4 @@
-"""Does a change leave training as it was, to the last bit? Hashes of the weights of some arms.
+"""Check that a change leaves training unchanged to the last bit, by hashes of weights.
 
 Trains `static` and `coevolve`, or the methods that --arms names, on the quickstart's settings for
 each seed, and prints the hash of the weights of each arm. Equal hashes mean equal draws, in an
@@ -9,7 +9,7 @@ Weights differ between machines and versions of PyTorch, so compare on one:
     python bench/same_weights.py --against before.json     # after the change; 1 on a difference
     python bench/same_weights.py --arms static,coevolve,ppo,gigpo,seal     # more methods
 
-It runs the `coevo` of the interpreter that runs it, so that any checkout's can be asked.
+It runs the `coevo` of its own interpreter, so that it can check any checkout.
 Run: python bench/same_weights.py   (about a minute a seed on one core; --steps 3000 for a short
 look, in which no round is due yet and both arms learn the same)
 """
@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 Hashes = dict[str, dict[str, str]]
-"""By seed, then by arm."""
+"""Hashes by seed, then by arm."""
 
 
 def weights(seed: int, arms: Sequence[str], steps: int, folder: Path) -> dict[str, str]:
@@ -41,7 +41,7 @@ def weights(seed: int, arms: Sequence[str], steps: int, folder: Path) -> dict[st
 
 
 def differences(now: Hashes, before: Hashes) -> list[str]:
-    """Each seed and arm that has other weights, or that only one side has."""
+    """Return each seed and arm that has other weights, or that only one side has."""
     shared = [seed for seed in now if seed in before]
     if not shared:
         return [f"no seed of {', '.join(now)} is in the file"]
@@ -54,7 +54,7 @@ def differences(now: Hashes, before: Hashes) -> list[str]:
 
 
 def main() -> None:
-    """Train, print a table, and compare it if asked to."""
+    """Train, print a table, and compare it with a file if requested."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=12_000, help="loop.max_env_steps of an arm")
     parser.add_argument(
@@ -64,7 +64,7 @@ def main() -> None:
         help="methods, separated by commas (static,coevolve)",
     )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--json", type=Path, help="also write the hashes there")
+    parser.add_argument("--json", type=Path, help="also write the hashes to this file")
     parser.add_argument("--against", type=Path, help="a file of --json; exit 1 on a difference")
     arguments = parser.parse_args()
     before = json.loads(arguments.against.read_text()) if arguments.against else None

@@ -1,4 +1,4 @@
-"""Whether the labels of turns say what went wrong, on the official tasks of BFCL.
+"""Check that the labels of turns name the faults, on the official tasks of BFCL.
 
 All references are played: their turns are labelled `pass` or `correct_abstention`, nothing else.
 Then faults of nine kinds are planted into references, one an episode, and the turn that a fault is
@@ -9,7 +9,7 @@ where the backends, asked beside the env, say that it has the effect that it is 
     fault           what is planted                                    label
     dropped_call    a call that reads is left out, and its function    missing_tool_call
                     is called nowhere else in the turn
-                    likewise a call that changes the state             state_mismatch
+                    the same for a call that changes state             state_mismatch
     wrong_argument  an argument of a needed call is another one        argument_mismatch
     unreadable      the JSON of a needed call breaks off               invalid_tool_call
     spurious_call   a call where nothing can be done                   spurious_tool_call
@@ -22,8 +22,8 @@ where the backends, asked beside the env, say that it has the effect that it is 
 Exits with 1 if a reference has another label, or a kind of fault is labelled as documented in less
 than 99 % of the tasks where it fits.
 
-It also prints what labelling an episode of 20 steps takes, and what showing it through SEAL's
-interface takes: each step a new error, the schemas of all tools at hand, a document in each text.
+It also prints the time for labelling an episode of 20 steps, and for showing it through SEAL's
+interface: each step a new error, the schemas of all tools at hand, a document in each text.
 
 Run: python bench/seal_labels.py [--quick]     # 20 s; --quick: few tasks of each kind
 """
@@ -60,20 +60,20 @@ Turns = list[list[Call]]
 FINE = {str(TurnLabel.PASS), str(TurnLabel.CORRECT_ABSTENTION)}
 WANTED = 0.99
 MOST = 200
-"""Most tasks a kind of fault."""
+"""Maximum tasks per kind of fault."""
 ORDERS = 12
-"""Orders of a turn's calls that are tried."""
+"""Number of orders of a turn's calls to try."""
 STEPS = 20
-"""Of the episodes whose labelling is timed."""
+"""Number of steps of the timed episodes."""
 
 
 class After(NamedTuple):
-    """What the backends hold at the end of a turn.
+    """The state of the backends at the end of a turn.
 
     Attributes:
         state: their public attributes.
-        results: of all calls so far.
-        latest: of the turn's calls, function and result.
+        results: results of all calls so far.
+        latest: function and result of the turn's calls.
     """
 
     state: Mapping[str, Any]
@@ -82,12 +82,12 @@ class After(NamedTuple):
 
     @property
     def errs(self) -> bool:
-        """Whether the last call of some function has failed."""
+        """Return True if the last call of a function failed."""
         return any(failed(result) for result in dict(self.latest).values())
 
 
 class Reference:
-    """A task with what its reference does."""
+    """A task with the effects of its reference."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -96,24 +96,24 @@ class Reference:
         self.turns: Turns = [[bind(parse_truth(text)) for text in turn] for turn in verifier.turns]
 
     def places(self, rng: random.Random) -> Iterator[tuple[int, int]]:
-        """Turn and number of each call, in any order."""
+        """Return turn and number of each call, in any order."""
         found = [(t, i) for t, calls in enumerate(self.turns) for i in range(len(calls))]
         rng.shuffle(found)
         yield from found
 
     def busy(self, rng: random.Random, *, least: int = 1) -> Iterator[int]:
-        """The turns with so many calls, in any order."""
+        """Return the turns with a number of calls, in any order."""
         found = [turn for turn, calls in enumerate(self.turns) if len(calls) >= least]
         rng.shuffle(found)
         yield from found
 
     @cached_property
     def after(self) -> list[After]:
-        """How the reference leaves each turn."""
+        """Return the state after each turn of the reference."""
         return [self.instead(turn, calls) for turn, calls in enumerate(self.turns)]
 
     def instead(self, turn: int, calls: Sequence[Call]) -> After:
-        """How a turn is left with these calls, when all turns before are the reference's."""
+        """Return the state after a turn with these calls; earlier turns are the reference's."""
         toolbox = Toolbox(self.world)
         before = [toolbox.call(call) for calls in self.turns[:turn] for call in calls]
         latest = [(call.name, toolbox.call(call)) for call in calls]
@@ -121,13 +121,13 @@ class Reference:
         return After(toolbox.state(), results, tuple(latest))
 
     def differs(self, turn: int, found: After) -> tuple[bool, bool]:
-        """Whether the state is another than it should be, and whether a result is missing."""
+        """Return two flags: the state differs from the expected one; a result is missing."""
         should = self.after[turn]
         wanted = Counter(result for _, result in should.latest)
         return found.state != should.state, bool(wanted - Counter(found.results))
 
     def with_turn(self, turn: int, messages: Sequence[str]) -> list[str]:
-        """The messages of an episode, with others in this turn."""
+        """Return the messages of an episode, with other messages in this turn."""
         said = [_said(calls) for calls in self.turns]
         return [text for t, own in enumerate(said) for text in (messages if t == turn else own)]
 
@@ -140,10 +140,10 @@ class Planted(NamedTuple):
     """A fault in an episode.
 
     Attributes:
-        messages: of the whole episode.
-        turn: where the fault is.
-        label: what the turn is to be labelled.
-        cut: whether the episode ends with the last message, whatever the env says.
+        messages: messages of the whole episode.
+        turn: the turn of the fault.
+        label: the expected label of the turn.
+        cut: True if the episode ends with the last message, regardless of the env.
     """
 
     messages: list[str]
@@ -267,7 +267,7 @@ def missing_output(reference: Reference, rng: random.Random) -> Planted | None:
 
 
 def _orders(calls: Sequence[Call], rng: random.Random) -> Iterator[list[Call]]:
-    """Other orders of a turn's calls."""
+    """Yield other orders of a turn's calls."""
     yield list(calls[::-1])
     for _ in range(ORDERS):
         yield rng.sample(calls, len(calls))
@@ -289,7 +289,7 @@ FAULTS: tuple[Fault, ...] = (
 
 
 class Bench:
-    """Plays episodes and labels them."""
+    """An env, with methods to play episodes and label them."""
 
     def __init__(self) -> None:
         self.env = BFCLEnv(split="test", scheme="all200", max_steps=200)
@@ -300,7 +300,7 @@ class Bench:
         self.env.close()
 
     def play(self, task: Task, messages: Sequence[str], *, cut: bool = False) -> EvalTrajectory:
-        """An episode with these messages."""
+        """Play an episode with these messages."""
         self.env.reset(options={"task": task})
         for message in messages:
             *_, terminated, truncated, _ = self.env.step(message)
@@ -312,13 +312,13 @@ class Bench:
         return eval_trajectory_of(self.env)
 
     def labels(self, task: Task, planted: Planted) -> tuple[str, ...]:
-        """The label of each turn of an episode."""
+        """Return the label of each turn of an episode."""
         episode = self.play(task, planted.messages, cut=planted.cut)
         return self.benchmark.diagnose(episode).turns
 
 
 def as_documented(labels: Sequence[str], planted: Planted) -> bool:
-    """Whether an episode with a fault is labelled as it has to be."""
+    """Return True if an episode with a fault has its documented label."""
     turn = planted.turn
     before, own, after = labels[:turn], labels[turn], labels[turn + 1 :]
     ends = planted.label is not TurnLabel.SPURIOUS_TOOL_CALL  # this one alone fails no turn
@@ -327,7 +327,7 @@ def as_documented(labels: Sequence[str], planted: Planted) -> bool:
 
 
 def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[str]]:
-    """How often the turns of references have each label, and the tasks with another one."""
+    """Count the labels of references' turns, and return the tasks with other labels."""
     found, wrong = Counter[str](), list[str]()
     for number, task in enumerate(tasks, start=1):
         said = [text for calls in Reference(task).turns for text in _said(calls)]
@@ -340,14 +340,14 @@ def references(bench: Bench, tasks: Sequence[Task]) -> tuple[Counter[str], list[
 
 
 class Row(NamedTuple):
-    """How a kind of fault was labelled.
+    """The labels of a kind of fault.
 
     Attributes:
         fault: its name.
         fits: tasks that it was planted in.
         looked_at: tasks that were tried for that.
         said: labels of the turns with the fault.
-        wrong: tasks that are not labelled as documented, with what their turns are.
+        wrong: tasks that are not labelled as documented, with the labels of their turns.
     """
 
     fault: str
@@ -358,12 +358,12 @@ class Row(NamedTuple):
 
     @property
     def share(self) -> float:
-        """Share of the tasks that are labelled as documented."""
+        """Return the share of the tasks that are labelled as documented."""
         return 1.0 - len(self.wrong) / self.fits if self.fits else 0.0
 
 
 def judged(bench: Bench, fault: Fault, tasks: Sequence[Task], *, seed: int, most: int) -> Row:
-    """Plant a fault in tasks, in an order that the seed draws, until so many have it."""
+    """Plant a fault in tasks, in an order drawn by the seed, until enough have it."""
     name = fault.__name__
     order = random.Random(f"{seed} {name}").sample(tasks, len(tasks))
     said, wrong, fits, tried = Counter[str](), list[Any](), 0, 0
@@ -388,7 +388,7 @@ def _progress(what: str, done: int, of: int) -> None:
 
 
 def costs() -> dict[str, float]:
-    """Milliseconds to label an episode of 20 steps, by benchmark."""
+    """Return the milliseconds to label an episode of 20 steps, by benchmark."""
     turn = {"reached": True, "reference": True, "calls": 3, "outcome": "passed"}
     told = "Execution failed. Traceback:\nException: Response status code is 401:\n{}\n" * 40
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -419,7 +419,7 @@ def costs() -> dict[str, float]:
 
 
 def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) -> float:
-    """Milliseconds to label an episode, the median."""
+    """Return the median milliseconds to label an episode."""
     taken = []
     for _ in range(times):
         start = time.perf_counter()
@@ -429,7 +429,7 @@ def _cost(benchmark: Diagnosable, episode: EvalTrajectory, *, times: int = 200) 
 
 
 def showing() -> float:
-    """Milliseconds to show an episode in which every step fails in another way, the median."""
+    """Return the median milliseconds to show an episode whose steps all fail differently."""
     interface = FailureInterface(schema_notes=True, error_hints=True, on=("state_mismatch",))
     tools = json.dumps([{"function": schema(name)} for name in functions_of()])
     info = FrozenDict({"error_kind": "call", "bfcl.tools": tools, "bfcl.reason": ""})
@@ -446,11 +446,13 @@ def showing() -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the table; 1 if a label is not as it has to be."""
+    """Print the table; return 1 if a label is wrong."""
     parser = argparse.ArgumentParser(description="Labels of planted faults.")
     parser.add_argument("--quick", action="store_true", help="few tasks of each kind")
-    parser.add_argument("--seed", type=int, default=0, help="which tasks and places")
-    parser.add_argument("--show", action="store_true", help="print what is not as documented")
+    parser.add_argument("--seed", type=int, default=0, help="seed of tasks and places")
+    parser.add_argument(
+        "--show", action="store_true", help="print labels that differ from the documented ones"
+    )
     options = parser.parse_args(arguments)
     every = [task for name in CATEGORIES for task in native_tasks(Split.TEST, name, "all200")]
     most = 3 if options.quick else MOST

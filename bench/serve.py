@@ -1,4 +1,4 @@
-"""What a server costs: CPU of an empty take and report, and env steps served, on WebShop.
+"""Cost of a server: CPU of an empty take and report, and env steps served, on WebShop.
 
 Run: python bench/serve.py [--pairs 1000] [--clients 4] [--seconds 20]
 """
@@ -28,7 +28,7 @@ from coevo_gym.remote import RemoteTaskEnv, TicketClient
 
 @contextmanager
 def server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """``coevo serve webshop`` in a process of its own, without rounds, and its address."""
+    """Start ``coevo serve webshop`` in its own process, without rounds; yield its address."""
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "coevo_gym.cli", "serve", "webshop", "--port", "0"),
@@ -48,13 +48,13 @@ def server(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has used, all its threads together."""
+    """Return the seconds of CPU that a process has used, all its threads together."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def play(address: str, seconds: float, seed: int, found: Any) -> None:
-    """One client: random choices until the time is up; says how many steps it took."""
+    """Play random choices as one client until the time is up; return the number of steps."""
     env, rng, steps = RemoteTaskEnv(address, choices=16), random.Random(seed), 0
     until, begun = time.perf_counter() + seconds, time.process_time()
     over, info = True, dict[str, Any]()
@@ -69,7 +69,7 @@ def play(address: str, seconds: float, seed: int, found: Any) -> None:
 
 
 def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
-    """CPU and wall time of a take and the report of an episode without a step."""
+    """Return CPU and wall time of a take and the report of an episode without a step."""
     client = TicketClient(address)
     client.give_back(client.take()["id"])  # the first round is over
     cpu, wall = cpu_s(pid), time.perf_counter()
@@ -88,7 +88,7 @@ def empty_pairs(pid: int, address: str, n: int) -> dict[str, float]:
 
 
 def served_steps(pid: int, address: str, n: int, seconds: float) -> dict[str, float]:
-    """Steps that clients of their own processes are served together."""
+    """Return the number of steps that clients in their own processes are served together."""
     context = multiprocessing.get_context("spawn")
     found: Any = context.Queue()
     clients = [

@@ -1,4 +1,4 @@
-"""A served curriculum among workers that are killed: what is lost, doubled or left over.
+"""Check a served curriculum with killed workers for lost, doubled or leftover episodes.
 
 Eight spawned workers practise WebShop over HTTP. One of them is killed every few seconds, and so is
 the server now and then, both with SIGKILL; answers are thrown away and calls repeated. In the end
@@ -34,19 +34,19 @@ from coevo_gym.remote import TicketClient
 LEASE_S = 20.0
 GROUP_SIZE = 8
 ASKED_AGAIN = 9_000
-"""Acknowledged reports, the latest, that are sent once more: a session remembers how its last
-10,000 tickets ended. Whether older ones were counted is told by how many it has counted in all."""
+"""Number of latest acknowledged reports to send again: a session remembers the results of its last
+10,000 tickets. The total count shows if older ones were counted."""
 
 
 class Server:
-    """``coevo serve webshop`` in a process that may be killed and comes back on its port."""
+    """``coevo serve webshop`` in a process that can be killed and restarted on its port."""
 
     def __init__(self, folder: Path) -> None:
         self.db, self.port, self.kills = folder / "faults.db", "0", -1
         self.start()
 
     def start(self) -> None:
-        """Start it, on the port that it had."""
+        """Start the server, on its previous port."""
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-m", "coevo_gym.cli", "serve", "webshop", "--port", self.port),
@@ -63,14 +63,14 @@ class Server:
         self.address, self.port, self.kills = found.group(), found.group(1), self.kills + 1
 
     def kill(self) -> None:
-        """End it as a crash would, and start it again on its file."""
+        """Kill the server as a crash would, and start it again on its file."""
         self.process.kill()
         self.process.wait()
         self.start()
 
 
 def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """An episode of a ticket, at random."""
+    """Play a ticket's episode with random actions."""
     task = Task.from_json(json.dumps(ticket["task"]))
     _, info = env.reset(seed=ticket["seed"], options={"task": task})
     over = False
@@ -81,7 +81,7 @@ def play(env: Any, ticket: dict[str, Any], rng: random.Random) -> dict[str, Any]
 
 
 def work(address: str, log: str, seed: int, stop: Any) -> None:
-    """Take, play, report, until told to stop; each acknowledged report is a line of the log."""
+    """Take, play and report until told to stop; log each acknowledged report."""
     rng, client = random.Random(seed), TicketClient(address)
     env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
     with open(log, "a", buffering=1) as acknowledged:
@@ -90,7 +90,7 @@ def work(address: str, log: str, seed: int, stop: Any) -> None:
             if "ticket" not in (answer := client.call("take", request=request)):
                 time.sleep(answer["retry_after_s"])
                 continue
-            if rng.random() < 0.1:  # the answer was lost: the same is asked again
+            if rng.random() < 0.1:  # the answer was lost: repeat the request
                 assert client.call("take", request=request)["ticket"]["id"]
             ticket = answer["ticket"]
             episode = play(env, ticket, rng)
@@ -102,7 +102,7 @@ def work(address: str, log: str, seed: int, stop: Any) -> None:
 
 
 def drain(client: TicketClient) -> None:
-    """Run what is still to be run, until no group is open."""
+    """Run the remaining episodes, until no group is open."""
     env, rng = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True), random.Random(0)
     while groups := client.save()["ledger"]["groups"]:
         left = sum(
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--kill-every", type=float, default=5.0, help="seconds")
     parser.add_argument(
-        "--server-every", type=int, default=6, help="workers killed for each server killed"
+        "--server-every", type=int, default=6, help="killed workers per killed server"
     )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,15 +1,16 @@
-"""Do memory, open files, processes and threads stay flat however long an env is used?
+"""Check that memory, open files, processes and threads stay flat in long use of an env.
 
 One benchmark a run, in one process with some envs that take turns. A third of the episodes play the
 reference; a third draw from the choices (BFCL: from all references, and seldom from the choices,
 which cost more than the engine); a third play a reference half of whose actions are torn, doubled,
-mixed with odd characters or long. 200 times in between, all that this process and those below it
-hold is written to OUT/BENCHMARK.jsonl, a line at a time.
+mixed with odd characters or long. 200 times in between, the resources of this process and its
+children are written to OUT/BENCHMARK.jsonl, a line at a time.
 
-How a number grows is a slope, and neighbours in such a series are alike: after a fifth of the work,
+Growth is a slope, and neighbours in such a series are similar: after a fifth of the work,
 in which caches fill, the series is cut into 20 parts, and a line is fitted through their means. The
-95 % interval is Student's, of 18 degrees of freedom. Growth is told for the whole amount of work.
-The exit code is 1 if something grows by more than 2 % of its level, and the interval is above 0.
+95 % interval is Student's, of 18 degrees of freedom. Growth is reported for the whole amount of
+work. The exit code is 1 if a number grows by more than 2 % of its level, and the interval is above
+0.
 
 Run: python bench/soak.py webshop --out soak      # bfcl, alfworld, appworld; minutes each
      python bench/soak.py webshop --out soak --read      # the table of a series, also an unfinished
@@ -61,15 +62,15 @@ ODD = (
 
 
 class Work(NamedTuple):
-    """How much of a benchmark is run.
+    """The amount of work on a benchmark.
 
     Attributes:
         env_id: its env.
-        unit: what is counted, steps or episodes.
-        amount: how many of them.
-        n_envs: how many envs take turns.
+        unit: the unit of work, steps or episodes.
+        amount: number of units.
+        n_envs: number of envs that take turns.
         choosing: share of the actions without a reference that are drawn from the choices; the
-            others are of some reference.
+            others are from references.
     """
 
     env_id: str
@@ -88,19 +89,19 @@ WORK = {
 
 
 def torn(action: str, rng: Generator) -> str:
-    """An action as somebody would write it who is not quite with it."""
+    """Return a damaged action, as a confused user might write it."""
     at, odd = int(rng.integers(len(action) + 1)), drawn(ODD, rng)
     head, tail = action[:at], action[at:]
     return drawn((head, tail, head + odd + tail, head + 2 * tail, action.swapcase()), rng)
 
 
 def drawn(values: Sequence[T], rng: Generator) -> T:
-    """One of some values."""
+    """Return one of some values."""
     return values[int(rng.integers(len(values)))]
 
 
 def episode(env: TaskEnv, work: Work, rng: Generator) -> Iterator[str]:
-    """Play one episode, a step at a time; says after each how it has ended, or ""."""
+    """Play one episode step by step; yield after each its end, or ""."""
     choices_in = get_benchmark(env.benchmark).choices
     task, manner = drawn(env.tasks, rng), int(rng.integers(3))
     env.reset(seed=int(rng.integers(1 << 31)), options={"task": task})
@@ -156,11 +157,11 @@ def soak(name: str, amount: int, path: Path) -> None:
 
 
 def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
-    """How much a series grows from 0 to the end of ``at``, and the half width of its interval.
+    """Return the growth of a series from 0 to the end of ``at``, and its interval's half width.
 
     Args:
-        at: (n,) how much work was done at each value, rising; n of at least 20.
-        values: (n,) what was measured then.
+        at: (n,) work done at each value, rising; n of at least 20.
+        values: (n,) measured values.
     """
     x, y = (
         np.array([part.mean() for part in np.array_split(np.asarray(series, float), PARTS)])
@@ -174,7 +175,7 @@ def growth(at: Sequence[float], values: Sequence[float]) -> tuple[float, float]:
 
 
 def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
-    """Print what came of it; whether all is flat."""
+    """Print the results; return True if all series are flat."""
     work, last = WORK[name], series[-1]
     print(
         f"{name}: {last['steps']:,} steps, {last['episodes']:,} episodes ({last['solved']:,} "
@@ -201,7 +202,7 @@ def table(name: str, series: Sequence[dict[str, Any]]) -> bool:
 
 
 def main() -> int:
-    """Measure, or read what was measured; the exit code."""
+    """Measure, or read a series; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("benchmark", choices=list(WORK))
     parser.add_argument("--out", type=Path, default=Path("soak"), help="folder of the series")

@@ -1,12 +1,12 @@
-"""How fast the viewer is with many trajectories: its first view, and each kind of filter.
+"""Speed of the viewer with many trajectories: its first view, and each kind of filter.
 
     python bench/viewer.py                      50,000 trajectories in a temporary folder
     python bench/viewer.py --episodes 5000      fewer
     python bench/viewer.py --folder FOLDER      keep the run there, to measure it again
 
 The run is made up, in the format and with the texts of a real one: two arms on the built-in shop,
-groups of 8, pages as long as the shop's, choices and advantages stored. All is asked of a served
-viewer over HTTP, as a browser does, and each number is the slowest of several answers. "First view"
+groups of 8, pages as long as the shop's, choices and advantages stored. All requests go to a served
+viewer over HTTP, as a browser's do, and each number is the slowest of several answers. "First view"
 begins with no index at all, and is the page's files, the list of runs and the run itself.
 """
 
@@ -49,7 +49,7 @@ TRIES = 5
 
 
 def make_run(folder: RunFolder, episodes: int) -> None:
-    """Store a run of so many episodes, as training does, step by step."""
+    """Store a run with a number of episodes, as training does, step by step."""
     folder.path.mkdir(parents=True)
     sets = [f"name={folder.path.name}", "store.record=all"]
     resolved = load_config("quickstart", sets=sets, environ={})
@@ -81,12 +81,12 @@ def make_run(folder: RunFolder, episodes: int) -> None:
 
 
 def numbers_of(step: int) -> dict[str, float]:
-    """Numbers of a step, about as many as a run writes down."""
+    """Return numbers of a step, about as many as a run stores."""
     return {"env_steps": 500 * step, "success": 0.5} | {f"number.{n}": n * step for n in range(40)}
 
 
 def walk_of(task: Task) -> tuple[Step, ...]:
-    """The reference's pages and choices."""
+    """Return the reference's pages and choices."""
     session = Session(open_catalogue(task.world))  # type: ignore[arg-type]
     page, steps = session.reset(task.instruction), list[Step]()
     for action in task.solution:
@@ -107,7 +107,7 @@ def make_group(
     walks: dict[str, tuple[Step, ...]],
     rng: np.random.Generator,
 ) -> Group:
-    """K episodes of a task, some of which end early."""
+    """Make K episodes of a task, some of which end early."""
     task, id = tasks[int(rng.integers(len(walks)))], f"group-{step * GROUPS_A_STEP + number}"
     episodes = []
     for _ in range(K):
@@ -132,25 +132,25 @@ def make_group(
 
 
 class Viewer(NamedTuple):
-    """A viewer of its own process.
+    """A viewer in its own process.
 
     Attributes:
-        client: speaks to it.
-        pid: of the process.
+        client: its HTTP client.
+        pid: id of the process.
     """
 
     client: httpx.Client
     pid: int
 
     def cpu_s(self) -> float:
-        """CPU time that it has used so far; on a busy machine it tells more than the clock."""
+        """Return its CPU time so far, which on a busy machine is more precise than the clock."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def viewing(cwd: Path, home: Path) -> Iterator[Viewer]:
-    """A viewer, started and ended."""
+    """Start a viewer, and end it on exit."""
     command = [sys.executable, "-m", "coevo_gym.cli", "view", "--port", "0", "--no-browser"]
     env = {**os.environ, "COEVO_HOME": str(home)}
     process = subprocess.Popen(
@@ -167,14 +167,14 @@ def viewing(cwd: Path, home: Path) -> Iterator[Viewer]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """How long something takes."""
+    """Return the seconds of a function call."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def first_view(client: httpx.Client, run: str) -> None:
-    """What a browser asks for until the list and then the run are drawn."""
+    """Request all that a browser needs to draw the list and then the run."""
     page = client.get("").raise_for_status().text
     for part in page.split('"'):
         if part.startswith("static/"):
@@ -203,7 +203,7 @@ def main() -> None:
 
 
 def measure(folder: Path, temporary: Path) -> None:
-    """Print how long each thing takes."""
+    """Print the time of each request."""
     at = "api/runs/many/trajectories"
     firsts, cpu = list[float](), list[float]()
     for number in range(3):

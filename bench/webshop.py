@@ -24,7 +24,7 @@ COUNT = 10_000
 
 
 def memory_of(make: Callable[[int], object]) -> float:
-    """Megabytes of Python objects that 10,000 of something keep alive."""
+    """Return the megabytes of Python objects that 10,000 objects keep alive."""
     gc.collect()
     tracemalloc.start()
     kept = [make(i) for i in range(COUNT)]
@@ -36,7 +36,7 @@ def memory_of(make: Callable[[int], object]) -> float:
 
 
 def steps_per_second(tasks: list[Task]) -> float:
-    """Reference episodes through gym.make, one env, one core."""
+    """Return the steps per second of reference episodes through gym.make, one env, one core."""
     env = gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)
     steps, started = 0, time.perf_counter()
     while time.perf_counter() - started < 3.0:

@@ -1,4 +1,4 @@
-"""How hard the built-in WebShop is: what simple shoppers solve, and how long the way is.
+"""Difficulty of the built-in WebShop: success of simple shoppers, and lengths of solutions.
 
 Run ``python bench/webshop_difficulty.py [--goals N]``; about half a minute on one core.
 """
@@ -44,16 +44,16 @@ def random_shopper(rng: Generator) -> Shopper:
 
 
 def first_hit_shopper(session: Session, goal: Goal) -> None:
-    """Buy the first hit of the whole instruction as it comes."""
+    """Buy the first hit of a search for the whole instruction."""
     session.step(f"search[{goal.instruction}]")
     session.step(f"click[{session.results[0].asin}]")
     session.step("click[buy now]")
 
 
 def overlap_shopper(session: Session, goal: Goal) -> None:
-    """Buy the hit whose title shares most with the instruction, with the options it names.
+    """Buy the hit whose title is most similar to the instruction, with the options it names.
 
-    It reads the first page of results only: no price, no feature line.
+    It reads only the first page of results, without prices and feature lines.
     """
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
@@ -63,7 +63,7 @@ def overlap_shopper(session: Session, goal: Goal) -> None:
 
 
 def thrifty_shopper(session: Session, goal: Goal) -> None:
-    """Do the same, but only among hits that the budget allows."""
+    """Buy as the overlap shopper does, but only among hits within the budget."""
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
     hits = session.results[:PAGE_SIZE]
@@ -72,7 +72,7 @@ def thrifty_shopper(session: Session, goal: Goal) -> None:
 
 
 def careful_shopper(session: Session, goal: Goal) -> None:
-    """Do the same with everything that the pages of each hit tell."""
+    """Buy as the overlap shopper does, with all details on the pages of each hit."""
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
     hits = session.results[:PAGE_SIZE]
@@ -106,7 +106,7 @@ def _buy(session: Session, goal: Goal, product: Product) -> None:
 
 
 def solved(catalogue: Catalogue, goals: Sequence[Goal], shop: Shopper) -> float:
-    """Share of the goals that a shopper's purchase fulfils completely."""
+    """Return the share of the goals that a shopper's purchase fulfils completely."""
     wins = 0
     for goal in goals:
         session = Session(catalogue)
@@ -118,7 +118,7 @@ def solved(catalogue: Catalogue, goals: Sequence[Goal], shop: Shopper) -> float:
 
 
 def fulfilling(catalogue: Catalogue, goal: Goal) -> int:
-    """Number of products that can be bought for the full score."""
+    """Return the number of products that can be bought for the full score."""
     return sum(_can_fulfil(goal, product) for product in catalogue)
 
 

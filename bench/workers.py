@@ -1,9 +1,9 @@
-"""Engines in worker processes beside engines in one process: steps per second, cost, memory.
+"""Engines in worker processes and in one process: steps per second, cost, memory.
 
 Run: python bench/workers.py [--env CoEvolve-ALFWorld-v0] [--envs 8] [--workers 2] [--rounds 6]
 
-The two take turns in one run, with the same tasks and actions, so that what else the machine does
-falls on both. Seconds of processor time per step do not depend on it: they are what workers cost.
+The two take turns in one run, with the same tasks and actions, so that other load on the machine
+affects both. Processor time per step does not depend on that load: it is the cost of workers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Round(NamedTuple):
-    """What some steps took.
+    """The cost of some steps.
 
     Attributes:
         rate: env steps per second.
         cpu_ms: processor time of all processes for an env step, in ms.
-        busiest_ms: of the process that took most.
+        busiest_ms: processor time of the busiest process.
     """
 
     rate: float
@@ -43,19 +43,19 @@ class Round(NamedTuple):
 
 
 def processes(envs: TaskVectorEnv) -> list[int]:
-    """This process and the workers of some envs."""
+    """Return this process and the workers of some envs."""
     pids = envs.workers.pids if envs.workers is not None else ()
     return [os.getpid(), *(pid for pid in pids if pid is not None)]
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time that a process has taken so far, in seconds."""
+    """Return the processor time of a process so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Memory of a process that is its own, and with its share of what it shares with others."""
+    """Return a process's own memory, and that with its share of shared memory."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     kb = {line.split(":")[0]: int(line.split()[1]) for line in rollup[1:]}
     return (kb["Private_Clean"] + kb["Private_Dirty"]) / 1e3, kb["Pss"] / 1e3

@@ -124,7 +124,7 @@ def _section(prefix: str, section: BaseModel) -> Iterator[str]:
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return the description of each field: the string below it, or its line in the class docstring.
+    """Describe each field by the string below it, or by its line in the class docstring.
 
     Raises:
         KeyError: when a field is asked for that nothing is said about.

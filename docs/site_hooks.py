@@ -53,7 +53,7 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def from_the_root(text: str) -> str:
-    """A text at the root of the repository, with its links as a page of docs/ has them.
+    """Adapt the links of a text from the root of the repository to a page of docs/.
 
     Example:
         >>> from_the_root("[words](docs/concepts.md#words), [how](CONTRIBUTING.md)")

@@ -42,9 +42,7 @@ def test_text_that_is_put_in_is_never_a_template() -> None:
 
 def test_inputs_are_those_that_are_declared_and_json() -> None:
     prompt = parse_inquiry(TEXT)
-    with pytest.raises(
-        ConfigError, match=r"summary@3 declares the inputs story, and is given none"
-    ):
+    with pytest.raises(ConfigError, match=r"summary@3 declares the inputs story, but got none"):
         prompt.user({})
     with pytest.raises(ConfigError, match=r"is given plot, story\."):
         prompt.user({"story": "a", "plot": "b"})

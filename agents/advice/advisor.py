@@ -55,8 +55,8 @@ class _Case(Generic[ModelT]):
 class ModelAdvisor:
     """An :class:`~coevo_gym.core.inquiry.Advisor` that asks a policy.
 
-    A batch of inquiries is one batch of requests. Two more batches follow: prompts that did not fit,
-    shortened once, and one request to repair each unusable answer, with a description of the
+    A batch of inquiries is one batch of requests. Two more batches follow: prompts that did not
+    fit, shortened once, and one request to repair each unusable answer, with a description of the
     problem. See :func:`~coevo_gym.agents.advice.reading.read_answer` for the format of answers.
     After three lost requests in a row, the rest of a batch is not sent.
 

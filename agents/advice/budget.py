@@ -32,9 +32,9 @@ def most_tokens(request: Request) -> Tokens:
 class Budgeted:
     """A policy wrapper that sends no request that might exceed a cap.
 
-    Requests that are not sent have the finish ``UNSENT``: the first one that exceeds the budget, and
-    all later ones. If a whole batch does not fit because its requests may be larger than they turn
-    out to be, the batch is sent in parts.
+    Requests that are not sent have the finish ``UNSENT``: the first one that exceeds the budget,
+    and all later ones. If a whole batch does not fit because its requests may be larger than they
+    turn out to be, the batch is sent in parts.
 
     Args:
         policy: the wrapped policy.

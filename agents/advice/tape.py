@@ -16,8 +16,8 @@ from coevo_gym.core.seams import Choice, Completion, Finish, Message, Policy, Pr
 from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]
-"""``off`` records nothing. ``record`` starts an empty tape: it records all answers, and replays only
-these. ``fill`` replays recorded answers, asks the other questions, and records their answers.
+"""``off`` records nothing. ``record`` starts an empty tape: it records all answers, and replays
+only these. ``fill`` replays recorded answers, asks the other questions, and records their answers.
 ``replay`` never asks."""
 
 
@@ -31,8 +31,8 @@ class Tape:
     The key of an answer contains everything that determines it: scope, prompt file, messages,
     sampling, model, version of the policy, and its number among equal requests of the scope. So a
     sampling policy may answer equal requests differently, and repeated work gets the same answers
-    again. Answers are recorded before the caller can use them, including lost answers and those that
-    did not fit; prompts are not recorded.
+    again. Answers are recorded before the caller can use them, including lost answers and those
+    that did not fit; prompts are not recorded.
 
     A policy in this process has a method ``drawing(seed)`` and draws with a seed from the request,
     so its answers to a batch do not depend on the number of replayed answers.

@@ -22,9 +22,9 @@ class ChatConfig(FrozenModel):
 
     Attributes:
         history: part of the episode that the model sees: everything (``causal``), everything
-            except earlier thoughts (``reasoning``), the last steps with the task and a list of older
-            actions (``window``), only the last steps (``recent``), or the steps that the model
-            keeps (``self_managed``).
+            except earlier thoughts (``reasoning``), the last steps with the task and a list of
+            older actions (``window``), only the last steps (``recent``), or the steps that the
+            model keeps (``self_managed``).
         window_turns: past steps that ``window`` and ``recent`` show in full; None for as many as
             fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
@@ -76,9 +76,9 @@ class ChatAgent:
 
     The agent keeps no state: earlier answers and their tokens are in the view's history, where
     :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as it goes. A
-    prompt that exceeds the model's context ends the episode with ``context_overflow``, and a used-up
-    token budget, of the episode or of the requests, ends it with ``max_tokens``. A lost answer loses
-    the episode.
+    prompt that exceeds the model's context ends the episode with ``context_overflow``. A used-up
+    token budget, of the episode or of the requests, ends it with ``max_tokens``. A lost answer
+    loses the episode.
 
     The policy sees stripped cues, but is trained on the chat without them.
 

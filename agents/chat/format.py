@@ -2,9 +2,9 @@
 
 A tokenizer's chat template renders a conversation as one text. Tokenising this text again at every
 turn would change sampled tokens, and templates render old messages differently from new ones. This
-module splits the template into pieces instead, once per sequence of roles: the text before the first
-answer, and the text between two answers. A prompt consists of these pieces, the contents between
-them, and the unchanged sampled ids.
+module splits the template into pieces instead, once per sequence of roles: the text before the
+first answer, and the text between two answers. A prompt consists of these pieces, the contents
+between them, and the unchanged sampled ids.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class ChatFormat:
 
     Args:
         tokenizer: a tokenizer with a chat template.
-        thinking: value of the switch ``enable_thinking`` in templates that have it, such as Qwen3's;
-            None for the template's default.
+        thinking: value of the switch ``enable_thinking`` in templates that have it, such as
+            Qwen3's; None for the template's default.
 
     Attributes:
         end_of_turn: the id that ends an answer.

@@ -5,13 +5,13 @@ ids are in the view's history. An unchanged answer keeps its token ids, so a pro
 previous one shares a training segment with it. A changed answer has no ids and becomes ordinary
 prompt text, which is not trained on again.
 
-The kinds follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped, sliding
-window, a history that the model manages itself, and the bare recent steps of its exploration. Each
-docstring names differences from the original.
+The kinds follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped,
+sliding window, a history that the model manages itself, and the bare recent steps of its
+exploration. Each docstring names differences from the original.
 
 All kinds include the cues: in the system message (one is added if the prompt has none), before the
-first user message, or after every user message. Cues stay the same throughout an episode, so they do
-not stop a prompt from extending the previous one.
+first user message, or after every user message. Cues stay the same throughout an episode, so they
+do not stop a prompt from extending the previous one.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
 def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """Show the last ``n`` steps in full, and the task and a list of actions for older ones.
 
-    In the original, a model writes the memory once a length is exceeded. Here the memory is the list
-    of actions, so a prompt needs no second request and stays a function of the view.
+    In the original, a model writes the memory once a length is exceeded. Here the memory is the
+    list of actions, so a prompt needs no second request and stays a function of the view.
 
     Args:
         conversation: the episode.

@@ -1,4 +1,4 @@
-"""The card and its software, what it reaches in this run, and how time is taken on it."""
+"""The card and its software, its peak rates in this run, and timing on it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 class Peaks(NamedTuple):
-    """What a device reaches in this run.
+    """The peak rates of a device in this run.
 
     Attributes:
-        dtype: of the matrices.
+        dtype: type of the matrices.
         flops: matrix operations per second.
-        data_sheet: the maker's number, None if it is not known here.
+        data_sheet: the maker's number, None if unknown.
         bandwidth: bytes of memory per second, reads and writes of a copy.
     """
 
@@ -43,14 +43,14 @@ class Peaks(NamedTuple):
 
 
 class Timed(NamedTuple):
-    """What came out, and after how many seconds it was there."""
+    """A result, and the seconds until it was available."""
 
     result: Any
     seconds: float
 
 
 def timed(device: str, run: Callable[[], T]) -> Timed:
-    """Run something, and wait until the device is done with it."""
+    """Call a function, and wait until the device has finished."""
     _wait(device)
     started = perf_counter()
     result = run()
@@ -59,7 +59,7 @@ def timed(device: str, run: Callable[[], T]) -> Timed:
 
 
 def free(device: str) -> None:
-    """Give memory back that nothing refers to, and begin to watch for its peak."""
+    """Free unreferenced memory, and reset the peak."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
@@ -67,7 +67,7 @@ def free(device: str) -> None:
 
 
 def peak_memory(device: str) -> int | None:
-    """Most bytes in use since :func:`free`; None where nobody counts."""
+    """Return the most bytes in use since :func:`free`; None if the device has no counter."""
     return torch.cuda.max_memory_allocated() if device == "cuda" else None
 
 
@@ -89,12 +89,12 @@ def measure_peaks(device: str, size: Size) -> Peaks:
 
 
 def card_name(device: str) -> str:
-    """The card's name; the processor's kind where there is none."""
+    """Return the card's name, or the processor's kind if there is no card."""
     return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {platform.machine()}"
 
 
 def software(device: str) -> dict[str, str | None]:
-    """Versions of all that the numbers depend on; None for what is not there."""
+    """Return the versions of all software that the numbers depend on; None for missing packages."""
     found: dict[str, str | None] = {
         "python": platform.python_version(),
         "driver": _driver() if device == "cuda" else None,

@@ -1,4 +1,4 @@
-"""Is a GRPO step on the device that of the CPU in fp32? Loss, gradient's norm and gradient."""
+"""Comparison of a GRPO step on the device and on the CPU in fp32: loss, gradient and its norm."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OFF_POLICY = 0.15
 
 
 class Tolerance(NamedTuple):
-    """Most that may differ: the loss in itself, the others relative to the CPU's."""
+    """Maximum differences: absolute for the loss, relative to the CPU's for the others."""
 
     loss: float
     grad_norm: float
@@ -50,7 +50,7 @@ class Gradient(NamedTuple):
 def measure_equal(
     subject: Subject, size: Size, device: str, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """A row for each precision; ``ok`` is whether all differences are within the tolerance."""
+    """Return a row per precision; ``ok`` is True if all differences are within the tolerance."""
     exact = TransformersPolicy(ModelConfig(path=subject.folder, device="cpu"))
     groups = sampled_groups(exact, size)
     wanted = gradient(exact, groups)
@@ -77,7 +77,7 @@ def measure_equal(
 
 
 def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
-    """A small batch that the policy itself samples, the same every time."""
+    """Return a small batch that the policy itself samples, the same every time."""
     rng = np.random.default_rng(0)
     answer = (max(1, size.checked // 4), size.checked)
     task, groups = coevo_gym.tasks("webshop", "train")[0], []
@@ -97,7 +97,7 @@ def sampled_groups(policy: TransformersPolicy, size: Size) -> list[Group]:
 def trajectories(
     task_id: str, decided: Sequence[Sequence[TokenDecision]]
 ) -> tuple[Trajectory, ...]:
-    """Episodes of these decisions, every other one solved."""
+    """Return episodes of these decisions, every second one solved."""
     return tuple(
         Trajectory(
             task_id=task_id,
@@ -111,7 +111,7 @@ def trajectories(
 
 
 def gradient(policy: Learnable, groups: Sequence[Group]) -> Gradient:
-    """Loss and gradient of one step, which is too small to matter."""
+    """Return loss and gradient of one step, which is too small to change the weights noticeably."""
     config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9, microbatch_tokens=16_384)
     metrics = GRPO(policy, config).update(groups)
     grads = [p.grad for p in policy.parameters()]

@@ -1,8 +1,8 @@
-"""Does a language model learn ALFWorld within some minutes, on a set that evolves or a fixed one?
+"""Learning of a language model on ALFWorld within minutes, on an evolving and on a fixed set.
 
 Each arm is a run of its own, with half of the minutes and the same seed: warm-up by imitation,
-first task set, GRPO. It stops at the step boundary after its time is over, and what it has saved
-is evaluated; evaluation is not on the clock. The second arm stops, at the latest, at the env steps
+first task set, GRPO. It stops at the step boundary after its time is over, and its saved policy
+is evaluated; evaluation is not timed. The second arm stops, at the latest, at the env steps
 that the first one spent.
 """
 
@@ -46,15 +46,15 @@ SETTINGS = (
     "store.record=none",
     "store.checkpoint_every_steps=1000",
 )
-"""On top of the preset ``alfworld``; not tuned."""
+"""Settings on top of the preset ``alfworld``; not tuned."""
 
 
 class Deadline(StopRequest):
-    """Asks to stop once a time is over, and says ten times on the way how much of it is.
+    """A callable that requests a stop after a time, and reports its progress ten times.
 
     Args:
-        seconds: until then.
-        tell: told how far it is.
+        seconds: time until the stop.
+        tell: called with the progress.
     """
 
     def __init__(self, seconds: float, tell: Callable[[str], None]) -> None:
@@ -63,7 +63,7 @@ class Deadline(StopRequest):
         self._begun, self._tenths = monotonic(), 0
 
     def __call__(self) -> bool:
-        """Whether to stop at the next boundary."""
+        """Return True to stop at the next boundary."""
         passed = monotonic() - self._begun
         tenths = int(10 * min(1.0, passed / self._seconds)) if self._seconds > 0 else 10
         if tenths > self._tenths:
@@ -80,7 +80,7 @@ def measure_learning(
     folder: Path,
     tell: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """A row for each arm: success on held-out tasks before GRPO and after."""
+    """Return a row for each arm: success on held-out tasks before and after GRPO."""
     rows: list[dict[str, Any]] = []
     spent: list[str] = []
     for arm in ARMS:
@@ -107,7 +107,9 @@ def _arm(arm: str, sets: Sequence[str], stop: StopRequest, folder: RunFolder) ->
             over = False
     split, last = resolved.config.evaluation.split, Checkpoints(folder.checkpoints / arm).latest()
     if not over and last is not None:
-        free(resolved.config.policy.model.device)  # the run's model, before there is another
+        free(
+            resolved.config.policy.model.device
+        )  # free the run's model before the next one is loaded
         after = evaluate_policy(folder, arm, split)
     first = Checkpoints(folder.checkpoints / WARMUP).latest()
     before = first and table_row(WARMUP, first.state["warmup"], int(first.state["env_steps"]))

@@ -22,7 +22,7 @@ Row = Mapping[str, Any]
 
 
 def picture(found: Mapping[str, Any]) -> str:
-    """Return an SVG file: a chart for each part that has rows to draw, a line for each other."""
+    """Return an SVG file: a chart for each part with rows to draw, a line for each other part."""
     title = f"{found['card']}, {found['date']}, PyTorch {found['software']['torch']}"
     parts = [_text(title, EDGE, "bold")]
     y = EDGE + 20.0
@@ -58,7 +58,7 @@ def _text(text: str, y: float, style: str) -> Element:
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """Return what the charts do not show, in lines that fit."""
+    """Return the results that the charts do not show, in lines that fit."""
     said = [*found["notes"], "; ".join(map(described, found["models"]))]
     equal = _measured(found["equal"])
     if equal:
@@ -81,7 +81,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _measured(part: object) -> Sequence[Row]:
-    """Return the rows of a part; none if it was left out."""
+    """Return the rows of a part; none if it was skipped."""
     return part if isinstance(part, list) else []
 
 

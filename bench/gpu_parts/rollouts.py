@@ -1,8 +1,8 @@
-"""How fast are answers sampled? Against plain ``generate``, and against what reading memory takes.
+"""Speed of sampling, against plain ``generate`` and against the time of reading memory.
 
 Every answer has a limit of its own, as answers of agents have lengths of their own. Plain
-``generate`` goes on until the longest of a batch is over; only tokens within an answer's limit and
-up to its end are counted, for everyone.
+``generate`` continues until the longest answer of a batch is over; for all engines, only tokens
+within an answer's limit and up to its end are counted.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Engine = Callable[[Sequence[Prompt]], Lengths]
 
 
 class Speed(NamedTuple):
-    """One engine on one batch.
+    """The speed of one engine on one batch.
 
     Attributes:
-        seconds: of prompts and answers.
-        prefill_s: of other prompts of such lengths, with one token each.
-        lengths: of each prompt and its answer.
+        seconds: time of prompts and answers.
+        prefill_s: time of other prompts of such lengths, with one token each.
+        lengths: lengths of each prompt and its answer.
     """
 
     seconds: float
@@ -49,7 +49,7 @@ class Speed(NamedTuple):
 def measure_rollouts(
     subject: Subject, size: Size, device: str, peaks: Peaks, tell: Callable[[str], None]
 ) -> list[dict[str, Any]]:
-    """A row for each engine and batch."""
+    """Return a row for each engine and batch."""
     naive = plain_speeds(subject, size, device)
     free(device)
     found = {NAIVE: naive, **policy_speeds(subject, size, device)}
@@ -65,13 +65,13 @@ def measure_rollouts(
 
 
 def decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: int) -> float:
-    """Seconds that an ideal engine takes for the tokens after the first of each answer.
+    """Return the seconds of an ideal engine for the tokens after the first of each answer.
 
     All sequences are decoded side by side. A step reads all weights but those of an untied
     embedding, and the keys and values of every sequence that is not over; nothing else takes time.
 
     Args:
-        shape: the model's.
+        shape: shape of the model.
         lengths: tokens of each prompt and its answer.
         bandwidth: bytes a second.
         item_bytes: bytes of a weight, and of a number in the cache.
@@ -84,7 +84,7 @@ def decode_s(shape: ModelShape, lengths: Lengths, bandwidth: float, item_bytes: 
 
 
 def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
-    """Hugging Face's ``generate`` on batches padded to the left, weights in bf16 on a GPU."""
+    """Measure Hugging Face's ``generate`` on left-padded batches, weights in bf16 on a GPU."""
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
@@ -120,7 +120,7 @@ def plain_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
 
 
 def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[int, Speed]]:
-    """``TransformersPolicy``; by the name of the engine that it samples with."""
+    """Measure ``TransformersPolicy``; return speeds by the name of its sampling engine."""
     config = ModelConfig.model_validate({"path": subject.folder, "device": device})
     policy = TransformersPolicy(config)
     found = _speeds(_engine(policy), policy.format, policy.tokenizer, size, device)
@@ -129,7 +129,7 @@ def policy_speeds(subject: Subject, size: Size, device: str) -> dict[str, dict[i
 
 
 def vllm_speeds(subject: Subject, size: Size, device: str) -> dict[int, Speed]:
-    """``VLLMPolicy``; in a process of its own, which takes all that vLLM holds with it."""
+    """Measure ``VLLMPolicy`` in its own process, whose end frees vLLM's memory."""
     from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
 
     longest = size.prompt[1] + size.answer[1] + _SLACK
@@ -151,7 +151,7 @@ def _engine(policy: TransformersPolicy) -> Engine:
 def _speeds(
     run: Engine, form: ChatFormat, tokenizer: Any, size: Size, device: str
 ) -> dict[int, Speed]:
-    """Each batch once to warm up, then its prompts alone, then with answers; all texts differ."""
+    """Run each batch once to warm up, then its prompts alone, then with answers."""
     found = {}
     for batch in size.batches:
         # The same texts for every engine.
@@ -181,7 +181,7 @@ def _vllm_rows(
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             found = pool.submit(vllm_speeds, subject, size, device).result()
-        except Exception as error:  # what the other engines did is not lost to it
+        except Exception as error:  # keep the other engines' results
             return [_without_vllm(subject, f"failed: {type(error).__name__}: {error}", tell)]
     rows = [_row(subject, "vllm", found[b], peaks, naive[b]) for b in found]
     for row in rows:
@@ -217,7 +217,7 @@ def _row(subject: Subject, engine: str, speed: Speed, peaks: Peaks, naive: Speed
 
 
 def _counted(ids: Sequence[int], stops: set[int]) -> int:
-    """Tokens up to the first that ends an answer, itself included."""
+    """Count the tokens up to the first that ends an answer, including it."""
     return next((i + 1 for i, token in enumerate(ids) if token in stops), len(ids))
 
 

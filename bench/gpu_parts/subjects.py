@@ -1,4 +1,4 @@
-"""What is measured: models, how much of each, and texts to feed them."""
+"""The subjects of measurements: models, amounts of work, and texts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class Size(NamedTuple):
-    """How much is measured; lengths are in tokens, ranges from the least to the most.
+    """The amount of work; lengths are in tokens, ranges from minimum to maximum.
 
     Attributes:
         budgets: tokens in one forward pass of training.
@@ -78,8 +78,8 @@ class Size(NamedTuple):
         updates: updates that are timed, after one that is not.
         batches: answers sampled at a time.
         prompt: length of a prompt.
-        answer: most tokens of an answer, each its own.
-        checked: most tokens of an answer of the batch that ``equal`` compares on.
+        answer: maximum tokens of an answer, drawn for each.
+        checked: maximum tokens of an answer of the batch that ``equal`` uses.
         matrix: rows of the square matrices that the peak is measured with.
         copied: bytes of the block that the bandwidth is measured with.
     """
@@ -122,17 +122,17 @@ SIZES = {
         copied=2**24,
     ),
 }
-"""By device; on a CPU only enough to see that it runs."""
+"""Sizes by device; on a CPU only enough for a check that all parts run."""
 
 
 class Subject(NamedTuple):
-    """A model that is measured.
+    """A model to measure.
 
     Attributes:
-        name: for people.
-        folder: where transformers finds it.
+        name: its name, for people.
+        folder: its folder, for transformers.
         shape: its shape.
-        random: whether its weights are random.
+        random: True if its weights are random.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Subject(NamedTuple):
     random: bool = False
 
     def described(self) -> dict[str, Any]:
-        """Return what the results say of it."""
+        """Return its description for the results."""
         return {"name": self.name, "random": self.random, "parameters": self.shape.n_parameters}
 
 
@@ -149,9 +149,9 @@ class Chosen(NamedTuple):
     """Models to measure.
 
     Attributes:
-        checked: the one that ``equal`` and ``learn`` are about.
-        timed: those that ``train`` and ``rollout`` are about.
-        notes: sentences on what is not as it was asked for.
+        checked: the model for ``equal`` and ``learn``.
+        timed: the models for ``train`` and ``rollout``.
+        notes: sentences about differences from the request.
     """
 
     checked: Subject
@@ -186,10 +186,10 @@ def chosen(model: str, shape: str, folder: Path) -> Chosen:
 
 
 def given(model: str) -> Subject:
-    """Return a model with weights of its own.
+    """Return a model with its own weights.
 
     Raises:
-        ModelError: if it is not in a folder on this machine: nothing is downloaded here.
+        ModelError: if it is not in a folder on this machine, as nothing is downloaded.
     """
     folder = resolve_model(model)
     shape = shape_of(folder) if Path(folder).is_dir() else None
@@ -199,7 +199,7 @@ def given(model: str) -> Subject:
 
 
 def byte_tokenizer() -> Any:
-    """A tokenizer of bytes, with a chat template."""
+    """Return a tokenizer of bytes, with a chat template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -219,7 +219,7 @@ def byte_tokenizer() -> Any:
 
 
 def random_weights(name: str, folder: Path) -> Subject:
-    """A model of one of :data:`SHAPES` with random weights, saved with a tokenizer of bytes."""
+    """Save and return a model of one of :data:`SHAPES` with random weights and a byte tokenizer."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -244,7 +244,7 @@ def prompts(
     prompt: tuple[int, int],
     answer: tuple[int, int],
 ) -> list[Prompt]:
-    """Chats of one message each, no two alike, of drawn lengths and with drawn limits."""
+    """Return single-message chats, all different, of drawn lengths and with drawn limits."""
     frame = len(form.prompt_ids((Message("user", "."),)))
     found = []
     for _ in range(n):
@@ -257,13 +257,13 @@ def prompts(
 
 
 def prompt_ids(form: ChatFormat, asked: Sequence[Prompt]) -> list[tuple[int, ...]]:
-    """What the model reads of each prompt."""
+    """Return the token ids of each prompt."""
     return [form.prompt_ids(prompt.messages) for prompt in asked]
 
 
 @contextmanager
 def half_on(device: str) -> Iterator[None]:
-    """Models made meanwhile compute in bf16 on this kind of device, as they do on a GPU."""
+    """Make models in this scope compute in bf16 on this kind of device, as on a GPU."""
     before = language_model.HALF_ON
     language_model.HALF_ON = device
     try:

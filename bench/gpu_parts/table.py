@@ -1,4 +1,4 @@
-"""The results as a page of Markdown. It needs no package, so it can also say which are missing."""
+"""The results as a page of Markdown, made without packages, so that it can list missing ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Column = tuple[str, Callable[[Row], str]]
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """Return what ``gpu_grpo.json`` says, as Markdown."""
+    """Return the content of ``gpu_grpo.json`` as Markdown."""
     parts = [f"# {found.get('card', 'Nothing measured')}, {found['date']}", f"`{found['command']}`"]
     if "card" in found:
         parts += _about(found)
@@ -25,7 +25,7 @@ def table(found: Mapping[str, Any]) -> str:
 
 
 def described(model: Row) -> str:
-    """Return a model's name, size, and whether its weights are random."""
+    """Return a model's name, size, and a remark if its weights are random."""
     size = f"{model['name']}: {model['parameters'] / 1e6:,.1f} M weights"
     return f"{size}, all of them random" if model["random"] else size
 

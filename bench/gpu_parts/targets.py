@@ -1,4 +1,4 @@
-"""What was hoped for, and whether it was met."""
+"""The targets of the measurements, with their results."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 LARGE = 1e9
-"""Weights from which on a model counts for the target of training."""
+"""Number of weights from which a model counts for the target of training."""
 
 
 class Target(NamedTuple):
-    """A number that was wanted.
+    """A target number.
 
     Attributes:
-        name: what it is.
-        wanted: in words.
-        value: the best that was measured, the worst where it is a limit; None if it was not run.
-        met: whether it is good enough; None if it was not run.
+        name: its name.
+        wanted: the target in words.
+        value: the best measured number, for limits the worst; None if it was not run.
+        met: True if the value meets the target; None if it was not run.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Target(NamedTuple):
 
 
 def targets(results: Mapping[str, Any]) -> list[Target]:
-    """All targets, from the parts' rows; a part that was left out is no list."""
+    """Return all targets, from the parts' rows; a skipped part is not a list."""
 
     def rows(part: str) -> list[dict[str, Any]]:
         found = results.get(part)

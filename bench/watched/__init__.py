@@ -1,1 +1,1 @@
-"""What benchmarks of whole processes share."""
+"""Shared code of the benchmarks that measure whole processes."""

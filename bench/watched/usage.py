@@ -1,4 +1,4 @@
-"""What this process and all below it hold: memory, open files, processes, threads."""
+"""Resources of this process and all of its children: memory, open files, processes, threads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """What a tree of processes holds.
+    """The resources of a tree of processes.
 
     Attributes:
-        memory_mb: proportional set size of all of them: a page that several share is shared out.
-        own_mb: the same without pages of files, whose shares change with who else has them open.
+        memory_mb: proportional set size of all processes: shared pages are divided among them.
+        own_mb: the same without pages of files, whose shares depend on other processes that have
+            them open.
         files: open file descriptors.
         children: processes below this one.
-        threads: of all of them.
+        threads: threads of all processes.
     """
 
     memory_mb: float
@@ -28,14 +29,14 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """What this process and those below it hold now."""
+    """Return the present resources of this process and its children."""
     found = [held for pid in tree() if (held := _held(pid)) is not None]
     memory, own, files, threads = (sum(column) for column in zip(*found, strict=True))
     return Usage(memory, own, int(files), len(found) - 1, int(threads))
 
 
 def tree() -> set[int]:
-    """The ids of this process and of all below it."""
+    """Return the ids of this process and of all of its children."""
     parents = dict(_parents())
     below, size = {os.getpid()}, 0
     while len(below) > size:
@@ -45,7 +46,7 @@ def tree() -> set[int]:
 
 
 def cpu_seconds() -> float:
-    """Processor time of this process, of those below it that live, and of those that it buried."""
+    """Return the processor time of this process and its children, living or ended."""
     ticks = 0
     for pid in tree():
         try:
@@ -66,7 +67,7 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def _held(pid: int) -> tuple[float, float, int, int] | None:
-    """Memory, own memory, files and threads of one process; None if it has ended."""
+    """Return memory, own memory, files and threads of one process; None if it has ended."""
     folder = Path(f"/proc/{pid}")
     try:
         memory = _numbers(folder / "smaps_rollup")
@@ -79,6 +80,6 @@ def _held(pid: int) -> tuple[float, float, int, int] | None:
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """What a file of /proc lists, line by line."""
+    """Return the numbers in a file of /proc by their names."""
     found = (re.match(r"(\w+):\s+(\d+)", line) for line in path.read_text().splitlines())
     return {match[1]: int(match[2]) for match in found if match}

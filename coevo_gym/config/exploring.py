@@ -77,7 +77,7 @@ class EvolverSettings(FrozenModel):
 
 
 class TapeSettings(FrozenModel):
-    """Storage of the models' answers in rounds. Runs that ask no model have no tape."""
+    """Settings for storing the models' answers in rounds. Runs that ask no model have no tape."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` asks and stores nothing. ``record`` asks and stores the answers. ``replay`` never

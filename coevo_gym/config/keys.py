@@ -74,7 +74,7 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of the setting with a key, an arm's too; None if there is no such setting.
+    """Return the type of a setting, of an arm's too; None if the key is unknown.
 
     An arm's values for its method's own settings may be anything here: the method checks them.
     """

@@ -142,7 +142,7 @@ class EvaluationSettings(FrozenModel):
 
 
 class StoreSettings(FrozenModel):
-    """Storage of a run."""
+    """Settings for the data that a run stores."""
 
     record: Literal["signals", "all", "none"] = "signals"
     """Episodes to store step by step. signals: training episodes of groups that fired a signal;

@@ -183,7 +183,7 @@ class Draft(FrozenModel):
         benchmark: name of the benchmark.
         scenario: the scenario that it claims to belong to.
         instruction: the request to the agent.
-        world: the start state of the engine.
+        world: data that starts the engine.
         solution: actions that claim to solve it.
         subset: the benchmark's own name for a part, or "".
         parents: ids of the tasks that it was derived from.

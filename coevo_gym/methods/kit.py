@@ -49,7 +49,7 @@ class ExplorerModel(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The scope that names the requester of answers."""
+        """The scope under which its questions are counted."""
         ...
 
     @property

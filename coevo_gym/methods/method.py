@@ -135,8 +135,8 @@ def _parameters(
         annotation = get_type_hints(function).get(parameters[0]) if len(parameters) == 2 else None
     except NameError as error:
         raise ConfigError(
-            f"The method {name!r}: {error}. Import what its annotations name, also where only "
-            "types are meant."
+            f"The method {name!r}: {error}. Import the names in its annotations, even if "
+            "only type checkers need them."
         ) from error
     if not (isinstance(annotation, type) and issubclass(annotation, FrozenModel)):
         raise ConfigError(

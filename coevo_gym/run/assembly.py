@@ -116,7 +116,7 @@ class Assembly:
 
     @cached_property
     def demonstrations(self) -> Sequence[Task]:
-        """The tasks of ``warmup.demonstrations``, each with what was done as its solution."""
+        """Return the demonstrated tasks, with the demonstrated actions as solutions."""
         path = self.config.warmup.demonstrations
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
@@ -208,7 +208,7 @@ class Assembly:
 
     @cached_property
     def arms(self) -> Mapping[str, ArmConfig]:
-        """The settings of each arm by name, in order.
+        """Return the settings of each arm by name, in order.
 
         Raises:
             ConfigError: if a method cannot be found, or an arm sets what it may not.
@@ -231,11 +231,11 @@ class Assembly:
             check_gates(settings, reads=self.config.policy.kind != "tiny")
 
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
-        """The parts of an arm's method, fresh.
+        """Create the parts of an arm's method.
 
         Args:
             arm: the arm's settings.
-            on_verdict: called after each draft of a round; what it raises stops the round.
+            on_verdict: called after each draft of a round; an exception from it stops the round.
         """
         spec: MethodSpec = METHODS.load(arm.method)
         return spec(arm.settings, self.kit(arm, on_verdict))
@@ -303,9 +303,10 @@ class Assembly:
         )
 
     def first_round(self, n: int, initial: str = "unguided") -> Round:
-        """The round that finds the first ``n`` tasks (D_0), whichever arm asks.
+        """Return the round that finds the first ``n`` tasks (D_0), the same for all arms.
 
-        All of them explore as the run does, so targets are planned from what the run may explore.
+        All arms explore as the run does, so targets are planned from the tasks that the run may
+        explore.
         """
         if (n, initial) not in self._first_rounds:
             starts = self.kit(None).starts if initial == "coverage" else ()
@@ -387,7 +388,7 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
 
 @contextmanager
 def one_thread(config: RunConfig) -> Iterator[None]:
-    """A scope in which PyTorch adds up in one order, however many cores there are.
+    """Make PyTorch sum in one order in this scope, whatever the number of cores.
 
     The tiny policy is too small to gain from a second thread, and runs stay equal between machines.
     A language model takes all threads.

@@ -64,7 +64,7 @@ class KeptInFolder(Kept):
         self.lines[line.key] = line
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
-        """Count a lost episode."""
+        """Record a lost episode, with the reason and the error."""
         place = {"id": task.id, "sample": sample, "name": task.name}
         why = {"end_reason": str(lost.reason), "error": str(lost.error), "steps": lost.env_steps}
         append_line(self._folder.lost, {**place, **why})

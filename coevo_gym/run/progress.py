@@ -219,7 +219,7 @@ class ProgressFile:
                 self._writer = None
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the work and print its name."""
+        """Begin a part of the work: record it, then pass it on."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()
@@ -228,7 +228,7 @@ class ProgressFile:
         self._inner.part(number, of, name, later_s)
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Begin a phase of the work."""
+        """Begin a phase of the work: record it, then pass it on."""
         with self._lock:
             self._end_phase()
             self._pace = PhasePace(total, done, clock=self._clock)
@@ -239,14 +239,14 @@ class ProgressFile:
         self._inner.phase(name, total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Set the expected number of env steps of the phase."""
+        """Record the expected env steps of the phase, and pass them on."""
         with self._lock:
             if self._pace is not None:
                 self._pace.expect(steps, whole=whole)
         self._inner.expect(steps, words, whole=whole)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens."""
+        """Record env steps and tokens, and pass them on."""
         with self._lock:
             if self._pace is not None:
                 self._pace.act(steps, tokens)
@@ -255,7 +255,7 @@ class ProgressFile:
             self._inner.acted(steps, tokens)
 
     def update(self, done: int, **facts: str) -> None:
-        """Show the progress of the phase."""
+        """Record the progress of the phase, and pass it on."""
         with self._lock:
             if self._pace is not None:
                 self._pace.reach(done)
@@ -264,7 +264,7 @@ class ProgressFile:
         self._inner.update(done, **facts)
 
     def spent(self, cost: Cost) -> None:
-        """Show the total cost so far."""
+        """Record the total cost so far, and pass it on."""
         with self._lock:
             self._here = cost
             whole = self._before + cost
@@ -272,7 +272,7 @@ class ProgressFile:
         self._inner.spent(cost)
 
     def say(self, text: str) -> None:
-        """Print a text."""
+        """Pass a text on."""
         self._inner.say(text)
 
     def _end_phase(self) -> None:

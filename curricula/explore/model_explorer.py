@@ -75,8 +75,8 @@ class ModelExplorer:
 
     Contexts are explored together: one batch of questions summarises their rollouts
     (:class:`Summarise`), an agent explores from all of them (:class:`Walks`) with instructions
-    (:class:`Guide`), and its walks are turned into proposals (:class:`Abstract`). Second walks start
-    after the first ones and see their actions. Each stage has a fallback: a rollout without a
+    (:class:`Guide`), and its walks are turned into proposals (:class:`Abstract`). Second walks
+    start after the first ones and see their actions. Each stage has a fallback: a rollout without a
     summary is retold by rule, and the benchmark's own rules draft from walks without proposals. No
     answer of a model is an error.
 

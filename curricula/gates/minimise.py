@@ -1,7 +1,7 @@
 """Minimal references, found by replaying without single steps.
 
-A step is needed if the score falls without it. A step that showed a value which a later step uses is
-needed, too: an id from a list can be written down without the list, but the agent could not know
+A step is needed if the score falls without it. A step that showed a value which a later step uses
+is needed, too: an id from a list can be written down without the list, but the agent could not know
 it.
 """
 
@@ -43,9 +43,10 @@ def minimised(
 ) -> Minimised:
     """Drop unnecessary steps from the reference of a task.
 
-    The function first drops all steps without effect together, then stretches that returned to their
-    initial state, then single steps from the last to the first. A step without effect that the
-    verifier requires, because it was derived from it, is dropped if the task can be built without it.
+    The function first drops all steps without effect together, then stretches that returned to
+    their initial state, then single steps from the last to the first. A step without effect that
+    the verifier requires, because it was derived from it, is dropped if the task can be built
+    without it.
 
     Args:
         benchmark: the benchmark, for replays and builds.

@@ -42,7 +42,7 @@ def attributed(
     attribution: bool = True,
     outcome: bool = True,
 ) -> list[list[float]]:
-    """Judge each step by the labels from it on and by the outcome of its trajectory.
+    """Judge each step by its label and all later ones, and by the outcome of its trajectory.
 
     Both are standardised within the group. The mean and the deviation of the labels are those of
     the trajectories' mean labels, so that long trajectories do not count more.

@@ -128,7 +128,7 @@ class _Replays:
 
 
 def _detours(whole: Replay) -> list[range]:
-    """Return stretches of steps after which the engine is as before them, though a step changed it.
+    """Return stretches of steps that change the engine but end in its earlier state.
 
     The shortest come first; of equally long ones the latest first. There are at most as many as
     steps.

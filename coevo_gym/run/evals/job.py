@@ -195,14 +195,14 @@ def model_job(
     sets: Sets = (),
     env: Sequence[str] = (),
 ) -> EvalJob:
-    """A language model as it is, or a baseline, to be evaluated without a run.
+    """Create the evaluation of an untrained language model or a baseline.
 
     Args:
         benchmark: name of the benchmark.
         policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
             ``scripted``.
         split: ``train``, ``val``, ``test`` or ``held_out``.
-        progress: is told what an endpoint was asked.
+        progress: the display of an endpoint's usage.
         samples: episodes of each task.
         sets: more settings, see :func:`~coevo_gym.config.load_config`.
         env: more arguments of the benchmark's env, ``"name=value"`` each.
@@ -282,7 +282,7 @@ class _Opened:
 
 
 def _moved_to(config: RunConfig, benchmark: str, subset: str | None) -> RunConfig:
-    """The same policy on another benchmark, told in that one's own words."""
+    """Return settings for the same policy on another benchmark, with that benchmark's prompt."""
     tree = config.to_json()
     hold_out = config.benchmark.hold_out
     tree["benchmark"] = {"name": benchmark, "subset": subset, "hold_out": hold_out}
@@ -305,7 +305,7 @@ def _baseline(job: EvalJob) -> EvalJob:
 
 
 def _random(assembly: Assembly) -> Players:
-    """The random agent; where others have played before, it does not draw again what they drew."""
+    """Return the random agent, with new draws after earlier episodes."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()

@@ -173,7 +173,7 @@ class Models:
         return self._store
 
     def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
-        """The model that an arm's rounds ask; None if they ask none.
+        """Return the model for an arm's rounds; None if they ask none.
 
         Args:
             arm: name of the arm; "" for the rounds that arms begin with.
@@ -212,10 +212,10 @@ class Models:
         return self._analysts[arm]
 
     def over(self, arm: str) -> None:
-        """An arm is over: what it has spent counts for the caps of those that follow.
+        """Finish an arm; its spending counts for the caps of later arms.
 
-        Arms ask one after the other, so models made for others by now have asked nothing yet. They
-        are made anew, with what was spent before them.
+        Arms run one after the other, so models created for later arms have asked nothing yet. They
+        are created again, with the earlier spending.
         """
         if (meter := self._meters.get(arm)) is not None:
             self._spent = meter.state_dict()["total"]

@@ -183,7 +183,7 @@ def test_a_spent_budget_is_an_answer_too() -> None:
 def test_a_prompt_that_wants_other_inputs_is_the_callers_fault() -> None:
     wrong = inquiry()
     policy = ScriptedPolicy([("", GOOD)])
-    with pytest.raises(ConfigError, match=r"declares the inputs story, and is given plot\."):
+    with pytest.raises(ConfigError, match=r"declares the inputs story, but got plot\."):
         advisor(policy).ask([type(wrong)(wrong.prompt, wrong.schema, {"plot": 1})])
     with pytest.raises(ConfigError, match="not JSON"):
         advisor(policy).ask([type(wrong)(wrong.prompt, wrong.schema, {"story": object()})])

@@ -243,7 +243,7 @@ def test_a_file_of_words_says_what_it_is() -> None:
     cue = header + "{% block cue %}{{ x }}{% endblock %}"
     assert parse_cue(cue).write({"x": "{{ 7 * 7 }}"}) == "{{ 7 * 7 }}"
     assert parse_cue(cue).label == "a/b@2"
-    with pytest.raises(ConfigError, match="declares the inputs x, and is given y"):
+    with pytest.raises(ConfigError, match="declares the inputs x, but got y"):
         parse_cue(cue).write({"y": 1})
     with pytest.raises(ConfigError, match="header"):
         parse_cue(cue.replace('"cue"', '"inquiry"', 1))

@@ -27,7 +27,7 @@ class Hint(FrozenModel):
     Attributes:
         name: the name of its class of errors.
         kinds: kinds of error that it applies to; any if empty.
-        words: words of which the error's text must contain one, in any case; none if empty.
+        words: words of which the error's text must contain one, in any case; no condition if empty.
         pattern: a pattern that the error's text must contain, too; its groups are words of the
             text.
         text: the text to show.
