@@ -669,7 +669,7 @@ def test_where_nothing_holds_it_is_refused() -> None:
     message = str(caught.value)
     assert "bwrap is not on the PATH. Install bubblewrap" in message
     assert "the kernel has no Landlock" in message
-    assert "launch(accept_risk=True), or COEVO_ACCEPT_RISK=1" in message
+    assert "launch(accept_risk=True) or set COEVO_ACCEPT_RISK=1" in message
     with pytest.raises(ConfigError, match="at level 'landlock'"):
         launch(["true"], level=Level.LANDLOCK, accept_risk=True)
 
