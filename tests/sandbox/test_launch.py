@@ -670,7 +670,7 @@ def test_where_nothing_holds_it_is_refused() -> None:
     assert "bwrap is not on the PATH. Install bubblewrap" in message
     assert "the kernel has no Landlock" in message
     assert "launch(accept_risk=True) or set COEVO_ACCEPT_RISK=1" in message
-    with pytest.raises(ConfigError, match="at level 'landlock'"):
+    with pytest.raises(ConfigError, match="level 'landlock' is not available"):
         launch(["true"], level=Level.LANDLOCK, accept_risk=True)
 
 
