@@ -691,7 +691,7 @@ def test_the_risk_can_be_accepted(
 
 
 def test_the_level_none_has_to_be_accepted() -> None:
-    with pytest.raises(ConfigError, match="at level 'none'"):
+    with pytest.raises(ConfigError, match="level 'none' is not available"):
         launch(["true"], level=Level.NONE)
 
 
