@@ -44,8 +44,8 @@ def builtin_root() -> Path:
         python = engine_python()
         if is_only_looking():
             raise BenchmarkNotInstalled(
-                "AppWorld's built-in world has not been created yet. Start an episode, which "
-                f"creates it ({_MB} MB, about a minute), or run `coevo install appworld`."
+                "AppWorld's built-in world has not been created yet. Run `coevo install "
+                f"appworld` ({_MB} MB, about a minute), or start an episode, which also creates it."
             )
         with locked("appworld"):
             if not root.is_dir():
