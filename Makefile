@@ -50,6 +50,7 @@ gpu-check:
 lint: $(VENV)/dev.stamp
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
+	$(RUN)/python docs/wording.py
 	$(RUN)/mypy -p coevo_gym
 
 format: $(VENV)/dev.stamp
