@@ -82,7 +82,7 @@ def test_without_the_extra_one_line_says_what_to_install(
 
 def test_a_demonstration_from_the_terminal(run: Run) -> None:
     keep = ("play", "webshop", "--task", TASK.name, "--keep", "a/b.jsonl")
-    assert "Kept as a demonstration in a/b.jsonl" in run(*keep, typed=TASK.solution)
+    assert "Saved as a demonstration in a/b.jsonl" in run(*keep, typed=TASK.solution)
     assert read_tasks(Path("a/b.jsonl"))[0].solution == TASK.solution
     assert "Only an episode that has solved" in run(*keep, typed=["search[shirt]"] * 15)
     assert len(read_tasks(Path("a/b.jsonl"))) == 1

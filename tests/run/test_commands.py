@@ -83,7 +83,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("train quickstart --set method.native=true", "arm.NAME.set.method.native"),
         ("tasks ty", "Did you mean 'toy'?"),
         ("tasks shwo", "There is no benchmark and no run 'shwo'"),
-        ("report .", "manifest.json is missing"),
+        ("report .", "manifest.json, which records its settings, is missing"),
         ("play webshp", "Did you mean 'webshop'?"),
         ("play toy --seed=-1", "--seed"),
         ("play toy --task nosuch", "toy has no task 'nosuch'"),
@@ -222,7 +222,7 @@ def test_one_task_is_shown(coevo: Coevo) -> None:
     text = coevo("tasks", "show", evolved["name"], "--run", "toy-run")
     assert evolved["instruction"] in text
     assert evolved["signal"] in text
-    assert "with --run" in coevo("tasks", "show", "nosuch", code=2)
+    assert "add --run" in coevo("tasks", "show", "nosuch", code=2)
     assert "`coevo tasks toy-run`" in coevo("tasks", "show", "x", "--run", "toy-run", code=2)
 
 
@@ -244,7 +244,7 @@ def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.Mon
 def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
     report = (finished / "report.html").read_bytes()
     text = coevo("resume", "toy-run")
-    assert "One seed: repeats can differ by more than these intervals." in text
+    assert "This is one seed: repeats can differ by more than these intervals." in text
     assert "toy-run is finished" in text
     assert "coevolve" in text
     assert (finished / "report.html").read_bytes() == report
@@ -270,7 +270,9 @@ def test_what_is_missing_of_a_run_is_named(coevo: Coevo, finished: Path, missing
     verbs = ["report", "tasks", "resume"] if missing == "run.db" else ["report"]
     code = 2 if missing == "manifest.json" else 1
     for verb in verbs:
-        assert f"part/{missing} is missing" in coevo(verb, "part", code=code)
+        said = coevo(verb, "part", code=code)
+        assert f"part/{missing}, " in said
+        assert "is missing." in said
         assert not set(part.rglob("*")) - set(there) - {part / ".lock"}
     shutil.rmtree(part)
 

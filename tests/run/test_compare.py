@@ -196,7 +196,7 @@ def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
     manifest["config"]["arms"][1:1] = ["plr", "adarft"]
     (run / "manifest.json").write_text(json.dumps(manifest))
     text = coevo("compare", "toy-run")
-    assert "toy-run has 4 arms; this is the first against the last." in text
+    assert "toy-run has 4 arms; this compares the first with the last." in text
     assert "coevo compare toy-run --arm plr. The other arms: adarft." in text
     assert "has 4 arms" not in coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
 

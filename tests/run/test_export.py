@@ -45,7 +45,7 @@ def test_a_run_is_exported_and_read_back(coevo: Coevo, run: Path, tmp_path: Path
     shown = json.loads(coevo("tasks", "show", listed[0]["name"], "--run", "told", "--json"))
     text = coevo("tasks", "export", "told")
     assert "told-tasks/croissant.json" in text
-    assert "Before you pass them on, toy" in text
+    assert "Before you share these tasks (toy)" in text
     folder = tmp_path / "told-tasks"
     tasks = read_tasks(folder / "tasks.jsonl")
     assert [task.id for task in tasks] == list(dict.fromkeys(row["id"] for row in listed))

@@ -239,4 +239,4 @@ class TestCommand:
     def test_it_says_where_the_model_is(self, coevo: Coevo, run: RunFolder, tmp_path: Path) -> None:
         text = coevo("model", "export", str(run.path), str(tmp_path / "out"))
         assert "static of toy-run, step 4, is in" in text
-        assert "licence is left to you" in text
+        assert "choose a licence" in text

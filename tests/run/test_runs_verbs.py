@@ -107,7 +107,7 @@ def test_a_listing_where_there_is_nothing(
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert "There is nothing in runs/" in coevo("runs", "list")
+    assert "runs/ and evals/ are empty" in coevo("runs", "list")
     assert "There is nothing to delete" in coevo("runs", "gc")
     assert not list(Path.cwd().iterdir())
 

@@ -68,7 +68,7 @@ def test_what_a_model_wrote_cannot_steer_the_terminal(coevo: Coevo) -> None:
 def test_walks_are_cut_for_reading(coevo: Coevo) -> None:
     cut = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told")
     assert "4 more" in cut
-    assert "--full prints all of it" in cut
+    assert "--full prints everything" in cut
     full = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told", "--full")
     assert "more" not in full
     told_whole = [" ".join(text.split()).count("amber [bold].") for text in (full, cut)]

@@ -139,7 +139,7 @@ def test_an_episode_of_text_by_keyboard_alone(
             page.keyboard.press("Enter")
         solved(page)
         page.get_by_role("button", name="Keep as a demonstration").click()
-        expect(page.locator(".grade")).to_contain_text("Kept as a demonstration")
+        expect(page.locator(".grade")).to_contain_text("Saved as a demonstration")
     (kept,) = read_tasks(made.demonstrations)
     assert kept.solution == task.solution
 

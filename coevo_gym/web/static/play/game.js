@@ -48,7 +48,7 @@
         <button type="button" class="primary" disabled=${busy} onClick=${() => again(null)}>${score ? "Next task" : "Another task"}</button>
         ${!score && html`<button type="button" disabled=${busy} onClick=${() => again(state.task.id)}>The same again</button>`}
         ${kept.kept
-          ? html`<span role="status">Kept as a demonstration in <code>${kept.file}</code></span>`
+          ? html`<span role="status">Saved as a demonstration in <code>${kept.file}</code></span>`
           : kept.why_not
             ? html`<span class="soft small">${kept.why_not}</span>`
             : html`<button type="button" disabled=${busy} onClick=${keep}>Keep as a demonstration</button>`}
