@@ -89,7 +89,7 @@ def experiment(
         bool, typer.Option("--list", help="Print the tables, and what each needs; run nothing.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Agree to what asking a paid model may cost.")
+        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
     ] = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,

@@ -31,7 +31,7 @@ IgnoreMemory = Annotated[
     ),
 ]
 
-app = typer.Typer(help="Look at settings.", no_args_is_help=True)
+app = typer.Typer(help="Print settings.", no_args_is_help=True)
 
 
 @app.callback()

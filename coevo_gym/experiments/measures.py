@@ -202,8 +202,8 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(
-            f"On which benchmark is a policy to be tried that practised {practised}? "
-            f'others.{practised} = "…" in the table says so.'
+            f"The measure 'transfer' needs a second benchmark for policies trained on {practised}. "
+            f'Set others.{practised} = "NAME" in the table.'
         )
     other, _, subset = ended.others[practised].partition("/")
     asked = ended.config.evaluation

@@ -94,7 +94,7 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
     for task in found:
         if task.benchmark != benchmark.name:
             raise ConfigError(
-                f"{path} holds {task.name}, a task of {task.benchmark}; this run is of "
+                f"{path} holds {task.name}, a task of {task.benchmark}; this run uses "
                 f"{benchmark.name}."
             )
         if not task.solution:

@@ -87,7 +87,7 @@ def _find(name: str) -> Source:
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run and evaluation:
         raise ConfigError(
-            f"{name} is a run and an evaluation: say {run.path} or {evaluation.path}."
+            f"{name} names a run and an evaluation. Use {run.path} or {evaluation.path}."
         )
     found = run or evaluation
     if found is None:
