@@ -172,7 +172,7 @@ def test_an_env_id_belongs_to_one_benchmark(plugin: Callable[..., None], python:
 def test_envs_and_doctor_show_a_broken_plug_in(plugin: Callable[..., None], python: Python) -> None:
     plugin("kettle", "SPEC = 7")
     code = "import sys; from coevo_gym.cli import main; sys.argv[0] = 'coevo'; main()"
-    assert "a plug-in of plugin-kettle 1.2 that cannot be used" in python(code, "envs")
+    assert "a plug-in from plugin-kettle 1.2 that cannot be used" in python(code, "envs")
     shown = python(code, "doctor")
     assert "kettle: not ready" in shown
     assert "webshop: ready" in shown

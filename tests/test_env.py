@@ -151,7 +151,7 @@ def test_rendering() -> None:
     [
         ({"split": "dev"}, TaskError, "Unknown split 'dev'. Choose one of: train, val, test"),
         ({"subset": "hard"}, TaskError, "no subset 'hard'"),
-        ({"tasks": ["toy/nothing"]}, TaskError, "toy has no task 'toy/nothing'. `coevo tasks toy`"),
+        ({"tasks": ["toy/nothing"]}, TaskError, "toy has no task 'toy/nothing'. List the names with `coevo tasks toy`"),
         ({"tasks": []}, TaskError, "contains no tasks"),
         ({"tasks": [VAL[0].name]}, TaskError, "is a val task.*Pass split='val'"),
         ({"tasks": "/nowhere.jsonl"}, TaskError, "Cannot read tasks from /nowhere.jsonl: No such"),
@@ -209,7 +209,9 @@ def test_bad_options(options: dict[str, object], error: type[Exception], message
 def test_a_bad_line_in_a_task_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text(TRAIN[0].to_json() + "\n{oops\n")
-    with pytest.raises(TaskError, match=r"tasks\.jsonl, line 2: This is not the JSON of a task"):
+    with pytest.raises(
+        TaskError, match=r"tasks\.jsonl, line 2: The text is not the JSON of a task"
+    ):
         ToyEnv(tasks=str(path))
 
 

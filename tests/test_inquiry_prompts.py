@@ -44,7 +44,7 @@ def test_inputs_are_those_that_are_declared_and_json() -> None:
     prompt = parse_inquiry(TEXT)
     with pytest.raises(ConfigError, match=r"summary@3 declares the inputs story, but got none"):
         prompt.user({})
-    with pytest.raises(ConfigError, match=r"is given plot, story\."):
+    with pytest.raises(ConfigError, match=r"but got plot, story\."):
         prompt.user({"story": "a", "plot": "b"})
     for value in (float("nan"), Task, b"bytes", {"a": [object()]}):
         with pytest.raises(ConfigError, match="is not JSON"):

@@ -212,7 +212,7 @@ def changed(games: list[Game], **changes: object) -> list[object]:
     ("changes", "message"),
     [
         ({"grammar": f"{{{HOSTILE}}}"}, "The grammar of the games is not that of ALFWorld 0.4.0"),
-        ({"pddl_domain": "(define (domain other))"}, "The games' domain is not that of"),
+        ({"pddl_domain": "(define (domain other))"}, "The domain of the games is not that of"),
         ({"pddl_domain": None}, "expected a string, got None"),
         ({"id": "train/../../../etc/passwd"}, "is not the id of an official text game"),
         ({"id": "test/pick_and_place_simple-Pen-None-Desk-301/trial_T1"}, "is not the id of an"),
@@ -325,7 +325,10 @@ def run(command: str) -> Callable[[Path], None]:
         (fill, "file is not a database"),
         (empty, "no such table"),
         (run("DELETE FROM head WHERE key = 'digest'"), "has an incomplete header"),
-        (run("UPDATE head SET value = 'x' WHERE key = 'grammar'"), "grammar is not that of ALFW"),
+        (
+            run("UPDATE head SET value = 'x' WHERE key = 'grammar'"),
+            "grammar of the games is not that of ALFW",
+        ),
         (run("UPDATE problems SET packed = substr(packed, 9)"), "is damaged: Error"),
         (run("UPDATE problems SET packed = substr(packed, 1, 900)"), "is damaged: Error"),
     ],

@@ -74,7 +74,7 @@ def test_official_splits(official_games: Path) -> None:
     assert len(scenes[Split.TEST]) == 4
     assert scenes[Split.TEST].isdisjoint(scenes[Split.TRAIN] | scenes[Split.VAL])
     assert scenes[Split.VAL] <= scenes[Split.TRAIN]  # seen, as its name says
-    with pytest.raises(TaskError, match="valid_seen is the val split"):
+    with pytest.raises(TaskError, match="valid_seen belongs to split val"):
         coevo_gym.tasks("alfworld", "train", "valid_seen")
 
 

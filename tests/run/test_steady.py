@@ -191,7 +191,7 @@ def test_nothing_that_is_set_aside_is_imported_into_the_run(done: Path, tmp_path
     assert task.verdict is not None
     assert (task.task, task.verdict.gate) == (None, "split_leak")
     assert (drafted.task, drafted.verdict) == (None, None)
-    assert "it is a held_out task" in drafted.problem
+    assert "belongs to a held_out task" in drafted.problem
 
 
 def test_evaluations_may_begin_late(tmp_path: Path) -> None:

@@ -161,7 +161,7 @@ def test_rejected_drafts_are_listed(coevo: Coevo) -> None:
     ]
     assert len({(row["round"], row["draft"]) for row in rows}) == len(rows)  # D_0's once
     assert told.REJECTED.id in coevo("tasks", "told", "--rejected", "--search", "of 4 tries")
-    assert "for the drafts of a run" in coevo("tasks", "toy", "--rejected", code=2)
+    assert "lists the drafts of a run" in coevo("tasks", "toy", "--rejected", code=2)
 
 
 # What people decide.
@@ -206,7 +206,7 @@ def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> No
         (["--release", held, "--release", "nosuch"], "is no task that is held"),
         (["--release", held, "--release", told.ACCEPTED.name], "is no task that is held"),
         (["--release", held, "--reject", held], "both released and rejected"),
-        (["--release", held, "--reason", "nice"], "pass it with --reject"),
+        (["--release", held, "--reason", "nice"], "Pass it with --reject"),
     ):
         assert said in coevo("tasks", "review", "told", *arguments, code=2)
     assert "Name the run" in coevo("tasks", "review", "--release", other, code=2)

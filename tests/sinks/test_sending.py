@@ -144,7 +144,7 @@ def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
 ) -> None:
     with pytest.raises(ConfigError, match="Did you mean 'wandb'"):
         check_sinks(["wanbd"])
-    with pytest.raises(ConfigError, match="nosuch_module:thing' cannot be imported"):
+    with pytest.raises(ConfigError, match="cannot import 'nosuch_module:thing'"):
         check_sinks(["nosuch_module:thing"])
     with pytest.raises(ConfigError, match="is not callable"):
         check_sinks(["tests.sinks.fakes:no_sink"])

@@ -303,7 +303,7 @@ def test_a_benchmark_that_models_cannot_explore_says_so() -> None:
 
         def ask(self, inquiries: Any) -> Any: ...
 
-    with pytest.raises(ConfigError, match=r"cannot explore toy: its benchmark has no draft\(\)"):
+    with pytest.raises(ConfigError, match=r"cannot explore toy: the benchmark has no draft\(\)"):
         ModelExplorer(Old(), Nobody(), Nobody(), prompts="coevolve")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="no prompt 'nowhere/guide'"):
         ModelExplorer(BENCHMARK, Nobody(), Nobody(), prompts="nowhere")
