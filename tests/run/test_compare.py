@@ -287,7 +287,7 @@ def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message:
 def test_one_name_for_two_things_is_asked_about(coevo: Coevo) -> None:
     coevo("eval", "toy", "--policy=random", "--set=evaluation.n_tasks=1", "--name=toy-run")
     text = coevo("compare", "toy-run", code=2)
-    assert "say runs/toy-run or evals/toy-run" in text
+    assert "Use runs/toy-run or evals/toy-run" in text
 
 
 def test_a_run_of_before_says_what_to_run(coevo: Coevo, finished: Path, beside: Path) -> None:

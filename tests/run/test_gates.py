@@ -67,7 +67,7 @@ def test_an_arm_may_have_gates_of_its_own() -> None:
             {"arms": ["weak"], **arm("weak", **{"gates.off": ["build"]})},
             r"arm.weak.set.gates.off.*'build' cannot be turned off",
         ),
-        ({"gates.solve.low": 0.9, "gates.solve.high": 0.1}, "low (0.9) must not be above high"),
+        ({"gates.solve.low": 0.9, "gates.solve.high": 0.1}, r"low \(0\.9\) must not be above high"),
         ({"gates.sovle.on": True}, "Did you mean gates.solve.on"),
         ({"gates.solve.on": True, "evolver.overlap": True}, "its weights change meanwhile"),
     ],
