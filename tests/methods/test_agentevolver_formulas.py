@@ -250,3 +250,13 @@ def test_a_verdict_is_a_reward_or_none(
     elif found is not None:
         assert 0.0 <= found <= (0.2 if looped else 1.0)
         assert achieved is (score is not None and score >= 60)
+
+
+@pytest.mark.parametrize("judge", [attributed, allocated])
+def test_a_trajectory_without_steps_has_no_advantages_and_harms_no_other(judge: Any) -> None:
+    with_steps = judge([[1, -1], [-1, 1]], [1.0, 0.0])
+    found = judge([[1, -1], [-1, 1], []], [1.0, 0.0, 0.0])
+    assert found[2] == []
+    assert [len(row) for row in found[:2]] == [2, 2]
+    if judge is allocated:  # its outcome is in no mean, as it has no share to give
+        assert found[:2] == with_steps

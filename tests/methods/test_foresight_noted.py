@@ -1,4 +1,4 @@
-"""What notes of foresight keep of predictions, for people to read."""
+"""Notes of foresight store the predicted texts for readers."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def allocated(
 def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
     """Return the share of each step of a trajectory; None for a step that gets nothing."""
     if not any(row):
-        return [sign / len(row)] * len(row)
+        return [sign / len(row) for _ in row]
     weights = [None if not label else 1.0 if label == sign else odd for label in row]
     total = math.fsum(weight for weight in weights if weight is not None)
     return [None if weight is None else sign * weight / total for weight in weights]

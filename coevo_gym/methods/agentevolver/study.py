@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note, Notes
@@ -29,6 +28,7 @@ from coevo_gym.methods.agentevolver.replays import (
     most_replays,
     unlabelled,
 )
+from coevo_gym.methods.records import StepRecord
 from coevo_gym.trainers.credit import Outcome
 
 logger = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Attribution:
         ]
 
 
-class AttributionRecord:
+class AttributionRecord(StepRecord):
     """A memory of the latest step's labels; each step replaces the previous one.
 
     Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike`` and
@@ -118,23 +118,24 @@ class AttributionRecord:
     """
 
     def __init__(self, credit: AttributionCredit) -> None:
+        super().__init__()
         self._credit = credit
-        self._metrics: dict[str, float] = {}
         self._warned = False
 
-    def note(self, notes: Notes) -> None:
-        """Store the labels of a step's notes; see :class:`~coevo_gym.core.seams.Memory`."""
+    def measure(self, notes: Notes) -> dict[str, float]:
+        """Return the metrics that the class describes; {} for a step without a study."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
-        self._metrics = _shares(wholes)
+        found = _shares(wholes)
         if flips := self._flips(wholes):
-            self._metrics["flipped"] = fmean(flips)
+            found["flipped"] = fmean(flips)
             if any(flips) and not self._warned:
                 self._warned = True
                 logger.warning(
                     "flipped=%.3f: attribution outweighs the outcome in this share of "
                     "trajectories. Lower method.alpha, or set method.length_norm = true.",
-                    self._metrics["flipped"],
+                    found["flipped"],
                 )
+        return found
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
         """Return True for each flipped trajectory; those with the mean outcome are skipped."""
@@ -150,18 +151,6 @@ class AttributionRecord:
                 if row and abs(outcome - mean) > _SAME_OUTCOME:
                     found.append(row[0] * (outcome - mean) < 0.0)
         return found
-
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics that the class describes; {} for a step without a study."""
-        return dict(self._metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return {}: the record describes one step, and checkpoints are saved between steps."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`."""
-        self._metrics = {}
 
 
 def _shares(wholes: Sequence[Note]) -> dict[str, float]:

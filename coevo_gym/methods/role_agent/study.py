@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 from coevo_gym.core.notes import EXPECTED, Findings, Note, Notes
 from coevo_gym.core.spend import NO_USAGE
@@ -14,6 +14,7 @@ from coevo_gym.core.stats import point_biserial
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
+from coevo_gym.methods.records import StepRecord
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
 from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
 from coevo_gym.trainers.credit import Outcome
@@ -124,7 +125,7 @@ def _noted(
     return {EXPECTED: tuple(noted)}
 
 
-class ForesightRecord:
+class ForesightRecord(StepRecord):
     """A memory of the latest step's foresight; each step replaces the previous one.
 
     Its metrics are means over the predicted steps: ``foresight``, the likeness of the predicted
@@ -135,25 +136,10 @@ class ForesightRecord:
     R_pre with its success.
     """
 
-    def __init__(self) -> None:
-        self._metrics: dict[str, float] = {}
-
-    def note(self, notes: Notes) -> None:
-        """Store the foresight of a step's notes; see :class:`~coevo_gym.core.seams.Memory`."""
-        found = [note for note in notes if note.kind == FORESIGHT]
-        self._metrics = _means(found) | _correlation(found) if found else {}
-
-    def metrics(self) -> dict[str, float]:
+    def measure(self, notes: Notes) -> dict[str, float]:
         """Return the metrics that the class describes; {} for a step without predictions."""
-        return dict(self._metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return {}: the record describes one step, and checkpoints are saved between steps."""
-        return {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
-        self._metrics = {}
+        found = [note for note in notes if note.kind == FORESIGHT]
+        return _means(found) | _correlation(found) if found else {}
 
 
 def _means(notes: Sequence[Note]) -> dict[str, float]:
