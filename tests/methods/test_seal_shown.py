@@ -290,7 +290,8 @@ def test_a_document_that_code_has_printed_is_noted(engine: Callable[[str], None]
         [v.observation for v, _ in played("appworld", task, i, [code])] for i in (IDENTITY, WHOLE)
     )
     document, noted = json.loads(own), json.loads(shown)
-    assert noted == document_note(document) != document
+    described = f"{document['description']} {REQUIRED}"
+    assert noted == {**document_note(document), "description": described} != document
 
 
 def test_an_interface_is_given_a_view_and_nothing_else() -> None:
