@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from numpy.random import Generator
@@ -13,6 +15,7 @@ from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task, parse_split
 from coevo_gym.core.task_file import TaskList
 from coevo_gym.core.trajectory import Trajectory, View
+from coevo_gym.envs.profile import FILE, EnvProfile, read_profile
 from coevo_gym.envs.proposals import check_context
 from coevo_gym.envs.tags import scenario_tags
 
@@ -162,6 +165,16 @@ class ProposableFolder(FolderBenchmark):
     ) -> None:
         super().__init__(tasks, builder, choices)
         self._proposals = proposals
+
+    @property
+    def profile(self) -> EnvProfile:
+        """The profile in the folder's ``profile.toml``.
+
+        Raises:
+            ConfigError: if the folder has no valid profile.
+        """
+        module = sys.modules[type(self).__module__].__file__
+        return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
         """Return an open task, which asks for nothing; see the folder's ``proposals.py``."""

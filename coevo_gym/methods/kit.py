@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 
@@ -39,6 +39,18 @@ EXPLORE, SOLVE = "explore", "solve"
 OnVerdict = Callable[[Verdict], None]
 
 
+class WalkHistory(NamedTuple):
+    """The part of a walk that a model sees.
+
+    Attributes:
+        kind: everything, or only the last steps.
+        turns: past steps that ``recent`` shows.
+    """
+
+    kind: Literal["causal", "recent"]
+    turns: int | None = None
+
+
 class ExplorerModel(Protocol):
     """The model that rounds ask."""
 
@@ -57,12 +69,19 @@ class ExplorerModel(Protocol):
         """A description of valid tasks in the env."""
         ...
 
-    def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
+    def agent(
+        self,
+        purpose: str = EXPLORE,
+        temperature: float | None = None,
+        *,
+        history: WalkHistory | None = None,
+    ) -> Agent:
         """Create an agent that acts in the env with the model.
 
         Args:
             purpose: purpose under which its answers are counted.
             temperature: sampling temperature; None for the explorer's temperature.
+            history: part of the walk that the model sees; None for that in the settings.
         """
         ...
 
@@ -123,13 +142,19 @@ class Kit:
     on_verdict: OnVerdict | None = None
 
     def explorer(
-        self, prompts: str = DEFAULT_PROMPTS, *, told: Mapping[str, Any] = FrozenDict()
+        self,
+        prompts: str = DEFAULT_PROMPTS,
+        *,
+        told: Mapping[str, Any] = FrozenDict(),
+        unguided: Agent | None = None,
     ) -> Explorer:
         """Create the explorer that ``explorer.kind`` names; kind "noisy" ignores it.
 
         Args:
             prompts: the folder of the prompt files for a model that explores.
             told: more inputs of these prompts, as JSON; each prompt gets those that it declares.
+            unguided: agent for walks without guidance; None for one that sees its walks as the
+                settings say. Its attribute ``identity``, if any, distinguishes the rounds of arms.
 
         Raises:
             ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no
@@ -148,7 +173,7 @@ class Kit:
             asked.advisor,
             asked.agent(),
             prompts=prompts,
-            unguided=asked.agent(temperature=UNGUIDED_TEMPERATURE),
+            unguided=unguided or asked.agent(temperature=UNGUIDED_TEMPERATURE),
             tasks=asked.tasks,
             walks=settings.walks,
             max_steps=min(settings.max_steps, self.max_steps),

@@ -226,13 +226,14 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
 
 
 def _told(evolver: Evolver) -> Mapping[str, Any]:
-    """Return what a model that explores is asked and told, where that is not as in the run."""
+    """Return what a model that explores is asked, told and shown, unless it is as in the run."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
     if not isinstance(explorer, ModelExplorer):
         return {}
-    usual = explorer.prompts == DEFAULT_PROMPTS and not explorer.told
-    return {} if usual else explorer.identity
+    identity = explorer.identity
+    usual = explorer.prompts == DEFAULT_PROMPTS and not explorer.told and "agents" not in identity
+    return {} if usual else identity
 
 
 def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:

@@ -34,8 +34,8 @@ class Guide:
         target: name of the prompt file for contexts with a target; loaded on first use.
         n_actions: actions per walk available to the explorer, at least 1.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
-        told: more inputs for a prompt file that declares them; a guide's own inputs keep their
-            names.
+        told: more inputs for the prompt files; a guide's own inputs keep their names. Each file
+            gets the inputs that it declares.
 
     Raises:
         ConfigError: if the prompt file does not exist.
@@ -89,8 +89,8 @@ class Guide:
                 "contrast": contrasting(context.actions, context.contrast),
                 "near": _named(context.near),
             }
-        told = {**prompt.declared(self._told), **told}
-        return (Cue(prompt.write(told), place="system", id=prompt.label),)
+        inputs = prompt.declared({**self._told, **told})
+        return (Cue(prompt.write(inputs), place="system", id=prompt.label),)
 
 
 def _named(tags: Sequence[str]) -> list[dict[str, str]]:

@@ -148,9 +148,15 @@ class ModelExplorer:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Identity for shared rounds, apart from models: folder and hashes of prompts, and told."""
+        """Identity for shared rounds, apart from models.
+
+        It has the folder and the hashes of prompts, what they are told, and the identities of
+        agents that have one.
+        """
         hashes = {prompt.label: prompt.hash for prompt in self._files()}
-        return {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
+        found = {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
+        agents = [getattr(one, "identity", {}) for one in (self.walks.agent, self.unguided)]
+        return {**found, "agents": agents} if any(agents) else found
 
     def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
         """Yield the prompts of the folder; the prompt for targets is optional."""

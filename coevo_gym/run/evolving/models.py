@@ -24,7 +24,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
 from coevo_gym.core.seams import Agent, Completion, Policy, Request
 from coevo_gym.core.spend import FREE, Caps, Meter
-from coevo_gym.methods.kit import EXPLORE
+from coevo_gym.methods.kit import EXPLORE, WalkHistory
 from coevo_gym.prompts import PromptTemplate
 from coevo_gym.run.policies import make_policy
 from coevo_gym.run.stop import Stopped
@@ -110,17 +110,25 @@ class AskedExplorer(Asked):
         super().__init__(tape, meter, model=settings.model, stopped=stopped)
         self.settings, self._prompt = settings, prompt
 
-    def agent(self, purpose: str = EXPLORE, temperature: float | None = None) -> Agent:
+    def agent(
+        self,
+        purpose: str = EXPLORE,
+        temperature: float | None = None,
+        *,
+        history: WalkHistory | None = None,
+    ) -> Agent:
         """Create an agent that acts in the env.
 
         Args:
             purpose: purpose under which its answers are counted.
             temperature: its sampling temperature; None for the explorer's.
+            history: part of the walk that the model sees; None for a window of
+                ``explorer.history_turns``.
         """
         settings = self.settings
         chat = ChatConfig(
-            history="window",
-            window_turns=settings.history_turns,
+            history="window" if history is None else history.kind,
+            window_turns=settings.history_turns if history is None else history.turns,
             thinking=settings.thinking,
             max_answer_tokens=settings.max_action_tokens,
             temperature=settings.temperature if temperature is None else temperature,
