@@ -30,7 +30,7 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -48,6 +48,21 @@ from coevo_gym.trainers.segments import n_sampled, samples
 def teaches(advantages: Iterable[Advantage]) -> bool:
     """Return True if any advantage of a group is not 0."""
     return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
+
+
+def mapped(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
+    """Return an advantage with each of its numbers changed.
+
+    Example:
+        >>> mapped([1.0, [2.0, -1.0]], lambda number: number / 2)
+        [0.5, [1.0, -0.5]]
+    """
+    if isinstance(advantage, (int, float)):
+        return change(advantage)
+    return [
+        change(step) if isinstance(step, (int, float)) else [change(one) for one in step]
+        for step in advantage
+    ]
 
 
 class Spread(NamedTuple):

@@ -87,6 +87,11 @@ class ArmConfig(FrozenModel):
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
+    @property
+    def finds_own_tasks(self) -> bool:
+        """Return True if the arm finds ``curriculum.initial_size`` tasks in a round of its own."""
+        return bool(getattr(self.settings, "questioning", False))
+
 
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
     """Return the settings of each arm by name, in order.

@@ -167,8 +167,9 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def _initial_tasks(arm: ArmConfig) -> int:
-    """Return the number of tasks to find: 0 for a method whose setting ``native`` is on."""
-    return 0 if getattr(arm.settings, "native", False) else arm.curriculum.initial_size
+    """Return the number of tasks to find: 0 for a method that practises native tasks alone."""
+    native = getattr(arm.settings, "native", False)
+    return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
 
 
 def _evaluations(config: RunConfig, steps: int) -> int:

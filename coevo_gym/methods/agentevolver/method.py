@@ -1,19 +1,31 @@
-"""AgentEvolver, assembled: GRPO with experiences that guide rollouts and labels that judge steps.
+"""AgentEvolver, assembled: GRPO on tasks that it finds, with experiences and labels of steps.
 
-Each part can be switched off. Without both parts the method is GRPO on the same tasks.
+Each of the three parts can be switched off. Without all of them the method is GRPO.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.growth.signal_growth import SignalGrowth
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.envs.profile import Preference
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach
 from coevo_gym.methods.agentevolver.credit import AttributionCredit, Scheme
+from coevo_gym.methods.agentevolver.judge import JUDGE, JudgeRecord, JudgeStudy, judged_reward
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.questioning import (
+    Mixture,
+    Questioning,
+    Scaled,
+    questioning_explorer,
+)
 from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
 from coevo_gym.methods.agentevolver.rules import RuleExperiences
 from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
@@ -26,16 +38,43 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class AgentEvolverSettings(FrozenModel):
-    """Switches of the parts, and settings for experiences and for labels."""
+    """Switches of the three parts, and settings of each."""
 
     native: bool = True
-    """Practise all native training tasks, in place of the first tasks."""
+    """Practise all native training tasks; with ``questioning``, beside those that it finds. If
+    false, without ``questioning``: the first tasks of the run."""
+    questioning: bool = True
+    """Find ``curriculum.initial_size`` tasks before the first step, in a round of the arm's own. A
+    language model explores with the benchmark's profile (``explorer.kind = "model"``), or the
+    script."""
     navigating: bool = True
     """Tell some rollouts of each group the lessons of earlier ones, and omit these lessons from the
     training texts. The pool is built in the first ``loop.study_only_steps`` steps, in which no
     lessons are told."""
     attributing: bool = True
     """Judge steps by labels and outcomes; otherwise the learner's settings decide."""
+    breadth_steps: int = Field(default=3, ge=0)
+    """(questioning) First steps of a model's walk, in which it sees the whole walk and tries
+    different operations."""
+    depth_window: int = Field(default=17, ge=1)
+    """(questioning) Latest observations that the model sees in the later steps of a walk. The paper
+    has 27 on BFCL."""
+    preference: Preference = Preference()
+    """(questioning) Tasks that the model looks for."""
+    evolved_share: float = Field(default=0.5, ge=0, le=1)
+    """(questioning) Share of draws of the tasks that were found, beside native ones. It decides in
+    place of ``curriculum.selector``."""
+    evolved_ratio: float = Field(default=1.0, gt=0)
+    """(questioning) Maximum number of such tasks to draw from, per native task."""
+    evolved_scale: float = Field(default=0.5, ge=0)
+    """(questioning) Factor on the advantages of such tasks, beside native ones."""
+    reward: Literal["verifier", "judge"] = "verifier"
+    """The reward on tasks that no person wrote: by the verifier that execution has proven, or by
+    the model of the section ``analyst``."""
+    judge_reference: bool = True
+    """(judge) Show the judge the actions that solve the task."""
+    judge_questions: int = Field(default=256, ge=1)
+    """(judge) Maximum rollouts to judge per step. All others have no reward."""
     guided_share: float = Field(default=0.5, ge=0, le=1)
     """(navigating) Share of a group's rollouts that are told experiences, rounded down. With 1,
     there is no rollout to compare with, and utilities never change."""
@@ -65,6 +104,11 @@ class AgentEvolverSettings(FrozenModel):
     """Maximum replays per step for labels, and again for experiences; the groups that may need most
     replays are skipped. On AppWorld a replay takes seconds."""
 
+    @property
+    def questions_per_step(self) -> Mapping[str, int]:
+        """Return the most questions of each study per step; see ``MethodSpec``."""
+        return {JUDGE: self.judge_questions} if self.reward == "judge" else {}
+
 
 @method(
     "agentevolver",
@@ -76,13 +120,57 @@ class AgentEvolverSettings(FrozenModel):
         "clip_high_cued": 0.6,
     },
     loop={"study_only_steps": 4},
+    explorer={"max_steps": 30},
+    gates={"lexical": 0.8},
 )
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Guide half of the rollouts by experiences, and judge steps by labels (arXiv 2511.10395)."""
-    found = static(StaticSettings(native=settings.native), kit)
+    """Find tasks, guide rollouts by experiences, and judge steps by labels (arXiv 2511.10395)."""
+    if settings.questioning:
+        found = _questioning(settings, kit)
+    else:
+        found = static(StaticSettings(native=settings.native), kit)
     if settings.navigating:
         found = _navigating(found, settings, kit)
-    return _attributing(found, settings, kit) if settings.attributing else found
+    if settings.attributing:
+        found = _attributing(found, settings, kit)
+    if settings.reward == "judge":
+        found = _judging(found, settings, kit)
+    return _scaling(found, settings, kit)
+
+
+def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
+    """Return GRPO on the tasks of the arm's own round, and on native ones if the settings say so.
+
+    Raises:
+        ConfigError: if later rounds would need a prompt that this explorer lacks.
+    """
+    curriculum = kit.curriculum
+    if kit.asked is not None and curriculum.growth.kind == "coverage":
+        raise ConfigError(
+            "method.questioning explores with prompts that name no targets, and "
+            "curriculum.growth.kind = 'coverage' needs targets. Choose another kind of growth, or "
+            "set method.questioning = false."
+        )
+    pool = PoolCurriculum(
+        kit.native_tasks if settings.native else (),
+        selector=(
+            Mixture(settings.evolved_share, settings.evolved_ratio)
+            if settings.native
+            else curriculum.selector.make()
+        ),
+        growth=Questioning(
+            curriculum.initial_size,
+            SignalGrowth(curriculum, cap=curriculum.cap, native=kit.starts),
+        ),
+        cap=curriculum.cap,
+    )
+    explorer = questioning_explorer(
+        kit,
+        settings.preference,
+        breadth_steps=settings.breadth_steps,
+        depth_window=settings.depth_window,
+    )
+    return Method(curriculum=pool, evolver=kit.evolver(explorer), learner=kit.learner)
 
 
 def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
@@ -144,3 +232,42 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
     )
     memories = {**found.memories, "attribution": AttributionRecord(credit)}
     return replace(found, studies=(*found.studies, study), memories=memories)
+
+
+def _judging(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+    """Let a model reward the rollouts of evolved tasks."""
+    credit = _credit_of(found, kit, "method.reward = 'judge'", "method.reward = 'verifier'")
+    study = JudgeStudy(
+        kit.benchmark,
+        kit.analyst,
+        reference=settings.judge_reference,
+        most=settings.judge_questions,
+    )
+    return replace(
+        found,
+        credit=replace(credit, estimator=judged_reward(credit.estimator)),
+        studies=(*found.studies, study),
+        memories={**found.memories, JUDGE: JudgeRecord()},
+    )
+
+
+def _scaling(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
+    """Scale the advantages of evolved tasks if the pool also has native tasks."""
+    factor = settings.evolved_scale
+    if not (settings.questioning and settings.native) or factor == 1.0:
+        return found
+    credit = _credit_of(found, kit, "method.evolved_scale", "method.evolved_scale = 1")
+    scaled = replace(credit, transforms=(*credit.transforms, Scaled(factor)))
+    return replace(found, credit=scaled)
+
+
+def _credit_of(found: Method, kit: Kit, what: str, instead: str) -> Credit:
+    """Return the credit of a method, or the one that its learner's settings name."""
+    if found.credit is not None:
+        return found.credit
+    if isinstance(kit.learner, GRPOConfig):
+        return credit_of(kit.learner)
+    raise ConfigError(
+        f"{what} changes advantages, and a learner of kind {kit.learner.kind!r} judges rollouts by "
+        f"itself. Set learner.kind = 'pg', or {instead}."
+    )

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.seams import Advantage, StepAdvantage
+from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.seal.profile import TURN_LABEL, FailureProfile
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
 from coevo_gym.methods.seal.weights import ApplyTo, Budget, applies, weights_of
+from coevo_gym.trainers.spread import mapped
 
 Utility = Literal["fixed", "ema"]
 """The utility of labels: fixed, or moving."""
@@ -128,17 +129,7 @@ class Reweighted:
         return found
 
     def _times(self, weight: float, judged: Advantage) -> Advantage:
-        if isinstance(judged, (int, float)):
-            return self._one(weight, judged)
-        return [self._step(weight, each) for each in judged]
-
-    def _step(self, weight: float, judged: StepAdvantage) -> StepAdvantage:
-        if isinstance(judged, (int, float)):
-            return self._one(weight, judged)
-        return [self._one(weight, each) for each in judged]
-
-    def _one(self, weight: float, advantage: float) -> float:
-        return weight * advantage if applies(self._apply_to, advantage) else advantage
+        return mapped(judged, lambda a: weight * a if applies(self._apply_to, a) else a)
 
 
 def _mean(advantage: Advantage) -> float:

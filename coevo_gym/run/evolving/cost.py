@@ -95,8 +95,10 @@ def estimates(config: RunConfig) -> list[Estimate]:
         if arm.explorer.kind == "model":
             name = _name(config, arm.explorer.model)
             first = (name, arm.curriculum.initial_size)
-            add(_estimate(config, arm, name, with_first=first not in firsts))
-            firsts.add(first)
+            own = arm.finds_own_tasks
+            add(_estimate(config, arm, name, with_first=own or first not in firsts))
+            if not own:
+                firsts.add(first)
         if arm.questions_per_step:
             add(_of_studies(config, arm))
     return [_capped(estimate) for estimate in found.values()]

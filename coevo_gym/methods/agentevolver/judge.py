@@ -1,0 +1,235 @@
+"""Rewards by a judge: a model scores the rollouts of evolved tasks, in place of their verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.inquiry import Analyst, Answer, Inquiry
+from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.seams import Advantage, Estimator
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
+from coevo_gym.methods.agentevolver.credit import AttributionCredit
+from coevo_gym.methods.agentevolver.questions import judge_score
+from coevo_gym.methods.records import StepRecord
+from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
+
+JUDGE = "judge"
+"""Kind of the notes with a judge's rewards."""
+JUDGED, NO_VERDICT = "judged", "no_verdict"
+"""Labels of these notes: the value is the reward, or there is none."""
+PROMPT = "agentevolver/score"
+_MOST_CHARS = 2_000
+"""Maximum characters of an action of the reference, and of the reason in a note."""
+_ACHIEVED = 0.6
+"""The lowest reward of a rollout that achieved its task."""
+
+
+class ScoreAnswer(BaseModel):
+    """A judge's answer about a rollout.
+
+    Attributes:
+        reason: its reason, in one or two sentences.
+        relevant: True if the actions have to do with the request.
+        looped: True if the agent was caught in a loop.
+        achieved: True if the request is fulfilled at the end.
+        score: 0 to 100; None without one.
+    """
+
+    reason: str = ""
+    relevant: bool
+    looped: bool
+    achieved: bool
+    score: float | None = None
+
+
+class JudgeStudy:
+    """A study that asks a model to score the rollouts of evolved tasks, one question each.
+
+    There is one note for each such rollout that was not lost: with label ``judged`` its value is
+    the reward, in [0, 1]; with label ``no_verdict`` there is no reward, because the model gave no
+    usable answer, contradicted itself, or was not asked. Native tasks keep their verifiers.
+
+    Args:
+        benchmark: knows all texts that a task shows to the agent.
+        analyst: returns the model that is asked.
+        reference: show the judge the actions that are known to solve the task.
+        most: maximum questions per step; groups that would exceed it are not judged.
+
+    Source: the judge of AgentEvolver's published code; the cap is ours.
+    """
+
+    kind = JUDGE
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        analyst: Callable[[], Analyst],
+        *,
+        reference: bool = True,
+        most: int = 256,
+    ) -> None:
+        self._benchmark, self._analyst = benchmark, analyst
+        self._reference, self._most = reference, most
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Judge the rollouts of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        asked: list[tuple[Group, int, Trajectory]] = []
+        left_out: list[tuple[Group, int, Trajectory]] = []
+        for group in filter(is_judged, groups):
+            rollouts = [
+                (group, index, trajectory)
+                for index, trajectory in enumerate(group.trajectories)
+                if not trajectory.end_reason.lost
+            ]
+            fits = len(asked) + len(rollouts) <= self._most
+            (asked if fits else left_out).extend(rollouts)
+        notes = [_note(*each, None, "The limit of questions was reached.") for each in left_out]
+        if not asked:
+            return Findings(tuple(notes))
+        analyst = self._analyst()
+        with analyst.studying(self.kind, groups) as spent:
+            answers = analyst.advisor.ask(
+                [self._inquiry(group, rollout, analyst) for group, _, rollout in asked]
+            )
+            usage = spent()
+        judged = [
+            _note(*each, *_verdict(answer)) for each, answer in zip(asked, answers, strict=True)
+        ]
+        return Findings((*judged, *notes), usage)
+
+    def _inquiry(self, group: Group, rollout: Trajectory, analyst: Analyst) -> Inquiry[ScoreAnswer]:
+        task = group.task
+        reference = task.solution if self._reference else ()
+
+        def inputs(cap: int) -> Mapping[str, Any]:
+            return {
+                "request": self._benchmark.evidence(task).said,
+                "reference": [clean_text(action, _MOST_CHARS) for action in reference],
+                **retraced(rollout, cap),
+            }
+
+        return Inquiry(
+            prompt=PROMPT,
+            schema=ScoreAnswer,
+            inputs=inputs(EVIDENCE_CHARS),
+            purpose=self.kind,
+            sampling=analyst.sampling,
+            shorten=lambda: inputs(EVIDENCE_CHARS // 2),
+        )
+
+
+def is_judged(group: Group) -> bool:
+    """Return True if a judge, and no verifier, rewards the rollouts of a group."""
+    return group.task.origin == "evolved"
+
+
+def _verdict(answer: Answer[ScoreAnswer]) -> tuple[float | None, str]:
+    """Return the reward, or None, and the reason."""
+    said = answer.value
+    if said is None:
+        return None, answer.problem
+    reward = judge_score(
+        said.score, relevant=said.relevant, looped=said.looped, achieved=said.achieved
+    )
+    return reward, said.reason
+
+
+def _note(group: Group, index: int, rollout: Trajectory, reward: float | None, reason: str) -> Note:
+    return Note(
+        kind=JUDGE,
+        task_id=group.task.id,
+        group_id=group.id,
+        index=index,
+        label=NO_VERDICT if reward is None else JUDGED,
+        value=0.0 if reward is None else reward,
+        evidence=FrozenDict(reason=clean_text(reason, _MOST_CHARS), verified=rollout.success),
+        source="model",
+    )
+
+
+@dataclass(frozen=True)
+class JudgedReward:
+    """An estimator whose rewards of evolved tasks come from a judge's notes.
+
+    A rollout without a verdict is treated as a lost one: its advantage is 0, and no mean includes
+    it.
+
+    Attributes:
+        estimator: the estimator of advantages from scores.
+        native: the reward of the other tasks.
+    """
+
+    estimator: Estimator
+    native: Literal["success", "score"] = "success"
+
+    def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
+        """Return the advantages from the judge's rewards."""
+        return self.estimator([self._rewarded(group, notes) for group in groups], notes)
+
+    def _rewarded(self, group: Group, notes: Notes) -> Group:
+        """Return a group whose scores are its rewards."""
+        rewarded = (
+            self._by_judge(trajectory, notes.of(JUDGE, group.id, index))
+            if is_judged(group)
+            else replace(trajectory, score=float(getattr(trajectory, self.native)))
+            for index, trajectory in enumerate(group.trajectories)
+        )
+        return replace(group, trajectories=tuple(rewarded))
+
+    def _by_judge(self, trajectory: Trajectory, notes: Sequence[Note]) -> Trajectory:
+        if trajectory.end_reason.lost:
+            return trajectory
+        for note in notes:
+            if note.label == JUDGED:
+                return replace(trajectory, score=note.value)
+        return replace(trajectory, end_reason=EndReason.MODEL_LOST)
+
+
+def judged_reward(estimator: Estimator) -> JudgedReward:
+    """Return an estimator like another one, with a judge's rewards for evolved tasks.
+
+    Raises:
+        ConfigError: if the estimator has no outcome to replace.
+    """
+    if isinstance(estimator, AttributionCredit):
+        outcome = estimator.reward
+        return JudgedReward(replace(estimator, reward=replace(outcome, of="score")), outcome.of)
+    if isinstance(estimator, (GroupRelative, LeaveOneOut, StateGrouped)):
+        outcome = estimator.outcome
+        return JudgedReward(replace(estimator, outcome=replace(outcome, of="score")), outcome.of)
+    raise ConfigError(
+        f"method.reward = 'judge' does not work with {type(estimator).__name__}. Set "
+        "method.reward = 'verifier'."
+    )
+
+
+class JudgeRecord(StepRecord):
+    """A memory of the latest step's verdicts; each step replaces the previous one.
+
+    Its metrics: ``judged``, the share of the rollouts of evolved tasks with a verdict; of these,
+    ``reward``, the mean reward, and ``agreement``, the share in which judge and verifier agree if
+    the task was achieved.
+    """
+
+    def measure(self, notes: Notes) -> dict[str, float]:
+        """Return the metrics that the class describes; {} for a step without evolved tasks."""
+        found = [note for note in notes if note.kind == JUDGE]
+        judged = [note for note in found if note.label == JUDGED]
+        metrics = {"judged": len(judged) / len(found)} if found else {}
+        if judged:
+            metrics["reward"] = fmean(note.value for note in judged)
+            metrics["agreement"] = fmean(
+                (note.value >= _ACHIEVED) == note.evidence["verified"] for note in judged
+            )
+        return metrics

@@ -1,0 +1,216 @@
+"""Self-questioning: a round that finds tasks, the mixture with native ones, and their advantages.
+
+The explorer's agent acts in two phases: a few steps in breadth, in which it sees the whole walk,
+and then steps in depth, in which it sees the latest observations only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from coevo_gym.core.evolution import Round, RoundResult, Signal
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.seams import Advantage, Agent, Growth
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Cue, Group
+from coevo_gym.curricula.explore.explorer import Explorer
+from coevo_gym.curricula.explore.phases import Phase, PhasedAgent
+from coevo_gym.curricula.growth.signal_growth import MAX_SEED
+from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.selectors.base import TableSelector
+from coevo_gym.envs.profile import Preference, profiled
+from coevo_gym.methods.agentevolver.questions import mixture
+from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
+from coevo_gym.prompts.cue import load_cue
+from coevo_gym.trainers.spread import mapped
+
+PROMPTS = "agentevolver"
+"""The folder of the prompts for a model that explores."""
+_EVOLVED = "evolved"
+
+
+def questioning_explorer(
+    kit: Kit, preference: Preference, *, breadth_steps: int, depth_window: int
+) -> Explorer:
+    """Create the explorer: a model with the benchmark's profile, or the script without a model.
+
+    Args:
+        kit: the kit of the method.
+        preference: the tasks to look for.
+        breadth_steps: N_b, steps in breadth.
+        depth_window: N_d, observations that are seen in depth.
+
+    Raises:
+        ConfigError: if a model explores, and the benchmark has no profile.
+    """
+    if kit.asked is None:
+        return kit.explorer()
+    told = {
+        "profile": profiled(kit.benchmark).profile.model_dump(mode="json"),
+        "preference": preference.model_dump(mode="json"),
+    }
+    agent = phased_agent(kit.asked, breadth_steps=breadth_steps, depth_window=depth_window)
+    return kit.explorer(PROMPTS, told=told, unguided=agent)
+
+
+def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int) -> Agent:
+    """Create the agent that explores in breadth first, and then in depth.
+
+    Args:
+        asked: the model that explores.
+        breadth_steps: N_b, steps in breadth, in which the model sees the whole walk.
+        depth_window: N_d, latest observations that it sees afterwards, the present one included.
+
+    Source: AgentEvolver (arXiv 2511.10395), 3.1.
+    """
+    prompt = load_cue(f"{PROMPTS}/phase")
+
+    def phase(name: str, until: int | None, history: WalkHistory) -> Phase:
+        text = prompt.write({"phase": name, "window": depth_window})
+        agent = asked.agent(temperature=UNGUIDED_TEMPERATURE, history=history)
+        return Phase(until, agent, Cue(text, "system", f"{prompt.label}:{name}"))
+
+    depth = phase("depth", None, WalkHistory("recent", depth_window - 1))
+    if not breadth_steps:
+        phases = [depth]
+    else:
+        phases = [phase("breadth", breadth_steps, WalkHistory("causal")), depth]
+    cues = [[each.until, each.cue.text] for each in phases]
+    return PhasedAgent(phases, identity={"phases": cues, "depth_window": depth_window})
+
+
+class Questioning:
+    """A growth that begins with a round that looks for tasks anywhere, also in a pool with tasks.
+
+    The curriculum's settings decide later rounds.
+
+    Args:
+        n: number of tasks to find.
+        later: the growth after that round.
+
+    Source: AgentEvolver (arXiv 2511.10395), 3.1 and 3.2.
+    """
+
+    def __init__(self, n: int, later: Growth) -> None:
+        self._n, self._later = n, later
+        self._planned = False
+
+    def record(self, groups: Sequence[Group]) -> list[Signal]:
+        """Record finished groups, and return their signals."""
+        return self._later.record(groups)
+
+    def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
+        """Return the unguided round once, and later the rounds of the other growth.
+
+        If the first round has found nothing for an empty pool, no other round is planned.
+        """
+        if self._planned:
+            return self._later.plan(pool, rng) if len(pool) else None
+        self._planned = True
+        # A stored result is found by the content of its round, which does not include the known
+        # tasks. So the seeds of an empty pool and of one with native tasks have to differ.
+        seed = rng.integers(MAX_SEED, size=2)[int(bool(len(pool)))]
+        return Round.unguided(self._n, seed=int(seed))
+
+    def apply(self, result: RoundResult) -> None:
+        """Pass the result of a round on."""
+        self._later.apply(result)
+
+    def note(self, notes: Notes) -> None:
+        """Pass a step's notes on."""
+        self._later.note(notes)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the other growth."""
+        return self._later.metrics()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        return {"planned": self._planned, "later": self._later.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        self._planned = bool(state["planned"])
+        self._later.load_state_dict(state["later"])
+
+
+class Mixture(TableSelector):
+    """A selector that draws native tasks and the first evolved ones with fixed shares.
+
+    Its weights follow the pool: each task that joins it changes them. Without native tasks, or as
+    long as there are no evolved ones to draw, all tasks have the same weight.
+
+    Args:
+        lam: share of draws of evolved tasks, in [0, 1].
+        ratio: maximum evolved tasks per native task; later ones are never drawn.
+
+    Source: AgentEvolver (arXiv 2511.10395), Eq. 12.
+    """
+
+    columns: ClassVar = {_EVOLVED: 0.0}
+    """1 for an evolved task."""
+
+    def __init__(self, lam: float, ratio: float) -> None:
+        super().__init__()
+        self._lam, self._ratio = lam, ratio
+
+    def added(self, tasks: Sequence[Task]) -> None:
+        """Add the new tasks of the pool, in order."""
+        super().added(tasks)
+        for task in tasks:
+            if (row := self.table.row(task.id)) is not None:
+                self.table[_EVOLVED][row] = float(task.origin == "evolved")
+
+    def weights(self) -> Numbers | None:
+        """Return (n,) weights; None for uniform weights."""
+        evolved = self.table[_EVOLVED] > 0
+        n_evolved = int(evolved.sum())
+        n_native = len(evolved) - n_evolved
+        if not n_native or not n_evolved:
+            return None
+        found = mixture(n_native, n_evolved, lam=self._lam, ratio=self._ratio)
+        if not found.n_evolved:
+            return np.where(evolved, 0.0, 1.0)
+        drawn = np.cumsum(evolved) <= found.n_evolved
+        of_evolved = np.where(drawn, found.evolved_weight, 0.0)
+        return np.where(evolved, of_evolved, found.native_weight)
+
+    def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
+        """Ignore outcomes; the shares are fixed."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the share of draws of evolved tasks."""
+        weights, evolved = self.weights(), self.table[_EVOLVED]
+        if not len(evolved):
+            return {"evolved_share": 0.0}
+        if weights is None:
+            return {"evolved_share": float(evolved.mean())}
+        return {"evolved_share": float((weights * evolved).sum() / weights.sum())}
+
+
+class Scaled:
+    """A transform that multiplies the advantages of evolved tasks by a factor.
+
+    Args:
+        factor: the factor, at least 0.
+
+    Source: the published code of AgentEvolver, in which it is off by default.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def __call__(
+        self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
+    ) -> list[list[Advantage]]:
+        """Multiply the advantages; see :class:`~coevo_gym.core.seams.Transform`."""
+        return [
+            [mapped(each, lambda a: a * self._factor) for each in judged]
+            if group.task.origin == "evolved"
+            else judged
+            for group, judged in zip(groups, advantages, strict=True)
+        ]
