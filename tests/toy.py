@@ -35,6 +35,7 @@ from coevo_gym.envs.diagnosis import (
     first_that_applies,
 )
 from coevo_gym.envs.frame import Frame, Grade
+from coevo_gym.envs.profile import Entity, EnvProfile, Operation
 from coevo_gym.envs.proposals import actions_of, check_context, draft_of, opened, request_of
 from coevo_gym.envs.tags import tags_from
 from coevo_gym.envs.vector import TaskVectorEnv
@@ -112,6 +113,18 @@ class ToyBenchmark:
     name, env_id = "toy", "Toy-v0"
     subsets: tuple[str, ...] = ()
     modes = FAILING
+    profile = EnvProfile(
+        who="a child at a board with buttons",
+        entities=(
+            Entity(
+                name="button",
+                description="A thing of one colour.",
+                attributes={"colour": "one of six"},
+                operations=(Operation(name="press", does="adds its colour to the row"),),
+            ),
+        ),
+        rubrics=("Each colour is named.",),
+    )
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
         if subset is not None:

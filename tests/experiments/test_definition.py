@@ -21,6 +21,7 @@ from coevo_gym.experiments.simulated import batch_of, in_worlds
 from tests.experiments.conftest import TABLE, Coevo
 
 WANTED = {
+    *(f"agentevolver_{name}" for name in ("table1", "table2", "table3", "fig12a", "fig12b")),
     *(f"coevolve_table{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15)),
     *(
         "controls",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import coevo_gym
@@ -49,6 +50,8 @@ class TestAssembly:
 
     def test_with_all_of_it(self) -> None:
         method = made()
+        assert method.evolver is not None
+        assert method.first_round is None
         assert [study.kind for study in method.studies] == [
             "experience_use", "experience", "attribution"
         ]  # fmt: skip
@@ -59,18 +62,23 @@ class TestAssembly:
         assert method.curriculum.metrics()["pool_size"] == len(BENCHMARK.tasks(Split.TRAIN))
 
     def test_each_part_can_be_left_out(self) -> None:
-        told = made(attributing=False)
+        told = made(questioning=False, attributing=False)
         assert (told.credit, set(told.memories)) == (None, {"experiences"})
-        labelled = made(navigating=False)
+        labelled = made(questioning=False, navigating=False)
         assert (labelled.coach, set(labelled.memories)) == (None, {"attribution"})
-        neither = made(navigating=False, attributing=False, native=False)
-        assert (neither.coach, neither.credit, neither.studies) == (None, None, ())
-        assert neither.first_round is not None
+        asking = made(navigating=False, attributing=False, native=False)
+        assert (asking.coach, asking.credit, asking.studies) == (None, None, ())
+        assert asking.first_round is None
+        assert asking.curriculum.plan(np.random.default_rng(0)) is not None
+        none = made(questioning=False, navigating=False, attributing=False, native=False)
+        assert (none.coach, none.credit, none.studies) == (None, None, ())
+        assert none.first_round is not None
 
     def test_a_pool_that_grows_by_signals_is_practised_with_both(self) -> None:
         kit = kit_of(agentevolver, "toy")
         growing = kit_of(coevolve, "toy").curriculum
-        method = agentevolver(AgentEvolverSettings(native=False), replace(kit, curriculum=growing))
+        settings = AgentEvolverSettings(native=False, questioning=False)
+        method = agentevolver(settings, replace(kit, curriculum=growing))
         assert isinstance(method.curriculum, PoolCurriculum)
         grows = coevolve(NoSettings(), kit_of(coevolve, "toy")).curriculum
         assert method.curriculum.state_dict() == grows.state_dict()
@@ -98,7 +106,7 @@ class TestAssembly:
         kit = replace(kit_of(agentevolver, "toy"), learner=learner)
         with pytest.raises(ConfigError, match=r"advantage = 'grpo'.*attributing = false"):
             agentevolver(AgentEvolverSettings(), kit)
-        agentevolver(AgentEvolverSettings(attributing=False), kit)
+        agentevolver(AgentEvolverSettings(attributing=False, evolved_scale=1), kit)
 
     def test_a_language_model_needs_recomputed_logprobs(self) -> None:
         kit = replace(kit_of(agentevolver, "toy"), language_model=True)
@@ -151,6 +159,7 @@ def test_the_embedder_is_a_setting(embedder: str) -> None:
 def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     plain = {
+        "method.questioning": False,
         "method.navigating": False,
         "method.attributing": False,
         "method.native": False,
@@ -165,6 +174,7 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
         "arm.agentevolver.set.loop.study_only_steps": 2,
         "arm.agentevolver.set.method.update_every": 1,
         "arm.agentevolver.set.method.native": False,
+        "arm.agentevolver.set.method.questioning": False,
         "store.record": "all",
     }
     coevo_gym.train(TOY, sets=sets, folder=folder.path)

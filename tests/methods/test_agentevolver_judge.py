@@ -1,0 +1,193 @@
+"""Rewards by a judge: what is asked, what an answer is worth, and what no verdict does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coevo_gym.config import RunConfig, arm_configs
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.notes import NO_NOTES, Notes
+from coevo_gym.core.spend import Caps
+from coevo_gym.core.trajectory import EndReason, Group
+from coevo_gym.methods.agentevolver.credit import AttributionCredit
+from coevo_gym.methods.agentevolver.judge import (
+    JUDGE,
+    JUDGED,
+    NO_VERDICT,
+    JudgeRecord,
+    JudgeStudy,
+    judged_reward,
+)
+from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
+from coevo_gym.methods.contract import kit_of
+from coevo_gym.testing.models import HostilePolicy, ScriptedPolicy
+from coevo_gym.trainers.advantages import relative_to_group
+from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, Outcome, StateGrouped
+from coevo_gym.trainers.settings import PPOConfig
+from tests.curricula.episodes import TRAIN, group
+from tests.methods.test_role_agent_modes import analyst
+from tests.toy import BENCHMARK
+
+EVOLVED = TRAIN[0].model_copy(update={"origin": "evolved"})
+NATIVE = TRAIN[1]
+
+
+def answer(score: float | None, *, achieved: bool = True, **fields: Any) -> str:
+    said = {"reason": "Step 1.", "relevant": True, "looped": False, "achieved": achieved}
+    return json.dumps({**said, "score": score, **fields})
+
+
+def judged(
+    policy: Any, groups: Sequence[Group], *, caps: Caps | None = None, **settings: Any
+) -> Notes:
+    made, _ = analyst(policy, caps=caps)
+    return Notes(JudgeStudy(BENCHMARK, made, **settings).examine(groups).notes)
+
+
+def says(*answers: str) -> ScriptedPolicy:
+    left = list(answers)
+    return ScriptedPolicy([("cannot be used", "no"), ("", lambda prompt: left.pop(0))])
+
+
+class TestStudy:
+    def test_evolved_tasks_are_judged_and_native_ones_are_not(self) -> None:
+        policy = says(answer(90), answer(10, achieved=False))
+        groups = [group([1.0, 0.0], EVOLVED, id="a"), group([1.0, 0.0], NATIVE, id="b")]
+        notes = judged(policy, groups)
+        assert [(n.group_id, n.index, n.label, n.value) for n in notes] == [
+            ("a", 0, JUDGED, 0.9), ("a", 1, JUDGED, 0.1)
+        ]  # fmt: skip
+        assert {note.source for note in notes} == {"model"}
+        assert len(policy.asked) == 2
+
+    @pytest.mark.parametrize("reference", [True, False])
+    def test_the_judge_sees_the_solution_only_if_it_may(self, reference: bool) -> None:
+        policy = says(answer(90))
+        judged(policy, [group([1.0], EVOLVED)], reference=reference)
+        text = policy.asked[0].messages[-1].content
+        assert EVOLVED.instruction in text
+        assert "action 0" in text
+        assert ("One correct solution" in text) == reference
+        assert all((action in text) == reference for action in EVOLVED.solution[:1])
+
+    @pytest.mark.parametrize(
+        ("said", "value"),
+        [
+            (answer(90, looped=True), 0.2),
+            (answer(None, relevant=False, achieved=False), 0.0),
+            (answer(50), None),
+            (answer(90, achieved=False), None),
+            (answer(None), None),
+            ("no JSON", None),
+        ],
+    )
+    def test_an_answer_is_worth_what_the_formula_says(self, said: str, value: float | None) -> None:
+        (note,) = judged(says(said), [group([1.0], EVOLVED)])
+        assert note.label == (NO_VERDICT if value is None else JUDGED)
+        assert note.value == (value or 0.0)
+
+    def test_lost_rollouts_are_not_asked_about(self) -> None:
+        whole = group([1.0, 0.0], EVOLVED)
+        lost = replace(whole.trajectories[1], end_reason=EndReason.WORKER_LOST)
+        whole = replace(whole, trajectories=(whole.trajectories[0], lost))
+        (note,) = judged(says(answer(90)), [whole])
+        assert note.index == 0
+
+    def test_groups_beyond_the_limit_have_no_verdict(self) -> None:
+        groups = [group([1.0, 0.0], EVOLVED, id=id) for id in "abc"]
+        notes = judged(says(*[answer(90)] * 4), groups, most=5)
+        labels = {(note.group_id, note.label) for note in notes}
+        assert labels == {("a", JUDGED), ("b", JUDGED), ("c", NO_VERDICT)}
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_any_answer_is_data(self, seed: int) -> None:
+        policy = HostilePolicy(seed, says(*[answer(90)] * 99))
+        notes = judged(policy, [group([1.0, 0.0] * 4, EVOLVED)])
+        assert len(notes) == 8
+        assert all(0.0 <= note.value <= 1.0 for note in notes)
+
+    def test_beyond_the_budget_there_is_no_verdict(self) -> None:
+        caps = Caps(max_calls_per_round=1)
+        notes = judged(says(answer(90)), [group([1.0, 0.0], EVOLVED)], caps=caps)
+        assert [note.label for note in notes] == [JUDGED, NO_VERDICT]
+
+
+class TestCredit:
+    def test_no_verdict_is_zero_and_in_no_mean(self) -> None:
+        whole = group([0.0, 0.0, 1.0], EVOLVED)
+        notes = judged(says(answer(90), answer(50), answer(10, achieved=False)), [whole])
+        (found,) = judged_reward(GroupRelative())([whole], notes)
+        first, last = relative_to_group([0.9, 0.1])
+        assert found == [first, 0.0, last]
+
+    def test_labels_and_verdicts_go_together(self) -> None:
+        whole = group([0.0, 0.0, 1.0], EVOLVED)
+        notes = judged(says(answer(90), answer(50), answer(10, achieved=False)), [whole])
+        (found,) = judged_reward(AttributionCredit())([whole], notes)
+        assert found[1] == [0.0, 0.0]
+        assert found[0] == pytest.approx([1.0, 1.0], abs=1e-6)
+        assert found[2] == pytest.approx([-1.0, -1.0], abs=1e-6)
+
+    @pytest.mark.parametrize("of", ["success", "score"])
+    @pytest.mark.parametrize(
+        "made", [GroupRelative, LeaveOneOut, lambda outcome: StateGrouped(outcome=outcome)]
+    )
+    def test_native_tasks_keep_their_rewards(self, made: Any, of: Any) -> None:
+        groups = [group([1.0, 0.5, 0.25], NATIVE)]
+        plain = made(outcome=Outcome(of))
+        assert judged_reward(plain)(groups, NO_NOTES) == plain(groups, NO_NOTES)
+
+    def test_without_notes_nothing_is_learned_from_evolved_tasks(self) -> None:
+        (found,) = judged_reward(GroupRelative())([group([1.0, 0.0], EVOLVED)], NO_NOTES)
+        assert found == [0.0, 0.0]
+
+    def test_an_unknown_estimator_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"does not work with function.*verifier"):
+            judged_reward(lambda groups, notes: [])
+
+
+def test_the_record_says_how_often_the_judge_agrees() -> None:
+    groups = [group([1.0, 1.0, 0.0, 0.0], EVOLVED)]
+    said = [answer(90), answer(10, achieved=False), answer(80), answer(50)]
+    record = JudgeRecord()
+    record.note(judged(says(*said), groups))
+    assert record.metrics() == {
+        "judged": 0.75, "reward": pytest.approx(0.6), "agreement": pytest.approx(1 / 3)
+    }  # fmt: skip
+    record.note(NO_NOTES)
+    assert record.metrics() == {}
+
+
+class TestAssembly:
+    def test_the_judge_joins_any_parts(self) -> None:
+        kit = kit_of(agentevolver, "toy")
+        for switches in ({}, {"navigating": False, "attributing": False, "native": False}):
+            method = agentevolver(AgentEvolverSettings(reward="judge", **switches), kit)
+            assert method.studies[-1].kind == JUDGE
+            assert JUDGE in method.memories
+            assert method.credit is not None
+            assert method.credit.estimator.native == "success"  # type: ignore[attr-defined]
+
+    def test_its_questions_are_counted(self) -> None:
+        assert AgentEvolverSettings().questions_per_step == {}
+        settings = AgentEvolverSettings(reward="judge", judge_questions=7)
+        assert settings.questions_per_step == {JUDGE: 7}
+
+    def test_a_learner_that_judges_by_itself_is_refused(self) -> None:
+        kit = replace(kit_of(agentevolver, "toy"), learner=PPOConfig())
+        settings = AgentEvolverSettings(reward="judge", attributing=False, navigating=False)
+        with pytest.raises(ConfigError, match=r"reward = 'judge'.*learner.kind = 'pg'"):
+            agentevolver(settings, kit)
+
+    def test_the_tiny_policy_cannot_be_the_judge(self) -> None:
+        config = RunConfig(
+            arms=("agentevolver",),
+            arm={"agentevolver": {"set": {"method.reward": "judge"}}},  # type: ignore[dict-item]
+        )
+        with pytest.raises(ConfigError, match=r"analyst\.model\.kind"):
+            arm_configs(config)
