@@ -47,7 +47,7 @@ from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.prompts.cue import load_cue
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evolving.cost import estimates
-from coevo_gym.run.evolving.models import AskedExplorer
+from coevo_gym.run.evolving.models import AskedExplorer, Models
 from coevo_gym.run.plan import plan
 from coevo_gym.run.rounds import carried_out_by
 from coevo_gym.testing.models import ScriptedPolicy
@@ -366,9 +366,12 @@ class TestRound:
 class TestSharedRounds:
     """Rounds of two arms are one only if model, prompts, and all that they are told agree."""
 
-    def test_arms_that_ask_otherwise_do_not_share_a_round(self) -> None:
+    def test_arms_that_ask_otherwise_do_not_share_a_round(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Models, "_asks", lambda self, model, **_: ScriptedPolicy([]))
         sets = [
-            "benchmark.name=webshop", "explorer.kind=model", "tape.mode=replay",
+            "benchmark.name=webshop", "explorer.kind=model", "tape.mode=off",
             "explorer.model.endpoint.model=m", "gates.lexical=0.8", "explorer.max_steps=30",
             "arms=plain,same,window,breadth,wants,coevolve",
         ]  # fmt: skip

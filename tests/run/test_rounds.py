@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -16,7 +18,9 @@ from coevo_gym.core.task import Split
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.rounds import StoredEvolver, carried_out_by
 from coevo_gym.store.database import RunStore
-from tests.run.conftest import TOY
+from coevo_gym.store.folder import read_json
+from tests.run.conftest import TOY, Child
+from tests.run.shop import as_options
 from tests.toy import BENCHMARK
 
 FIRST = Round.unguided(3, seed=1)
@@ -64,6 +68,30 @@ def test_who_carries_out_a_round_is_told_apart() -> None:
 
     assert by("static") == by("coevolve") == by("own") == ""
     assert len({by("far"), by("own", Finds(0)), ""}) == 3
+
+
+def test_killed_after_its_own_round_an_arm_goes_on_with_its_tasks(
+    child: Callable[..., Child], tmp_path: Path
+) -> None:
+    folders = [tmp_path / "runs" / name for name in ("whole", "cut")]
+    sets = {
+        "arms": ["agentevolver"],
+        "arm.agentevolver.set.method.native": False,
+        "arm.agentevolver.set.method.navigating": False,
+        "arm.agentevolver.set.loop.study_only_steps": 0,
+        "loop.max_steps": 3,
+        "store.checkpoint_every_steps": 1,
+    }
+    coevo_gym.train(TOY, sets=sets, folder=folders[0])
+    arguments = ["train", TOY, *as_options(sets | {"name": "cut"})]
+    running = child(*arguments, module="tests.run.dies_after_study")
+    assert running.end() == -signal.SIGKILL, running.text
+    again = child("resume", "cut")
+    assert again.end() == 0, again.text
+    theirs, ours = (read_json(folder / "summary.json")["arms"] for folder in folders)
+    assert ours == theirs
+    assert ours["agentevolver"]["pool_size"] == 8
+    assert ours["agentevolver"]["rounds"] == 1
 
 
 @pytest.fixture
