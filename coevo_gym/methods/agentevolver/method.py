@@ -5,14 +5,27 @@ Each part can be switched off. Without both parts the method is GRPO on the same
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 from pydantic import Field
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Study
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach
-from coevo_gym.methods.agentevolver.credit import AttributionCredit, Scheme
+from coevo_gym.methods.agentevolver.credit import (
+    ATTRIBUTION,
+    ATTRIBUTION_BY_MODEL,
+    AttributionCredit,
+    Scheme,
+)
+from coevo_gym.methods.agentevolver.model_attribution import (
+    MAX_QUESTIONS,
+    ModelAttribution,
+    Skip,
+)
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
 from coevo_gym.methods.agentevolver.rules import RuleExperiences
@@ -59,11 +72,35 @@ class AgentEvolverSettings(FrozenModel):
     scheme: Scheme = "decoupled"
     """(attributing) Mix labels and outcomes, each standardised by itself (``decoupled``), or let
     labels share out the outcome's sign (``allocation``), which ignores the weights above."""
+    attribution_by: Literal["replay", "model", "both"] = "replay"
+    """(attributing) The source of labels: replays without single steps, as on benchmarks whose
+    replays are cheap, or the language model of the section ``analyst``, as in the paper. With
+    ``both``, the labels of replays count, and those of the model are compared with them."""
+    skip: Skip = "nothing"
+    """(attribution by a model) Groups that the model is not asked about: ``flat`` ones are those
+    whose episodes all have the same outcome."""
+    questions: int = Field(default=MAX_QUESTIONS, ge=1)
+    """Maximum questions per step of the learner for labels, and for each other use of the
+    model."""
     hindsight: bool = False
-    """(attributing) Also label as bad the searches that were not needed."""
+    """(attribution by replays) Also label as bad the searches that were not needed."""
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
     """Maximum replays per step for labels, and again for experiences; the groups that may need most
     replays are skipped. On AppWorld a replay takes seconds."""
+
+    @property
+    def labels(self) -> bool:
+        """Return True if steps are labelled."""
+        return self.attributing and (self.attribution or self.scheme == "allocation")
+
+    @property
+    def questions_per_step(self) -> Mapping[str, int]:
+        """Return the most questions of each study per step; see ``MethodSpec``."""
+        kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
+        asking = (
+            [kinds[self.attribution_by]] if self.labels and self.attribution_by in kinds else ()
+        )
+        return dict.fromkeys(asking, self.questions)
 
 
 @method(
@@ -134,13 +171,27 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
         scheme=settings.scheme,
     )
     found = replace(found, credit=Credit(credit))
-    if not settings.attribution and settings.scheme == "decoupled":
+    if not settings.labels:
         return found
-    study = Attribution(
-        kit.benchmark,
-        outcome=estimator.outcome,
-        hindsight=settings.hindsight,
-        max_replays=settings.max_replays,
-    )
+    studies: list[Study] = []
+    if settings.attribution_by != "model":
+        studies.append(
+            Attribution(
+                kit.benchmark,
+                outcome=estimator.outcome,
+                hindsight=settings.hindsight,
+                max_replays=settings.max_replays,
+            )
+        )
+    if settings.attribution_by != "replay":
+        studies.append(
+            ModelAttribution(
+                kit.analyst,
+                outcome=estimator.outcome,
+                skip=settings.skip,
+                most=settings.questions,
+                kind=ATTRIBUTION if settings.attribution_by == "model" else ATTRIBUTION_BY_MODEL,
+            )
+        )
     memories = {**found.memories, "attribution": AttributionRecord(credit)}
-    return replace(found, studies=(*found.studies, study), memories=memories)
+    return replace(found, studies=(*found.studies, *studies), memories=memories)
