@@ -181,7 +181,9 @@ class TestTheStudy:
         assert len(policy.asked) == 1
 
     def test_flat_groups_may_be_left_out(self) -> None:
-        flat = group(went("a"), went("b"), went("c", score=0.0, end=EndReason.WORKER_LOST), id="flat")
+        flat = group(
+            went("a"), went("b"), went("c", score=0.0, end=EndReason.WORKER_LOST), id="flat"
+        )
         mixed = group(went("a"), went("b", score=0.0))
         for skip, asked in (("nothing", 4), ("flat", 2)):
             policy = says(answer("good"))

@@ -7,25 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Study
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.agentevolver.coach import ExperienceCoach
+from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
     ATTRIBUTION_BY_MODEL,
     AttributionCredit,
     Scheme,
 )
-from coevo_gym.methods.agentevolver.model_attribution import (
-    MAX_QUESTIONS,
-    ModelAttribution,
-    Skip,
-)
+from coevo_gym.methods.agentevolver.experience import EXPERIENCE, MAX_QUESTIONS
+from coevo_gym.methods.agentevolver.model_attribution import ModelAttribution, Skip
+from coevo_gym.methods.agentevolver.model_experiences import ModelExperiences
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
 from coevo_gym.methods.agentevolver.rules import RuleExperiences
@@ -56,6 +54,15 @@ class AgentEvolverSettings(FrozenModel):
     """(navigating) Maximum number of experiences per rollout."""
     least_cosine: float = Field(default=0.3, ge=-1, le=1)
     """(navigating) Minimum similarity of an instruction to the tasks that an experience is for."""
+    experiences_by: Literal["rule", "model"] = "rule"
+    """(navigating) The author of experiences: a rule over solved tasks, or the language model of
+    the section ``analyst``, as in the paper."""
+    check: bool = False
+    """(experiences by a model) Also ask the model for a verdict on each new experience, and refuse
+    those that it does not confirm."""
+    refine: bool = False
+    """(navigating) Let the model of the section ``analyst`` choose among the experiences that are
+    found for a task, and write them anew for it."""
     capacity: int = Field(default=1000, ge=1)
     """(navigating) Maximum number of experiences in the pool."""
     update_every: int = Field(default=0, ge=0)
@@ -97,10 +104,23 @@ class AgentEvolverSettings(FrozenModel):
     def questions_per_step(self) -> Mapping[str, int]:
         """Return the most questions of each study per step; see ``MethodSpec``."""
         kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
-        asking = (
-            [kinds[self.attribution_by]] if self.labels and self.attribution_by in kinds else ()
-        )
-        return dict.fromkeys(asking, self.questions)
+        found: dict[str, int] = {}
+        if self.navigating and self.experiences_by == "model":
+            found[EXPERIENCE] = self.questions * (2 if self.check else 1)
+        if self.navigating and self.refine:
+            found[REFINE] = self.questions
+        if self.labels and self.attribution_by in kinds:
+            found[kinds[self.attribution_by]] = self.questions
+        return found
+
+    @model_validator(mode="after")
+    def _verdicts_are_on_texts_of_models(self) -> Self:
+        if self.check and self.experiences_by == "rule":
+            raise ValueError(
+                "check = true asks for verdicts on experiences that a model wrote: set "
+                "experiences_by = 'model', or leave check off"
+            )
+        return self
 
 
 @method(
@@ -137,7 +157,13 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         since, every = pool.steps - built, settings.update_every
         return since < 0 or (every > 0 and since % every == 0)
 
-    rules = RuleExperiences(kit.benchmark, due, max_replays=settings.max_replays)
+    study: Study
+    if settings.experiences_by == "rule":
+        study = RuleExperiences(kit.benchmark, due, max_replays=settings.max_replays)
+    else:
+        study = ModelExperiences(
+            kit.benchmark, due, kit.analyst, check=settings.check, most=settings.questions
+        )
     coach = ExperienceCoach(
         pool,
         group_size=kit.group_size,
@@ -145,11 +171,13 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         k=settings.experiences,
         least=settings.least_cosine,
         build_steps=built,
+        analyst=kit.analyst if settings.refine else None,
+        most=settings.questions,
     )
     return replace(
         found,
         coach=coach,
-        studies=(*found.studies, ExperienceUse(), rules),
+        studies=(*found.studies, ExperienceUse(coach.spent), study),
         memories={**found.memories, "experiences": pool},
     )
 

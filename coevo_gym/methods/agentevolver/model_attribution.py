@@ -16,6 +16,7 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.explore.summarise import retraced
 from coevo_gym.methods.agentevolver.credit import ATTRIBUTION, BAD, GOOD, NO_LABEL
+from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS
 from coevo_gym.methods.agentevolver.replays import (
     EXAMINED,
     NO_ANSWER,
@@ -28,8 +29,6 @@ from coevo_gym.trainers.credit import Outcome
 
 PROMPT = "agentevolver/attribute"
 """Name of the prompt that asks for the labels of an episode's steps."""
-MAX_QUESTIONS = 256
-"""Maximum questions of a study per step of the learner; the paper's batches have 256 episodes."""
 Skip = Literal["nothing", "flat"]
 """Groups that are not asked about: none, or those whose episodes all have the same outcome."""
 
