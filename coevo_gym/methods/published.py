@@ -154,6 +154,8 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
         model: its path, whose last part identifies the model.
         methods: names of the methods of a run.
     """
+    if {*methods} & {*PAPERS} - {"coevolve"}:
+        return None  # the run follows another paper
     found = _COEVOLVE.get((benchmark, Path(model).name))
     numbers = {} if found is None else found._asdict()
     told = ", ".join(f"{name} {rate} %" for name, rate in numbers.items() if name in methods)

@@ -22,6 +22,7 @@ from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method, NoSettings
+from coevo_gym.run.evals.told import cues_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.credit import Outcome
@@ -182,3 +183,10 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
     assert sum(last[f"memory.attribution.{name}"] for name in shares) == pytest.approx(1.0)
     assert last["memory.attribution.unlike"] == 0.0
     assert {"study_s.attribution", "memory.experiences.success_guided"} <= last.keys()
+    cues = cues_of(folder, "agentevolver")
+    told = [cue for task in BENCHMARK.tasks(Split.TRAIN) for cue in cues(task)]
+    cue = told[0]
+    assert "These kinds of steps were enough" in cue.text
+    assert (cue.place, cue.strip) == ("first", False)
+    with pytest.raises(ConfigError, match="The arm 'static' of toy-run has no coach"):
+        cues_of(folder, "static")
