@@ -1,15 +1,18 @@
 """Check that a run that is killed and resumed repeatedly ends as an undisturbed one does.
 
 Trains each arm once without kills. Then trains it again, ends the process with SIGKILL at ten
-random moments, resumes it after each, and compares the weights that both end with, bit by bit. A
+random moments, resumes it after each, and compares what both end with, bit by bit: the weights, and
+the memories of methods that have some, such as agentevolver's experiences and their utilities. A
 run that finishes before its last kill is compared, and another run is started.
 
-With --analyst a server on this machine answers, by rule, the questions of studies: why episodes
-failed, and which other tasks would fail. Its requests are counted. A resumed run must not ask a
+With --analyst a server on this machine answers, by rule, the questions of methods: why episodes
+failed, and which other tasks would fail (role_agent); which steps helped, what episodes teach, and
+what of it fits a task (agentevolver). Its requests are counted. A resumed run must not ask a
 question whose answer it has: only requests that were in flight at a kill are sent again.
 
 Run: python bench/resume.py   (two to five minutes an arm)
      python bench/resume.py --arms role_agent --analyst
+     python bench/resume.py --arms agentevolver --analyst --steps 12000
 """
 
 from __future__ import annotations
@@ -27,16 +30,34 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from feedback_overlap import Endpoint, Messages
 
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.registry import METHODS
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.folder import RunFolder, read_json
 
 IN_FLIGHT = 16
 """Maximum number of concurrent requests to an endpoint."""
+
+
+ASKING = {
+    "role_agent": {"modes": "model", "retrieve": True},
+    "agentevolver": {
+        "attribution_by": "both",
+        "experiences_by": "model",
+        "check": True,
+        "refine": True,
+    },
+}
+"""Settings of methods with which they ask a model, by arm."""
+
+
+SOONER = {"agentevolver": {"loop.study_only_steps": 1, "method.update_every": 1}}
+"""Settings of arms with which a short run already tells and measures experiences."""
 
 
 def analyst(messages: Messages) -> str:
@@ -46,18 +67,35 @@ def analyst(messages: Messages) -> str:
     if "Other tasks:" in question:
         return json.dumps({"chosen": [1, 1 + draw % 4, 99]})
     modes = re.findall(r"^- (\w+)", question.rpartition("The failure modes:")[2], re.MULTILINE)
-    if not modes or draw % 3 == 0:
+    if draw % 3 == 0:
         return "I cannot say."
-    mode = modes[draw % len(modes)]
-    lesson = f"Do otherwise ({draw % 5})."
-    return json.dumps({"detail": "It failed.", "step": 1, "mode": mode, "lesson": lesson})
+    if modes:
+        lesson = f"Do otherwise ({draw % 5})."
+        mode = modes[draw % len(modes)]
+        return json.dumps({"detail": "It failed.", "step": 1, "mode": mode, "lesson": lesson})
+    return json.dumps(_about_experiences(question, draw))
+
+
+def _about_experiences(question: str, draw: int) -> dict[str, Any]:
+    """Answer a question of agentevolver by rule."""
+    if "Label each of these" in question:
+        steps = re.findall(r"^\[step (\d+)\]", question, re.MULTILINE)
+        labels = ["good" if (draw >> int(n)) % 2 else "bad" for n in steps]
+        lines = zip(steps, labels, strict=True)
+        return {"steps": [{"step": int(n), "label": label} for n, label in lines]}
+    if "do you confirm?" in question:
+        return {"confirmed": [1, 2][: 1 + draw % 2]}
+    if "Which of them fit" in question:
+        return {"chosen": [1], "advice": f"Look twice ({draw % 5})."}
+    when = question.partition("The task:\n")[2].partition("\n")[0]
+    lessons = [{"when": when, "advice": f"Look {draw % 50} times."}, {"when": "never"}]
+    return {"lessons": lessons}
 
 
 def asks(url: str, arm: str) -> dict[str, Any]:
-    """Return the settings with which the studies of an arm ask a server."""
+    """Return the settings with which an arm asks a server."""
     return {
-        f"arm.{arm}.set.method.modes": "model",
-        f"arm.{arm}.set.method.retrieve": True,
+        **{f"arm.{arm}.set.method.{key}": value for key, value in ASKING.get(arm, {}).items()},
         "analyst.model.kind": "openai",
         "analyst.model.endpoint.base_url": url,
         "analyst.model.endpoint.model": "analyst",
@@ -82,6 +120,18 @@ class Counting(Endpoint):
         return found
 
 
+class End(NamedTuple):
+    """The result of a run.
+
+    Attributes:
+        weights: hash of the weights.
+        memories: hash of the memories of the method; "" if it has none.
+    """
+
+    weights: str
+    memories: str
+
+
 class Runs:
     """Short runs of one arm in a folder of their own, each in its own process."""
 
@@ -89,7 +139,9 @@ class Runs:
         self, arm: str, arguments: argparse.Namespace, folder: Path, server: Counting | None
     ) -> None:
         self.arm, self.folder = arm, folder
-        sets = [f"arms={arm}", f"loop.max_env_steps={arguments.steps}", *arguments.set]
+        sooner = SOONER.get(arm, {}).items()
+        sets = [f"arms={arm}", f"loop.max_env_steps={arguments.steps}"]
+        sets += [*(f"arm.{arm}.set.{key}={value}" for key, value in sooner), *arguments.set]
         if server is not None:
             sets += [f"{key}={str(value).lower()}" for key, value in asks(server.url, arm).items()]
         sets += ["store.checkpoint_every_steps=1", f"seed={arguments.seed}"]
@@ -108,18 +160,22 @@ class Runs:
             start_new_session=True,
         )
 
-    def finish(self, name: str) -> str:
-        """Let a run finish; return the hash of its weights."""
+    def finish(self, name: str) -> End:
+        """Let a run finish; return what it ended with."""
         process = self.start(name)
         errors = process.communicate()[1]
         if process.returncode:
             raise SystemExit(f"{self.arm}: {name} ended with {process.returncode}:\n{errors}")
-        return self.weights(name)
+        return self.end(name)
 
-    def weights(self, name: str) -> str:
-        """Return the hash of the weights of a finished run."""
-        summary = json.loads((self.folder / "runs" / name / "summary.json").read_text())
-        return str(summary["arms"][self.arm]["weights"])
+    def end(self, name: str) -> End:
+        """Return what a finished run ended with."""
+        run = RunFolder(self.folder / "runs" / name)
+        weights = str(read_json(run.summary)["arms"][self.arm]["weights"])
+        saved = Checkpoints(run.checkpoints / self.arm).latest()
+        assert saved is not None
+        memories = json.loads(saved.state["loop"]).get("memories", {})
+        return End(weights, digest(memories) if memories else "")
 
     def killed_after(self, name: str, delay_s: float) -> bool:
         """Start or resume a run and kill it; return False if it finished first."""
@@ -149,11 +205,11 @@ def check(
         if runs.killed_after(f"fire-{number}", rng.uniform(0.2, 0.7) * whole_s):
             kills += 1
         else:
-            ends.append(runs.weights(f"fire-{number}"))
+            ends.append(runs.end(f"fire-{number}"))
             number += 1
     ends.append(runs.finish(f"fire-{number}"))
     same = all(end == peaceful for end in ends)
-    found = {"arm": arm, "kills": kills, "runs": len(ends), "weights": peaceful, "same": same}
+    found = {"arm": arm, "kills": kills, "runs": len(ends), **peaceful._asdict(), "same": same}
     if server is None:
         return found
     times = Counter({question: n * len(ends) for question, n in asked.items()})
@@ -171,10 +227,12 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--set", action="append", default=[], help="section.key=value")
-    parser.add_argument("--analyst", action="store_true", help="studies ask a server by rule")
+    parser.add_argument(
+        "--analyst", action="store_true", help="methods ask a server, which answers by rule"
+    )
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
-    rows, head = [], ["arm", "kills", "runs", "weights", "the same"]
+    rows, head = [], ["arm", "kills", "runs", "weights", "memories", "the same"]
     head += ["questions", "asked again"] if arguments.analyst else []
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
@@ -184,7 +242,8 @@ def main() -> None:
             tempfile.TemporaryDirectory() as folder,
         ):
             rows.append(check(arm, arguments, Path(folder), server))
-        row = {**rows[-1], "weights": str(rows[-1]["weights"])[:12]}
+        hashes = {name: str(rows[-1][name])[:12] for name in End._fields}
+        row = {**rows[-1], **hashes}
         print("| " + " | ".join(str(cell) for cell in row.values()) + " |", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=2) + "\n")

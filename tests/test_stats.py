@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from coevo_gym.core import stats
 from coevo_gym.core.stats import (
     at_k,
+    cohen_kappa,
     efficiency,
     holm,
     mean_and_sd,
@@ -189,6 +190,27 @@ def test_no_correlation_where_nothing_varies() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "kappa"),
+    [
+        ("gggbbb", "gggbbb", 1.0),
+        ("gb", "bg", -1.0),
+        ("ggbb", "gbgb", 0.0),
+        ("gggg", "ggbb", 0.0),
+        # The table of Cohen's textbook example: 20 and 15 equal of 50; by chance .5.
+        ("g" * 25 + "b" * 25, "g" * 20 + "b" * 5 + "g" * 10 + "b" * 15, 0.4),
+        ("ab" * 4 + "c", "ab" * 4 + "b", (8 / 9 - 36 / 81) / (1 - 36 / 81)),
+    ],
+)
+def test_kappa_by_hand(first: str, second: str, kappa: float) -> None:
+    assert cohen_kappa(first, second) == pytest.approx(kappa)
+    assert cohen_kappa(second, first) == pytest.approx(kappa)
+
+
+def test_kappa_of_a_single_label_is_not_defined() -> None:
+    assert math.isnan(cohen_kappa([1, 1], [1, 1]))
+
+
+@pytest.mark.parametrize(
     ("wrong", "message"),
     [
         (lambda: paired([1.0], [1.0, 2.0]), "equal length, got 1 and 2"),
@@ -202,6 +224,8 @@ def test_no_correlation_where_nothing_varies() -> None:
         (lambda: efficiency([], [(0, 1.0)]), "needs two curves"),
         (lambda: efficiency([(1, 1.0), (1, 2.0)], [(0, 1.0)]), "rising steps"),
         (lambda: point_biserial([1.0], []), "equal length, got 1 and 0"),
+        (lambda: cohen_kappa([1], []), "equal length, got 1 and 0"),
+        (lambda: cohen_kappa([], []), "equal length, got 0 and 0"),
         (lambda: student_t_quantile(1.0, 3), "0 < p < 1"),
         (lambda: student_t_quantile(0.5, 0), "df >= 1"),
     ],

@@ -91,6 +91,7 @@ KNOWN = {
     "Qwen/Qwen2.5-1.5B-Instruct": ModelShape(28, 1536, 12, 2, 128, 8960, 151936, True),
     "Qwen/Qwen2.5-3B-Instruct": ModelShape(36, 2048, 16, 2, 128, 11008, 151936, True),
     "Qwen/Qwen2.5-7B-Instruct": ModelShape(28, 3584, 28, 4, 128, 18944, 152064, False),
+    "Qwen/Qwen2.5-14B-Instruct": ModelShape(48, 5120, 40, 8, 128, 13824, 152064, False),
     "Qwen/Qwen3-30B-A3B": _QWEN3_30B,
     "Qwen/Qwen3-30B-A3B-Instruct-2507": _QWEN3_30B,
     "Qwen/Qwen3-4B": _QWEN3_4B,

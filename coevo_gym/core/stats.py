@@ -13,7 +13,8 @@ print(sign_flip([a - b for a, b in zip(ours, baseline)]))
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -435,6 +436,37 @@ def point_biserial(values: Sequence[float], outcomes: Sequence[float]) -> float:
         return math.nan
     x, y = x - x.mean(), y - y.mean()
     return float(x @ y / math.sqrt((x @ x) * (y @ y)))
+
+
+def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
+    """Compute Cohen's kappa: the agreement of two raters beyond that expected by chance.
+
+    Args:
+        first: (n,) label of each item by one rater, n at least 1.
+        second: (n,) label of each item by the other.
+
+    Returns:
+        (p_o - p_e) / (1 - p_e), at most 1, where p_o is the share of equal labels, and p_e that of
+        independent raters with the same shares of labels. NaN if both give all items one label.
+
+    Raises:
+        ValueError: if the series are empty or differ in length.
+
+    Source: Cohen, A coefficient of agreement for nominal scales (1960).
+
+    Example:
+        >>> cohen_kappa([1, 1, 0, 0], [1, 0, 0, 0])
+        0.5
+    """
+    n = len(first)
+    if not n or n != len(second):
+        raise ValueError(f"cohen_kappa needs two series of equal length, got {n} and {len(second)}")
+    counts, others = Counter(first), Counter(second)
+    by_chance = sum(count * others[label] for label, count in counts.items())
+    if by_chance == n * n:
+        return math.nan
+    equal = sum(a == b for a, b in zip(first, second, strict=True))
+    return (equal * n - by_chance) / (n * n - by_chance)
 
 
 def _check(name: str, values: Sequence[float]) -> None:

@@ -93,6 +93,8 @@ class Lesson(NamedTuple):
 
 Reflect = Callable[[Sequence[Failure]], Sequence[Lesson]]
 """Reflects on failed trials."""
+Told = Callable[[Task], tuple[Cue, ...]]
+"""Returns the cues that an agent is told about a task in each of its trials."""
 
 
 class KeptTrials:
@@ -177,6 +179,8 @@ def run_trials(
     n: int = 3,
     keep: int = 3,
     cut: bool = True,
+    cues: Told = lambda task: (),
+    until_solved: bool = True,
     seed: int = 0,
     kept: KeptTrials | None = None,
     on_done: Callable[[int], None] | None = None,
@@ -184,8 +188,8 @@ def run_trials(
 ) -> Trials:
     """Try tasks up to ``n`` times, and tell each trial what was reflected on the failed ones.
 
-    The first trial is what :func:`~coevo_gym.episodes.evaluation.evaluate` would play. A task that
-    was solved is left alone. An episode that is lost to a fault is no failure: its task waits until
+    Without cues, the first trial is what :func:`~coevo_gym.episodes.evaluation.evaluate` would
+    play. An episode that is lost to a fault is no failure: its task waits until
     a later call tries it again.
 
     Args:
@@ -197,6 +201,8 @@ def run_trials(
         n: maximum trials per task.
         keep: number of latest reflections that the agent is told.
         cut: True to end an episode at an action that repeats the previous one.
+        cues: returns what the agent is told about a task in each trial, beside reflections.
+        until_solved: leave a solved task alone; False to run all trials of each task.
         seed: with the task's id and the trial, it seeds the episode's env.
         kept: the results of an earlier call; this call adds its own. A failed trial without a
             reflection is run again.
@@ -230,7 +236,11 @@ def run_trials(
             for player, part in parts:
                 acting = CutAtRepeats(player) if cut else player
                 episodes = [
-                    TrialEpisode(task, seed_of_sample(seed, task, trial), _cues(told[task.id]))
+                    TrialEpisode(
+                        task,
+                        seed_of_sample(seed, task, trial),
+                        (*cues(task), *_cues(told[task.id])),
+                    )
                     for task in part
                 ]
                 for outcome in Runner(envs, mode).run(episodes, acting):
@@ -250,7 +260,7 @@ def run_trials(
         lessons = none if last or not failures else reflect(failures)
         for failure, lesson in zip(failures, lessons, strict=True):
             kept.learn((failure.task.id, trial), lesson)
-        return [failed.get(task.id, False) for task in waiting]
+        return [failed.get(task.id, False) or not until_solved for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:
         return kept.lessons.get((task.id, trial), Lesson()).text

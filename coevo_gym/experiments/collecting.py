@@ -11,7 +11,7 @@ from coevo_gym.experiments.cells import Cell
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.measures import FILE
 from coevo_gym.experiments.numbers import Numbers, numbers_of
-from coevo_gym.experiments.parts import parts_of
+from coevo_gym.experiments.parts import efficiencies, parts_of
 from coevo_gym.experiments.printed import printed_beside
 from coevo_gym.experiments.results import ResultTable, lines_of, table_of
 from coevo_gym.run.manifest import read_manifest
@@ -64,6 +64,9 @@ def collect(
         }
         for row in rows
     }
+    for row in rows:
+        for seed, numbers in efficiencies(experiment, row, measured).items():
+            values[row.key][seed] |= numbers
     printed, differing = printed_beside(experiment, rows, cells, benchmark, budget)
     lines = lines_of(experiment, rows, values, budget, printed=printed)
     return table_of(

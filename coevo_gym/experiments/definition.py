@@ -28,7 +28,7 @@ Name = Annotated[
     ),
 ]
 Size = Literal["tiny", "small", "paper"]
-Shown = Literal["", "warm-up", "random", "react", "trials", "printed"]
+Shown = Literal["", "warm-up", "random", "react", "trials", "told", "printed"]
 _DIGITS = re.compile(r"(\d+)")
 _KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
 
@@ -64,11 +64,12 @@ class Row(FrozenModel):
             the search for the first tasks.
         shows: a baseline contained in every run (``warm-up`` or ``random``); the policy before
             training with a thought before each action (``react``) or in trials with reflections
-            (``trials``), measured for the row; or ``printed`` for numbers found only in the paper.
+            (``trials``), or told what the coach of the row ``of`` tells at the end of its training
+            (``told``), measured for the row; or ``printed`` for numbers found only in the paper.
             Such a row has no runs of its own.
         of: the row whose runs contain the baseline; by default the first row with runs.
         language_model: True for a row that makes sense for language models only; like rows that
-            show ``react`` or ``trials``, it is left out if the policy is the tiny one.
+            show ``react``, ``trials`` or ``told``, it is left out if the policy is the tiny one.
         at: settings for individual budgets.
         baselines: rows to compare with, instead of the table's baselines.
         paper: numbers printed in the paper, by benchmark or ``any`` for all: one number in the unit
@@ -94,7 +95,7 @@ class Row(FrozenModel):
     @property
     def needs_words(self) -> bool:
         """Return True if the row is omitted for a policy that is not a language model."""
-        return self.language_model or self.shows in ("react", "trials")
+        return self.language_model or self.shows in ("react", "trials", "told")
 
     @property
     def key(self) -> str:

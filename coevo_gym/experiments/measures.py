@@ -13,12 +13,14 @@
 | `at_8` | avg@8 and best@8 on these tasks |
 | `react` | success and score on these tasks with a thought before each action (ReAct) |
 | `trials` | the same after up to three trials with reflections on failed tasks (Reflexion) |
+| `told` | the same, and avg@8 and best@8, of the policy that is told what the arm's coach would |
+| | tell, with the memories at the end of training |
 | `curve` | share of successes on each held-out task at each evaluation |
 | `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
 | `val`, `test` | success on that split, too |
 
 Rows may show the policy before training (``shows`` in a table): then `types` and `at_8` are
-measured of it, too, and `react` and `trials` of it alone.
+measured of it, too, and `react`, `trials` and `told` of it alone.
 """
 
 from __future__ import annotations
@@ -42,12 +44,13 @@ from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import by_type
 from coevo_gym.report.task_sets import ArmTasks, spread_of
 from coevo_gym.run.evals.job import EvalJob, TrialRules, run_job
+from coevo_gym.run.evals.told import cues_of
 from coevo_gym.run.evals.trials import TrialFolder, run_trials_in
 from coevo_gym.run.evaluation import SILENT, Silent, evaluate_in, evaluate_policy, evaluate_unkept
 from coevo_gym.run.final import stored_as
 from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.table import WARMUP
-from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
 from coevo_gym.store.reader import RunReader
 
@@ -55,8 +58,8 @@ ALWAYS = ("seconds", "solved")
 FILE = "cell.json"
 PARTS = ("rollout", "update", "round")
 """The parts of the wall time."""
-REACT, TRIALS = "react", "trials"
-ONLY_BEFORE = (REACT, TRIALS)
+REACT, TRIALS, TOLD = "react", "trials", "told"
+ONLY_BEFORE = (REACT, TRIALS, TOLD)
 """Measures of the policy before training that a row shows in place of a run's numbers."""
 ALSO_BEFORE = ("types", "at_8")
 """Measures that are taken of the policy before training, too, where a row shows it."""
@@ -260,7 +263,11 @@ def _path(ended: _Ended, measure: str) -> Path:
 def _at_8(ended: _Ended) -> dict[str, float]:
     folder = EvalFolder(_path(ended, "at_8"))
     found = evaluate_in(folder, _job(ended, samples=_AT), SILENT, agreed=True)
-    tried = [[line.success for line in lines] for lines in found.by_task.values()]
+    return _at([[line.success for line in lines] for lines in found.by_task.values()])
+
+
+def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
+    """Return avg@8 and best@8 over the tasks that were played 8 times."""
     whole = [tries for tries in tried if len(tries) == _AT]
     return {f"{name}_at_{_AT}": n for name, n in at_k(whole, _AT)._asdict().items() if whole}
 
@@ -280,6 +287,24 @@ def _trials(ended: _Ended) -> dict[str, Any]:
     found = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
     score = float(np.mean([line.score for line in found.last]))
     return _scores(found.rates[-1], score, by_type([line] for line in found.last))
+
+
+def _told(ended: _Ended) -> dict[str, Any]:
+    _require_language_model(ended, TOLD)
+    found = run_trials_in(
+        TrialFolder(_path(ended, TOLD)),
+        _job(ended, samples=_AT),
+        SILENT,
+        agreed=True,
+        cues=cues_of(ended.folder, ended.config.arms[-1]),
+    )
+    by_task: dict[str, list[EvalLine]] = {}
+    for line in found.lines:
+        by_task.setdefault(line.id, []).append(line)
+    at_8 = _at([[line.success for line in lines] for lines in by_task.values()])
+    success = np.mean([np.mean([line.success for line in lines]) for lines in by_task.values()])
+    score = np.mean([np.mean([line.score for line in lines]) for lines in by_task.values()])
+    return _scores(float(success), float(score), by_type(by_task.values())) | {"at_8": at_8}
 
 
 def _scores(
@@ -341,6 +366,7 @@ MEASURES: dict[str, Callable[[_Ended], Any]] = {
     "at_8": _at_8,
     REACT: _react,
     TRIALS: _trials,
+    TOLD: _told,
     "curve": _curve,
     "cpu_hours": _cpu_hours,
     "val": _on("val"),

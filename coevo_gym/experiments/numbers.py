@@ -54,6 +54,8 @@ COLUMNS: Mapping[str, Column] = {
     "success_goal_two": Column("pick two", "{:.1%}"),
     "avg_at_8": Column("avg@8", "{:.1%}"),
     "best_at_8": Column("best@8", "{:.1%}"),
+    "steps_90": Column("steps to 90 %", "{:,.0f}"),
+    "auc": Column("AUC", "{:.1%}"),
     "score": Column("score", "{:.3f}"),
     "env_steps": Column("env steps", "{:,.0f}"),
     "share_explore_steps": Column("explored", "{:.1%}"),

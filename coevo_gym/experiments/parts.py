@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from coevo_gym.core.stats import holm, mean_and_sd, paired_shares_interval
+from coevo_gym.core.stats import efficiency, holm, mean_and_sd, paired_shares_interval
 from coevo_gym.curricula.metrics import cross_table
 from coevo_gym.experiments.definition import Experiment, Row
 from coevo_gym.experiments.results import TableLine
@@ -101,6 +101,33 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
             line |= {"baseline": baseline, "from_baseline": _gain(curve[-1], other[-1])}
         lines.append(line)
     return lines
+
+
+def efficiencies(
+    experiment: Experiment, row: Row, measured: Measured
+) -> dict[int, dict[str, float]]:
+    """Return the speed of learning of a row's cells by seed, from the measure ``curve``.
+
+    ``auc`` is the mean success over training, and ``steps_90`` the first evaluated learner step
+    with 90 % of the highest success of the row's first baseline with the same seed. It is missing
+    if the row never reaches it, or the baseline has no such cell.
+    """
+    baseline = (*experiment.baselines_of(row), row.key)[0]
+    found = {}
+    for seed, cell in measured.get(row.key, {}).items():
+        curve = _points(cell)
+        theirs = _points(measured.get(baseline, {}).get(seed, {}))
+        if curve:
+            speed = efficiency(curve, theirs or curve)
+            reached = {} if speed.steps is None or not theirs else {"steps_90": speed.steps}
+            found[seed] = {"auc": speed.auc, **reached}
+    return found
+
+
+def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the learner step and the success of each evaluation of a cell."""
+    points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
+    return [(step, success) for step, success in points if success is not None]
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:

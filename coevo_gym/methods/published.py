@@ -1,7 +1,8 @@
 """The settings of papers, and CoEvolve's results on the benchmarks and models of presets.
 
 CoEvolve's settings are those of its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's those of its
-Table 5 (arXiv 2606.10917). The pages of the methods in ``docs/methods`` describe our choices where
+Table 5 (arXiv 2606.10917), AgentEvolver's those of its published code, with the lower clip of the
+paper (arXiv 2511.10395). The pages of the methods in ``docs/methods`` describe our choices where
 the papers say nothing.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PAPERS = ("coevolve", "role_agent")
+PAPERS = ("coevolve", "role_agent", "agentevolver")
 """Papers that :func:`differences` accepts."""
 
 
@@ -109,9 +110,39 @@ _ROLE_AGENT_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
     "alfworld": {"benchmark.max_steps": 50},
     "webshop": {"benchmark.max_steps": 15},
 }
+_AGENTEVOLVER: Mapping[str, Any] = {
+    "policy.model.lora_rank": 0,
+    "policy.model.max_context": 25_580,
+    "policy.chat.temperature": 0.9,
+    "policy.chat.max_answer_tokens": 4096,
+    "policy.chat.max_episode_tokens": 21_580,
+    "warmup.n_tasks": 0,
+    "rollout.group_size": 8,
+    "learner.lr": 1e-6,
+    "learner.epochs": 1,
+    "learner.minibatches": 4,
+    "learner.clip_low": 0.28,
+    "learner.clip_high": 0.28,
+    "learner.kl_coef": 1e-3,
+    "loop.groups_per_step": 32,
+}
+_AGENTEVOLVER_OF_BENCHMARK: Mapping[str, Mapping[str, Any]] = {
+    "appworld": {
+        "benchmark.max_steps": 30,
+        "loop.max_steps": 113,
+        "evaluation.final": ["test_normal"],
+    },
+    "bfcl": {
+        "benchmark.subset": "base",
+        "benchmark.max_steps": 30,
+        "loop.max_steps": 150,
+        "evaluation.final": ["base"],
+    },
+}
 _OF_PAPER = {
     "coevolve": (_SETTINGS, _OF_BENCHMARK),
     "role_agent": (_ROLE_AGENT, _ROLE_AGENT_OF_BENCHMARK),
+    "agentevolver": (_AGENTEVOLVER, _AGENTEVOLVER_OF_BENCHMARK),
 }
 
 
@@ -123,6 +154,8 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
         model: its path, whose last part identifies the model.
         methods: names of the methods of a run.
     """
+    if {*methods} & {*PAPERS} - {"coevolve"}:
+        return None  # the run follows another paper
     found = _COEVOLVE.get((benchmark, Path(model).name))
     numbers = {} if found is None else found._asdict()
     told = ", ".join(f"{name} {rate} %" for name, rate in numbers.items() if name in methods)

@@ -15,7 +15,13 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import EpisodeRecord
 from coevo_gym.curricula.explore.guide import contrasting
-from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, cut, exchanges_of, step_numbers
+from coevo_gym.curricula.growth.evidence import (
+    EVIDENCE_CHARS,
+    MAX_TEXT,
+    cut,
+    exchanges_of,
+    step_numbers,
+)
 from coevo_gym.prompts.inquiry import load_inquiry
 
 PURPOSE = "summary"
@@ -153,18 +159,21 @@ def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
     return Summary(retold(context), answer.problem)
 
 
-def retraced(rollout: EpisodeRecord, cap: int = EVIDENCE_CHARS) -> dict[str, Any]:
+def retraced(
+    rollout: EpisodeRecord, cap: int = EVIDENCE_CHARS, *, max_text: int = MAX_TEXT
+) -> dict[str, Any]:
     """Return the inputs of a prompt that shows what was done in a rollout and what came of it.
 
     Args:
         rollout: the rollout to show.
         cap: most characters of its steps.
+        max_text: most characters of one action or one observation.
 
     Returns:
         ``steps``, ``n_steps``, ``left_out``, and ``last_observation``, which is "" where the last
         step is shown.
     """
-    done = exchanges_of(rollout)
+    done = exchanges_of(rollout, max_text)
     shown = cut(done, cap)
     numbers = step_numbers(len(shown), len(done))
     return {

@@ -83,13 +83,18 @@ def opening_of(rollout: EpisodeRecord) -> str:
     return clean_text(rollout.steps[0].observation, MAX_TEXT) if rollout.steps else ""
 
 
-def exchanges_of(rollout: EpisodeRecord) -> tuple[Exchange, ...]:
-    """Return all actions of a rollout with the resulting observations; long texts are cut."""
+def exchanges_of(rollout: EpisodeRecord, max_text: int = MAX_TEXT) -> tuple[Exchange, ...]:
+    """Return all actions of a rollout with the resulting observations.
+
+    Args:
+        rollout: the rollout.
+        max_text: maximum characters of one action or one observation; longer texts are cut.
+    """
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(
         Exchange(
-            action=clean_text(step.action, MAX_TEXT),
-            observation=clean_text(observation, MAX_TEXT),
+            action=clean_text(step.action, max_text),
+            observation=clean_text(observation, max_text),
             error_kind=step.error_kind,
         )
         for step, observation in zip(rollout.steps, led_to, strict=False)

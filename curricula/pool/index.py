@@ -28,8 +28,11 @@ class VectorIndex:
     The graph comes from hnswlib (extra ``embed``); without it, the search stays exact and takes
     longer. In both cases more candidates than requested are found with 32-bit numbers, and their
     cosines are recomputed with 64 bits, so that the returned cosines match the returned vectors.
-    The graph may miss a near vector. The same vectors, added in the same order, give the same
-    answers.
+    The graph may miss a near vector. The same vectors, added and removed in the same order, give
+    the same answers.
+
+    The index takes 4 bytes per number, and a graph as much again and a few hundred bytes per
+    vector. Removed vectors keep their room until :meth:`kept` makes an index without them.
 
     Args:
         dim: length of a vector.
@@ -48,30 +51,60 @@ class VectorIndex:
         self.dim = dim
         self.exact_up_to = exact_up_to
         self._rows: NDArray[np.float32] = np.empty((0, dim), dtype=np.float32)
-        self._n = 0
+        self._removed: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
+        self._n = self._n_removed = 0
         self._graph: Any = None
         self._in_graph = 0
         self.add(vectors)
 
     def __len__(self) -> int:
-        return self._n
+        return self._n - self._n_removed
+
+    @property
+    def n_removed(self) -> int:
+        """Number of removed vectors that still take room."""
+        return self._n_removed
+
+    def remove(self, row: int) -> None:
+        """Remove the vector with this index; the indices of others do not change.
+
+        Raises:
+            IndexError: if there is no such vector.
+        """
+        if not 0 <= row < self._n or self._removed[row]:
+            raise IndexError(f"there is no vector {row} to remove")
+        self._removed[row] = True
+        self._n_removed += 1
+        if row < self._in_graph:
+            self._graph.mark_deleted(row)
+
+    def kept(self) -> VectorIndex:
+        """Return an index of the vectors that are not removed, numbered anew in the same order."""
+        found = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
+        found._append(self._rows[: self._n][~self._removed[: self._n]])
+        return found
 
     def add(self, vectors: ArrayLike) -> None:
         """Append (n, dim) vectors of any length."""
-        new = np.asarray(vectors, dtype=np.float64).reshape(-1, self.dim)
+        self._append(normalise(np.asarray(vectors, dtype=np.float64).reshape(-1, self.dim)))
+
+    def _append(self, new: NDArray[Any]) -> None:
+        """Append (n, dim) unit vectors."""
         after = self._n + len(new)
         if after > len(self._rows):
             room = np.empty((max(after, 2 * len(self._rows)), self.dim), dtype=np.float32)
             room[: self._n] = self._rows[: self._n]
-            self._rows = room
-        self._rows[self._n : after] = normalise(new)
+            removed = np.zeros(len(room), dtype=np.bool_)
+            removed[: self._n] = self._removed[: self._n]
+            self._rows, self._removed = room, removed
+        self._rows[self._n : after] = new
         self._n = after
 
     def nearest(self, queries: ArrayLike, k: int) -> Nearest:
         """Return the ``k`` nearest vectors of each (q, dim) query; ``k`` is cut to the size."""
         asked = normalise(np.asarray(queries, dtype=np.float64))
-        k = min(k, self._n)
-        candidates = self._propose(asked.astype(np.float32), min(self._n, max(4 * k, 32)))
+        k = min(k, len(self))
+        candidates = self._propose(asked.astype(np.float32), min(len(self), max(4 * k, 32)))
         cosine = np.einsum("qcd,qd->qc", self._rows[candidates].astype(np.float64), asked)
         order = np.argsort(-cosine, axis=1, kind="stable")[:, :k]
         return Nearest(
@@ -81,25 +114,29 @@ class VectorIndex:
     @property
     def approximate(self) -> bool:
         """True if the graph is used. Logs a warning if hnswlib is missing."""
-        if self._n <= self.exact_up_to:
+        if len(self) <= self.exact_up_to:
             return False
         if find_spec("hnswlib") is not None:
             return True
         logger.warning(
-            "vectors=%d: using exhaustive search, which is slow. %s", self._n, extra_advice("embed")
+            "vectors=%d: using exhaustive search, which is slow. %s",
+            len(self),
+            extra_advice("embed"),
         )
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
         """Return (q, n) candidate indices in ascending order, which contain the nearest."""
-        if n == self._n:
-            return np.tile(np.arange(n), (len(asked), 1))
+        removed = self._removed[: self._n]
+        if n == len(self):
+            return np.tile(np.flatnonzero(~removed), (len(asked), 1))
         if self.approximate:
             self._grow()
             self._graph.set_ef(max(SEARCHED, n))
             found = self._graph.knn_query(asked, k=n)[0].astype(np.int64)
         else:
             distance = -(asked @ self._rows[: self._n].T)
+            distance[:, removed] = np.inf
             found = np.argpartition(distance, n - 1, axis=1)[:, :n]
         return np.sort(found, axis=1)
 
@@ -114,4 +151,6 @@ class VectorIndex:
         if self._n > self._in_graph:
             positions = np.arange(self._in_graph, self._n)
             self._graph.add_items(self._rows[self._in_graph : self._n], positions)
+            for row in positions[self._removed[self._in_graph : self._n]]:
+                self._graph.mark_deleted(row)
             self._in_graph = self._n

@@ -45,6 +45,31 @@ def test_beyond_the_limit_a_graph_finds_nearly_all_of_it() -> None:
     assert again.nearest(queries, 5).rows.tolist() == found.rows.tolist()
 
 
+@pytest.mark.parametrize("exact_up_to", [10_000, pytest.param(100, marks=hnswlib)])
+def test_removed_vectors_are_not_found_and_others_keep_their_index(exact_up_to: int) -> None:
+    vectors, queries = RNG(0).normal(size=(600, 8)), RNG(1).normal(size=(20, 8))
+    index = VectorIndex(8, vectors[:400], exact_up_to=exact_up_to)
+    index.nearest(queries[:1], 1)
+    index.remove(7)
+    index.add(vectors[400:])
+    for row in (*range(20, 200, 3), 599):
+        index.remove(row)
+    gone = {7, *range(20, 200, 3), 599}
+    rest = [row for row in range(600) if row not in gone]
+    assert (len(index), index.n_removed) == (len(rest), len(gone))
+    wanted = nearest(queries, vectors[rest], 5).rows
+    found = index.nearest(queries, 5).rows
+    assert not gone & {*found.ravel().tolist()}
+    assert np.mean(found == np.asarray(rest)[wanted]) >= 0.99
+    kept = index.kept()
+    assert (len(kept), kept.n_removed) == (len(rest), 0)
+    assert np.mean(kept.nearest(queries, 5).rows == wanted) >= 0.99
+    assert {*index.nearest(queries[:1], 10_000).rows[0].tolist()} == {*rest}
+    for row in (7, -1, 600):
+        with pytest.raises(IndexError, match=f"no vector {row} to remove"):
+            index.remove(row)
+
+
 def test_without_the_graph_the_search_is_exact_and_says_that_it_is_slow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,8 +14,8 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError, TaskError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.spend import Usage
-from coevo_gym.core.task import Split
-from coevo_gym.core.trajectory import EndReason, EvalTrajectory, View
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.episodes import EnvPool, Runner, evaluate
 from coevo_gym.episodes.episode import Finished
 from coevo_gym.episodes.trials import (
@@ -115,6 +115,18 @@ def test_the_first_trial_is_an_evaluation(envs: EnvPool) -> None:
     found, kept = evaluate(agent, VAL, envs, seed=5), KeptTrials()
     run_trials(agent, Reflector(), VAL, envs, n=1, seed=5, kept=kept)
     assert tuple(kept.episodes.lines[task.id, 0] for task in VAL) == found.lines
+
+
+def test_cues_are_told_in_each_trial_and_solved_tasks_may_be_tried_again(envs: EnvPool) -> None:
+    def cues(task: Task) -> tuple[Cue, ...]:
+        return (Cue(PLAN, "first", "advice"),) if task != VAL[0] else ()
+
+    agent, reflect = NeedsToBeTold(), Reflector("")
+    found = run_trials(agent, reflect, VAL[:3], envs, n=2, cut=False, cues=cues, until_solved=False)
+    outcomes = {(line.id, line.sample): line.success for line in found.lines}
+    assert outcomes == {(task.id, trial): task != VAL[0] for task in VAL[:3] for trial in range(2)}
+    told = {view.instruction for view in agent.views if view.cues}
+    assert told == {task.instruction for task in VAL[1:3]}
 
 
 def test_solved_tasks_are_left_alone_and_the_latest_reflections_are_told(envs: EnvPool) -> None:

@@ -216,7 +216,31 @@ def test_thinking_aloud_is_a_setting_of_the_same_policy(
     assert jobs == [("warm-up", "val", 1, "", sets)]
 
 
-@pytest.mark.parametrize("name", ["react", "trials"])
+def test_a_policy_that_is_told_what_a_coach_tells(
+    tmp_path: Path, jobs: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [line(id, n, id == "a" and n < 2, 0.5) for id in "ab" for n in range(8)]
+    asked: dict[str, Any] = {}
+
+    def trials(folder: Any, job: Any, progress: Any, **more: Any) -> Any:
+        asked.update(more, folder=folder.path)
+        return SimpleNamespace(lines=lines)
+
+    monkeypatch.setattr(measures, "run_trials_in", trials)
+    monkeypatch.setattr(measures, "cues_of", lambda folder, arm: (folder.path, arm))
+    before = ended(RunFolder(tmp_path), "warm-up", "policy.kind=transformers")
+    found = MEASURES["told"](before)
+    assert (found["success"], found["score"]) == (0.125, 0.5)
+    assert found["at_8"] == {"avg_at_8": 0.125, "best_at_8": 0.5, "passed_at_8": 0.5}
+    assert jobs == [("warm-up", "val", 8, "", ())]
+    assert asked["cues"] == (tmp_path, before.config.arms[-1])
+    assert asked["folder"].name == "warm-up-told"
+    write_json(tmp_path / "cell.json", {"seconds": {}, "warm-up": {"told": found}})
+    numbers = numbers_of(RunFolder(tmp_path), "told")
+    assert (numbers["avg_at_8"], numbers["success"]) == (0.125, 0.125)
+
+
+@pytest.mark.parametrize("name", ["react", "trials", "told"])
 def test_the_tiny_policy_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"'{name}' needs a policy that is a language model"):
         MEASURES[name](ended(RunFolder(tmp_path), "warm-up"))

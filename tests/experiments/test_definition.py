@@ -37,6 +37,8 @@ WANTED = {
         "role_agent_table3",
         "role_agent_table4",
         "role_agent_table7",
+        *(f"agentevolver_{name}" for name in ("table4", "table5", "table6", "table7")),
+        *(f"agentevolver_{name}" for name in ("fig13", "fig14", "fig16")),
         "seal_table1",
         "seal_table3",
         "lm_first",

@@ -19,9 +19,10 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments import measures, writing
+from coevo_gym.experiments.definition import load
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.numbers import numbers_of
-from coevo_gym.experiments.parts import _gain
+from coevo_gym.experiments.parts import _gain, efficiencies
 from coevo_gym.experiments.results import compare
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.store.folder import RunFolder, read_json
@@ -454,3 +455,27 @@ def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
     found = _gain(ours, theirs)
     assert found["mean"] == 0.5
     assert found["low"] < 0.5 < found["high"]
+
+
+def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() -> None:
+    experiment = load("agentevolver_table6")
+    static, outcome, labels, both = experiment.rows
+
+    def cell(*rates: float) -> dict[str, Any]:
+        points = enumerate(rates)
+        return {"curve": [{"step": 2 * n, "tasks": [rate, rate, None]} for n, rate in points]}
+
+    measured = {
+        "static": {1: cell(0.1, 0.4, 0.5), 2: cell(0.1, 0.2, 0.2)},
+        "outcome_only": {1: cell(0.1, 0.3, 0.44)},
+        "all": {1: cell(0.1, 0.46, 0.6), 3: cell(0.2, 0.4)},
+    }
+    assert efficiencies(experiment, static, measured)[1] == {
+        "auc": pytest.approx(0.35), "steps_90": 4
+    }  # fmt: skip
+    assert efficiencies(experiment, outcome, measured) == {1: {"auc": pytest.approx(0.285)}}
+    found = efficiencies(experiment, both, measured)
+    assert found == {
+        1: {"auc": pytest.approx(0.405), "steps_90": 2}, 3: {"auc": pytest.approx(0.3)}
+    }  # fmt: skip
+    assert efficiencies(experiment, labels, measured) == {}

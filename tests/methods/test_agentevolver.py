@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,16 @@ from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method, NoSettings
+from coevo_gym.run.evals.told import cues_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
+from coevo_gym.web.view.export.write import export_pages
+from coevo_gym.web.view.library import Library
 from tests.run.conftest import TOY
 from tests.toy import BENCHMARK
+from tests.web.exports import data_in, whole
 
 pytest.importorskip("torch")
 
@@ -192,3 +197,18 @@ def test_a_run_without_its_parts_is_static_and_one_with_them_is_another(tmp_path
     assert sum(last[f"memory.attribution.{name}"] for name in shares) == pytest.approx(1.0)
     assert last["memory.attribution.unlike"] == 0.0
     assert {"study_s.attribution", "memory.experiences.success_guided"} <= last.keys()
+    cues = cues_of(folder, "agentevolver")
+    told = [cue for task in BENCHMARK.tasks(Split.TRAIN) for cue in cues(task)]
+    cue = told[0]
+    assert "These kinds of steps were enough" in cue.text
+    assert (cue.place, cue.strip) == ("first", False)
+    with pytest.raises(ConfigError, match="The arm 'static' of toy-run has no coach"):
+        cues_of(folder, "static")
+    page = tmp_path / "pages.html"
+    export_pages(Library([str(folder.path)]), page)
+    exported, held_out = data_in(page), {task.id for task in BENCHMARK.tasks(Split.VAL)}
+    pages = [json.dumps(whole(told, exported["texts"])) for told in exported["answers"].values()]
+    about_held_out = [text for text in pages if any(id in text for id in held_out)]
+    assert about_held_out
+    assert any("These kinds of steps" in text for text in pages)
+    assert not any("These kinds of steps" in text for text in about_held_out)

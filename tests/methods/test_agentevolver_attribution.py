@@ -289,7 +289,7 @@ class TestTheRecord:
         record.note(Notes(Attribution(Shelf()).examine(episodes).notes))
         assert record.metrics() == {
             "good": 2 / 6, "bad": 1 / 6, "unlabelled": 3 / 6,
-            "left_out": 0.0, "unlike": 1 / 3, "faults": 0.0, "flipped": 0.0,
+            "left_out": 0.0, "unlike": 1 / 3, "faults": 0.0, "unanswered": 0.0, "flipped": 0.0,
         }  # fmt: skip
         record.note(NO_NOTES)
         assert record.metrics() == {}

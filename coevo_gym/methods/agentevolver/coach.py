@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
-from coevo_gym.core.seams import Guidance, Ticket
+from pydantic import BaseModel
+
+from coevo_gym.core.inquiry import Analyst, Inquiry
+from coevo_gym.core.seams import Guidance, Sampling, Ticket
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.trajectory import Cue
+from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS, Experience
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.prompts.cue import load_cue
 
+REFINE = "refine"
+"""Purpose of the questions that adapt experiences to a task."""
+
 _TOLERANCE = 1e-9
 _MARK = "exp:"
-_PROMPT = "agentevolver/experiences"
+_PROMPT, _REFINED = "agentevolver/experiences", "agentevolver/refined"
+"""Names of the cues with experiences as they are, and with a model's advice."""
+_REFINE_PROMPT = "agentevolver/refine"
+_ADVICE_CHARS = 4_000
+"""Maximum characters of a model's advice."""
+_Question = tuple[str, ...]
+"""An instruction, and the ids of the experiences that were found for it."""
 
 
 def places(size: int, share: float) -> tuple[int, ...]:
@@ -43,12 +59,28 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
     return tuple(id for ids in told for id in ids)
 
 
+class Refined(BaseModel):
+    """A model's choice of experiences for a task, written anew for it.
+
+    Attributes:
+        chosen: their numbers, from 1, the most useful first.
+        advice: what they say about the task.
+    """
+
+    chosen: list[int]
+    advice: str
+
+
 class ExperienceCoach:
     """A coach that tells some rollouts of each group the experiences that fit the task.
 
     One cue before the first message holds the experiences; training texts omit the cue. There is no
     cue where no experience fits, or while the pool is built. The search uses only the instruction,
     so neither verifier nor solution can influence the cue.
+
+    With an analyst, a model is asked once per task and step to choose among the found experiences
+    and to write them anew for the task. It sees the instruction and the experiences. Without a
+    usable answer the experiences are told as they are; if the model chooses none, there is no cue.
 
     Args:
         pool: the pool to search.
@@ -57,6 +89,8 @@ class ExperienceCoach:
         k: maximum experiences in a cue.
         least: least cosine of an instruction and ``when_to_use``.
         build_steps: steps of the learner in which the pool is built, and no experience is told.
+        analyst: returns the model that is asked; None to tell experiences as they are.
+        most: maximum questions per step of the learner to ask about.
 
     Source: AgentEvolver (arXiv 2511.10395), section 4.2 and Eq. 14 and 15.
     """
@@ -70,28 +104,101 @@ class ExperienceCoach:
         k: int = 5,
         least: float = 0.3,
         build_steps: int = 0,
+        analyst: Callable[[], Analyst] | None = None,
+        most: int = MAX_QUESTIONS,
     ) -> None:
         self._pool, self._k, self._least = pool, k, least
         self._places = frozenset(places(group_size, share))
         self._build_steps = build_steps
-        self._prompt = load_cue(_PROMPT)
+        self._analyst, self._most = analyst, most
+        self._step = -1
+        self._refined: dict[_Question, Guidance] = {}
+        self._usage: dict[str, Usage] = {}
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
         """Return the guidance of an episode; see :class:`~coevo_gym.core.seams.Coach`."""
         if self._pool.steps < self._build_steps:
             return [Guidance()] * len(tickets)
         asked = {t.task.instruction for t in tickets if t.index in self._places}
-        found = {instruction: self._guidance(instruction) for instruction in sorted(asked)}
+        found = {one: self._pool.retrieve(one, k=self._k, least=self._least) for one in asked}
+        told = {one: _as_they_are(experiences) for one, experiences in found.items()}
+        if self._analyst is not None:
+            told |= self._by_model(found, self._analyst)
         return [
-            found[ticket.task.instruction] if ticket.index in self._places else Guidance()
+            told[ticket.task.instruction] if ticket.index in self._places else Guidance()
             for ticket in tickets
         ]
 
-    def _guidance(self, instruction: str) -> Guidance:
-        experiences = self._pool.retrieve(instruction, k=self._k, least=self._least)
-        if not experiences:
-            return Guidance()
-        texts = [{"when_to_use": e.when_to_use, "content": e.content} for e in experiences]
-        text = self._prompt.write({"experiences": texts})
-        id = _MARK + ",".join(experience.id for experience in experiences)
-        return Guidance(cues=(Cue(text, "first", id, strip=True),))
+    def spent(self) -> Mapping[str, Usage]:
+        """Return the cost of questions since the last call, by purpose."""
+        found, self._usage = self._usage, {}
+        return found
+
+    def _by_model(
+        self, found: Mapping[str, tuple[Experience, ...]], analyst: Callable[[], Analyst]
+    ) -> dict[str, Guidance]:
+        """Return the guidance for each instruction that a model was asked about."""
+        if self._step != self._pool.steps:
+            self._step, self._refined = self._pool.steps, {}
+        questions = {one: (one, *(e.id for e in found[one])) for one in sorted(found) if found[one]}
+        new = [one for one, question in questions.items() if question not in self._refined]
+        new = new[: self._most - len(self._refined)]
+        if new:
+            asks = analyst()
+            with asks.scope(f"{REFINE}-{self._step}") as spent:
+                answers = asks.advisor.ask(
+                    [_inquiry(one, found[one], asks.sampling) for one in new]
+                )
+                for purpose, usage in spent().items():
+                    self._usage[purpose] = self._usage.get(purpose, NO_USAGE) + usage
+            for one, answer in zip(new, answers, strict=True):
+                self._refined[questions[one]] = _rewritten(found[one], answer.value)
+        known = {one: self._refined.get(question) for one, question in questions.items()}
+        return {one: guidance for one, guidance in known.items() if guidance is not None}
+
+
+_cue = lru_cache(maxsize=None)(load_cue)
+
+
+def _inquiry(
+    instruction: str, experiences: Sequence[Experience], sampling: Sampling
+) -> Inquiry[Refined]:
+    numbered = [
+        {"number": number, **_texts(experience)}
+        for number, experience in enumerate(experiences, start=1)
+    ]
+    return Inquiry(
+        prompt=_REFINE_PROMPT,
+        schema=Refined,
+        inputs={"instruction": instruction, "experiences": numbered},
+        purpose=REFINE,
+        sampling=sampling,
+    )
+
+
+def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guidance:
+    """Return a cue with the advice of an answer; without a usable answer, with all experiences."""
+    if said is None:
+        return _as_they_are(experiences)
+    chosen = [experiences[n - 1] for n in dict.fromkeys(said.chosen) if 0 < n <= len(experiences)]
+    advice = clean_text(said.advice.strip(), _ADVICE_CHARS)
+    if said.chosen and not (chosen and advice):
+        return _as_they_are(experiences)
+    return _told(chosen, _cue(_REFINED).write({"advice": advice})) if chosen else Guidance()
+
+
+def _as_they_are(experiences: Sequence[Experience]) -> Guidance:
+    """Return a cue with these experiences; no cue without any."""
+    texts = [_texts(experience) for experience in experiences]
+    return _told(experiences, _cue(_PROMPT).write({"experiences": texts}))
+
+
+def _told(experiences: Sequence[Experience], text: str) -> Guidance:
+    if not experiences:
+        return Guidance()
+    id = _MARK + ",".join(experience.id for experience in experiences)
+    return Guidance(cues=(Cue(text, "first", id, strip=True),))
+
+
+def _texts(experience: Experience) -> dict[str, str]:
+    return {"when_to_use": experience.when_to_use, "content": experience.content}

@@ -17,6 +17,8 @@ from coevo_gym.trainers.credit import Outcome
 
 ATTRIBUTION = "attribution"
 """Kind of the notes that label steps."""
+ATTRIBUTION_BY_MODEL = "attribution_by_model"
+"""Kind of a model's notes that label steps beside those of replays, for comparison."""
 GOOD, BAD, NO_LABEL = 1, -1, 0
 """Labels of a step."""
 Scheme = Literal["decoupled", "allocation"]

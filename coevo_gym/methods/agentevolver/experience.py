@@ -18,6 +18,9 @@ OFFERED, REFUSED = "offered", "refused"
 """Labels of these notes: an experience, or an experience that gives its task away and is never
 told."""
 
+MAX_QUESTIONS = 256
+"""Maximum questions per step of the learner of each kind; the paper's batches have 256 episodes."""
+
 Source = Literal["pair", "success", "failure", "rule"]
 """Origins of experiences: a success and a failure, one of the two, or a rule."""
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.notes import Note
+from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.gates.told import stands_in
+from coevo_gym.methods.agentevolver.experience import EXPERIENCE, OFFERED, REFUSED, Experience
 
 _DIGITS = 4
 """Number of digits from which a number is a value of its task rather than a count of steps."""
@@ -48,6 +51,35 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
         if _quotes(text, reference):
             return "it holds actions of the reference"
     return ""
+
+
+def experience_note(
+    benchmark: Benchmark,
+    group: Group,
+    index: int,
+    made: Experience,
+    source: Literal["rule", "model"],
+) -> Note:
+    """Return the note that offers an experience, or refuses one that gives its task away.
+
+    Args:
+        benchmark: the benchmark, which knows the answers.
+        group: the group of its rollouts.
+        index: position of the first of them in the group.
+        made: the experience.
+        source: its author.
+    """
+    texts = f"{made.when_to_use}\n{made.content}"
+    why = leak(texts, benchmark, group.task, group.trajectories)
+    return Note(
+        kind=EXPERIENCE,
+        task_id=group.task.id,
+        group_id=group.id,
+        index=index,
+        label=REFUSED if why else OFFERED,
+        evidence=FrozenDict(why=why) if why else FrozenDict(made.model_dump(mode="json")),
+        source=source,
+    )
 
 
 def _values(texts: Iterable[str]) -> set[str]:

@@ -7,18 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Study
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.envs.profile import Preference
-from coevo_gym.methods.agentevolver.coach import ExperienceCoach
-from coevo_gym.methods.agentevolver.credit import AttributionCredit, Scheme
+from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach
+from coevo_gym.methods.agentevolver.credit import (
+    ATTRIBUTION,
+    ATTRIBUTION_BY_MODEL,
+    AttributionCredit,
+    Scheme,
+)
+from coevo_gym.methods.agentevolver.experience import EXPERIENCE, MAX_QUESTIONS
 from coevo_gym.methods.agentevolver.judge import JUDGE, JudgeRecord, JudgeStudy, judged_reward
+from coevo_gym.methods.agentevolver.model_attribution import ModelAttribution, Skip
+from coevo_gym.methods.agentevolver.model_experiences import ModelExperiences
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import (
     Mixture,
@@ -82,6 +91,15 @@ class AgentEvolverSettings(FrozenModel):
     """(navigating) Maximum number of experiences per rollout."""
     least_cosine: float = Field(default=0.3, ge=-1, le=1)
     """(navigating) Minimum similarity of an instruction to the tasks that an experience is for."""
+    experiences_by: Literal["rule", "model"] = "rule"
+    """(navigating) The author of experiences: a rule over solved tasks, or the language model of
+    the section ``analyst``, as in the paper."""
+    check: bool = False
+    """(experiences by a model) Also ask the model for a verdict on each new experience, and refuse
+    those that it does not confirm."""
+    refine: bool = False
+    """(navigating) Let the model of the section ``analyst`` choose among the experiences that are
+    found for a task, and write them anew for it."""
     capacity: int = Field(default=1000, ge=1)
     """(navigating) Maximum number of experiences in the pool."""
     update_every: int = Field(default=0, ge=0)
@@ -98,16 +116,50 @@ class AgentEvolverSettings(FrozenModel):
     scheme: Scheme = "decoupled"
     """(attributing) Mix labels and outcomes, each standardised by itself (``decoupled``), or let
     labels share out the outcome's sign (``allocation``), which ignores the weights above."""
+    attribution_by: Literal["replay", "model", "both"] = "replay"
+    """(attributing) The source of labels: replays without single steps, as on benchmarks whose
+    replays are cheap, or the language model of the section ``analyst``, as in the paper. With
+    ``both``, the labels of replays count, and those of the model are compared with them."""
+    skip: Skip = "nothing"
+    """(attribution by a model) Groups that the model is not asked about: ``flat`` ones are those
+    whose episodes all have the same outcome."""
+    questions: int = Field(default=MAX_QUESTIONS, ge=1)
+    """Maximum questions per step of the learner for labels, and for each other use of the
+    model."""
     hindsight: bool = False
-    """(attributing) Also label as bad the searches that were not needed."""
+    """(attribution by replays) Also label as bad the searches that were not needed."""
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
     """Maximum replays per step for labels, and again for experiences; the groups that may need most
     replays are skipped. On AppWorld a replay takes seconds."""
 
     @property
+    def labels(self) -> bool:
+        """Return True if steps are labelled."""
+        return self.attributing and (self.attribution or self.scheme == "allocation")
+
+    @property
     def questions_per_step(self) -> Mapping[str, int]:
         """Return the most questions of each study per step; see ``MethodSpec``."""
-        return {JUDGE: self.judge_questions} if self.reward == "judge" else {}
+        kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
+        found: dict[str, int] = {}
+        if self.navigating and self.experiences_by == "model":
+            found[EXPERIENCE] = self.questions * (2 if self.check else 1)
+        if self.navigating and self.refine:
+            found[REFINE] = self.questions
+        if self.labels and self.attribution_by in kinds:
+            found[kinds[self.attribution_by]] = self.questions
+        if self.reward == "judge":
+            found[JUDGE] = self.judge_questions
+        return found
+
+    @model_validator(mode="after")
+    def _verdicts_are_on_texts_of_models(self) -> Self:
+        if self.check and self.experiences_by == "rule":
+            raise ValueError(
+                "check = true asks for verdicts on experiences that a model wrote: set "
+                "experiences_by = 'model', or leave check off"
+            )
+        return self
 
 
 @method(
@@ -188,7 +240,13 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         since, every = pool.steps - built, settings.update_every
         return since < 0 or (every > 0 and since % every == 0)
 
-    rules = RuleExperiences(kit.benchmark, due, max_replays=settings.max_replays)
+    study: Study
+    if settings.experiences_by == "rule":
+        study = RuleExperiences(kit.benchmark, due, max_replays=settings.max_replays)
+    else:
+        study = ModelExperiences(
+            kit.benchmark, due, kit.analyst, check=settings.check, most=settings.questions
+        )
     coach = ExperienceCoach(
         pool,
         group_size=kit.group_size,
@@ -196,11 +254,13 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         k=settings.experiences,
         least=settings.least_cosine,
         build_steps=built,
+        analyst=kit.analyst if settings.refine else None,
+        most=settings.questions,
     )
     return replace(
         found,
         coach=coach,
-        studies=(*found.studies, ExperienceUse(), rules),
+        studies=(*found.studies, ExperienceUse(coach.spent), study),
         memories={**found.memories, "experiences": pool},
     )
 
@@ -222,16 +282,30 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
         scheme=settings.scheme,
     )
     found = replace(found, credit=Credit(credit))
-    if not settings.attribution and settings.scheme == "decoupled":
+    if not settings.labels:
         return found
-    study = Attribution(
-        kit.benchmark,
-        outcome=estimator.outcome,
-        hindsight=settings.hindsight,
-        max_replays=settings.max_replays,
-    )
+    studies: list[Study] = []
+    if settings.attribution_by != "model":
+        studies.append(
+            Attribution(
+                kit.benchmark,
+                outcome=estimator.outcome,
+                hindsight=settings.hindsight,
+                max_replays=settings.max_replays,
+            )
+        )
+    if settings.attribution_by != "replay":
+        studies.append(
+            ModelAttribution(
+                kit.analyst,
+                outcome=estimator.outcome,
+                skip=settings.skip,
+                most=settings.questions,
+                kind=ATTRIBUTION if settings.attribution_by == "model" else ATTRIBUTION_BY_MODEL,
+            )
+        )
     memories = {**found.memories, "attribution": AttributionRecord(credit)}
-    return replace(found, studies=(*found.studies, study), memories=memories)
+    return replace(found, studies=(*found.studies, *studies), memories=memories)
 
 
 def _judging(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:

@@ -22,11 +22,14 @@ from coevo_gym.methods.agentevolver.experience import (
     Usefulness,
 )
 
+_EMBEDDED_AT_ONCE = 1_000
+"""Maximum number of texts to embed in one call, so that their vectors take little memory."""
+
 
 class _Entry(NamedTuple):
     experience: Experience
     use: Usefulness
-    vector: NDArray[np.float64]
+    row: int
 
 
 class ExperiencePool:
@@ -73,7 +76,7 @@ class ExperiencePool:
         self._beta, self._least_groups = beta, least_groups
         self._entries: dict[str, _Entry] = {}
         self._index: VectorIndex | None = None
-        self._ids: list[str] = []
+        self._ids: list[str] = []  # of each row of the index, "" for a removed one
         self._harmful: list[str] = []
         self._counts = Counter[str]()
         self._rates: dict[str, float] = {}
@@ -113,8 +116,7 @@ class ExperiencePool:
         if experience.id in self._entries or (nearest and nearest[0][1] >= self._copy):
             self._counts["copies"] += 1
             return False
-        self._entries[experience.id] = _Entry(experience, use, vector)
-        self._index = None if self._index is None else self._grown(experience.id, vector)
+        self._append(experience, use, vector)
         self._counts["admitted"] += 1
         if len(self._entries) > self._capacity:
             worst = min(self._entries, key=lambda id: self._entries[id].use.utility)
@@ -182,13 +184,12 @@ class ExperiencePool:
             (Experience.model_validate(one["experience"]), Usefulness(*one["use"]))
             for one in state["experiences"]
         ]
-        texts = [experience.when_to_use for experience, _ in saved]
-        vectors = self._embed(texts) if texts else ()  # a model may have refused no experience
-        self._entries = {
-            experience.id: _Entry(experience, use, vector)
-            for (experience, use), vector in zip(saved, vectors, strict=True)
-        }
-        self._index = None
+        self._entries, self._index, self._ids = {}, None, []
+        for first in range(0, len(saved), _EMBEDDED_AT_ONCE):
+            some = saved[first : first + _EMBEDDED_AT_ONCE]
+            vectors = self._embed([experience.when_to_use for experience, _ in some])
+            for (experience, use), vector in zip(some, vectors, strict=True):
+                self._append(experience, use, vector)
 
     def _vector(self, text: str) -> NDArray[np.float64]:
         (vector,) = self._embed([text])
@@ -196,24 +197,28 @@ class ExperiencePool:
 
     def _nearest(self, vector: NDArray[np.float64], k: int) -> list[tuple[str, float]]:
         """Return ids and cosines of the most similar experiences, the most similar first."""
-        if not self._entries:
+        if not self._entries or self._index is None:
             return []
-        if self._index is None:
-            self._ids = [*self._entries]
-            vectors = [entry.vector for entry in self._entries.values()]
-            self._index = VectorIndex(len(vector), vectors)
         rows, cosines = self._index.nearest(vector[None], k)
         return [
             (self._ids[row], float(cosine)) for row, cosine in zip(rows[0], cosines[0], strict=True)
         ]
 
-    def _grown(self, id: str, vector: NDArray[np.float64]) -> VectorIndex:
-        assert self._index is not None
-        self._ids.append(id)
+    def _append(self, experience: Experience, use: Usefulness, vector: NDArray[np.float64]) -> None:
+        if self._index is None:
+            self._index = VectorIndex(len(vector))
         self._index.add(vector[None])
-        return self._index
+        self._entries[experience.id] = _Entry(experience, use, len(self._ids))
+        self._ids.append(experience.id)
 
     def _drop(self, id: str, why: str) -> None:
-        del self._entries[id]
-        self._index = None
+        """Drop an experience; once most rows of the index are removed ones, make it anew."""
+        row = self._entries.pop(id).row
         self._counts[why] += 1
+        assert self._index is not None
+        self._index.remove(row)
+        self._ids[row] = ""
+        if self._index.n_removed > len(self._index):
+            self._index, self._ids = self._index.kept(), [*self._entries]
+            for place, (known, entry) in enumerate(self._entries.items()):
+                self._entries[known] = entry._replace(row=place)

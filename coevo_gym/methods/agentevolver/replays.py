@@ -16,9 +16,12 @@ from coevo_gym.methods.agentevolver.elimination import eliminated
 
 logger = logging.getLogger(__name__)
 
-EXAMINED, LEFT_OUT, UNLIKE, FAULT = "examined", "left_out", "unlike", "fault"
+EXAMINED, LEFT_OUT, UNLIKE, FAULT, NO_ANSWER = (
+    "examined", "left_out", "unlike", "fault", "no_answer",
+)  # fmt: skip
 """Labels of the note about a whole trajectory: its steps are labelled; it would have needed too
-many replays; a replay of all its actions has another score; the engine failed."""
+many replays or questions; a replay of all its actions has another score; the engine failed; the
+model gave no usable answer."""
 MAX_REPLAYS = 2000
 """Maximum replays per step of the learner."""
 _SAME_SCORE = 1e-9

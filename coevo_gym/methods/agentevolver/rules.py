@@ -14,8 +14,8 @@ from coevo_gym.core.notes import Findings, Note
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.methods.agentevolver.credit import GOOD
-from coevo_gym.methods.agentevolver.experience import EXPERIENCE, OFFERED, REFUSED, Experience
-from coevo_gym.methods.agentevolver.leak import leak
+from coevo_gym.methods.agentevolver.experience import EXPERIENCE, Experience
+from coevo_gym.methods.agentevolver.leak import experience_note
 from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS, affordable, judged, most_replays
 from coevo_gym.prompts.template import FOLDER
 
@@ -61,21 +61,8 @@ class RuleExperiences:
             env_steps += found.env_steps
             needed = [label == GOOD for label in found.labels]
             if made := rule_experience(self._benchmark, group.task, trajectory, needed):
-                notes.append(self._note(group, index, made))
+                notes.append(experience_note(self._benchmark, group, index, made, "rule"))
         return Findings(tuple(notes), env_steps=env_steps)
-
-    def _note(self, group: Group, index: int, made: Experience) -> Note:
-        texts = f"{made.when_to_use}\n{made.content}"
-        why = leak(texts, self._benchmark, group.task, group.trajectories)
-        return Note(
-            kind=self.kind,
-            task_id=group.task.id,
-            group_id=group.id,
-            index=index,
-            label=REFUSED if why else OFFERED,
-            evidence=FrozenDict(why=why) if why else FrozenDict(made.model_dump(mode="json")),
-            source="rule",
-        )
 
 
 def rule_experience(

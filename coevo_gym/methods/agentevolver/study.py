@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Literal
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.stats import cohen_kappa
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
+    ATTRIBUTION_BY_MODEL,
     BAD,
     GOOD,
     NO_LABEL,
@@ -21,6 +25,7 @@ from coevo_gym.methods.agentevolver.replays import (
     FAULT,
     LEFT_OUT,
     MAX_REPLAYS,
+    NO_ANSWER,
     UNLIKE,
     Judged,
     affordable,
@@ -85,33 +90,53 @@ class Attribution:
                         self._benchmark, group.task, trajectory, hindsight=self._hindsight
                     )
                 env_steps += found.env_steps
-                notes += self._notes(group, index, trajectory, found)
+                outcome = self._outcome(trajectory)
+                notes += label_notes(self.kind, group, index, outcome, found, "replay")
         return Findings(tuple(notes), env_steps=env_steps)
 
-    def _notes(self, group: Group, index: int, trajectory: Trajectory, found: Judged) -> list[Note]:
-        about = {"kind": self.kind, "task_id": group.task.id, "group_id": group.id, "index": index}
-        whole = Note(
-            **about,
-            label=found.how,
-            value=self._outcome(trajectory),
-            evidence=FrozenDict(labels=tuple(found.labels)),
-            source="replay",
-        )
-        return [whole] + [
-            Note(**about, step=step, label=_NAMES[label], value=float(label), source="replay")
-            for step, label in enumerate(found.labels)
-            if label
-        ]
+
+def label_notes(
+    kind: str,
+    group: Group,
+    index: int,
+    outcome: float,
+    found: Judged,
+    source: Literal["replay", "model"],
+) -> list[Note]:
+    """Return the note about a trajectory and those about its labelled steps.
+
+    Args:
+        kind: kind of the notes.
+        group: the group of the trajectory.
+        index: its position in the group.
+        outcome: its reward.
+        found: its labels.
+        source: origin of the labels.
+    """
+    about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
+    labels = FrozenDict(labels=tuple(found.labels))
+    whole = Note(**about, label=found.how, value=outcome, evidence=labels, source=source)
+    return [whole] + [
+        Note(**about, step=step, label=_NAMES[label], value=float(label), source=source)
+        for step, label in enumerate(found.labels)
+        if label
+    ]
 
 
 class AttributionRecord(StepRecord):
     """A memory of the latest step's labels; each step replaces the previous one.
 
-    Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike`` and
-    ``faults``, shares of trajectories without labels (see :class:`Attribution`); and ``flipped``,
-    the share of the trajectories with a better or worse outcome than their group whose advantage,
-    as the credit sees it, has the other sign in the first step. A warning reports such
+    Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike``,
+    ``faults`` and ``unanswered``, shares of trajectories without labels (see :class:`Attribution`
+    and :class:`~coevo_gym.methods.agentevolver.model_attribution.ModelAttribution`); and
+    ``flipped``, the share of the trajectories with a better or worse outcome than their group whose
+    advantage, as the credit sees it, has the other sign in the first step. A warning reports such
     trajectories.
+
+    If a model labels the same steps for comparison, its shares follow as ``model_good`` and so on.
+    ``both_labelled`` is the share of all steps that have both labels, ``agreement`` the share of
+    these whose labels are equal, and ``kappa`` Cohen's kappa of these labels; the latter two are
+    missing where they are not defined.
 
     Args:
         credit: judges groups.
@@ -125,7 +150,10 @@ class AttributionRecord(StepRecord):
     def measure(self, notes: Notes) -> dict[str, float]:
         """Return the metrics that the class describes; {} for a step without a study."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
+        others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
         found = _shares(wholes)
+        found |= {f"model_{name}": share for name, share in _shares(others).items()}
+        found |= _compared(wholes, others)
         if flips := self._flips(wholes):
             found["flipped"] = fmean(flips)
             if any(flips) and not self._warned:
@@ -159,6 +187,24 @@ def _shares(wholes: Sequence[Note]) -> dict[str, float]:
     labels = [label for note in wholes for label in note.evidence["labels"]]
     names = {"good": GOOD, "bad": BAD, "unlabelled": NO_LABEL}
     of_steps = {name: labels.count(label) / len(labels) for name, label in names.items() if labels}
-    hows = {"left_out": LEFT_OUT, "unlike": UNLIKE, "faults": FAULT}
+    hows = {"left_out": LEFT_OUT, "unlike": UNLIKE, "faults": FAULT, "unanswered": NO_ANSWER}
     ends = [note.label for note in wholes]
     return of_steps | {name: ends.count(label) / len(ends) for name, label in hows.items()}
+
+
+def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
+    """Return the agreement of two labels for the same steps; {} without any."""
+    rows = {(note.group_id, note.index): note.evidence["labels"] for note in wholes}
+    pairs = [
+        pair
+        for note in others
+        for pair in zip(rows[note.group_id, note.index], note.evidence["labels"], strict=True)
+    ]
+    if not pairs:
+        return {}
+    both = [pair for pair in pairs if all(pair)]
+    found = {"both_labelled": len(both) / len(pairs)}
+    if both:
+        found["agreement"] = fmean(first == second for first, second in both)
+        found["kappa"] = cohen_kappa(*zip(*both, strict=True))
+    return {name: value for name, value in found.items() if not math.isnan(value)}

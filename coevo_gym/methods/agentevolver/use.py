@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from coevo_gym.core.notes import Findings, Note
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.agentevolver.coach import told_ids
@@ -36,13 +37,21 @@ class ExperienceUse:
     its evidence has the ``experience``'s id and the rates, ``guided`` and ``free``. Rollouts are
     told several experiences together, so each gets the credit for all of them. Lost rollouts do
     not count.
+
+    Args:
+        spent: returns the cost of the questions that adapted experiences to tasks, since the last
+            call; it becomes part of the findings' cost.
     """
 
     kind = EXPERIENCE_USE
 
+    def __init__(self, spent: Callable[[], Mapping[str, Usage]] = dict) -> None:
+        self._spent = spent
+
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Compare the rollouts of each group; see :class:`~coevo_gym.core.seams.Study`."""
-        return Findings(tuple(note for group in groups for note in self._of(group)))
+        notes = tuple(note for group in groups for note in self._of(group))
+        return Findings(notes, self._spent())
 
     def _of(self, group: Group) -> list[Note]:
         free: list[float] = []

@@ -17,10 +17,12 @@ from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Usage
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.explore.summarise import retraced
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.episodes.garbage import rare_full_collections
-from coevo_gym.episodes.trials import Failure, KeptTrials, Lesson, Trials, run_trials
+from coevo_gym.episodes.trials import Failure, KeptTrials, Lesson, Told, Trials, run_trials
 from coevo_gym.run.assembly import one_thread
 from coevo_gym.run.evals.job import EvalJob, TrialRules
 from coevo_gym.run.evaluation import KeptInFolder, opened
@@ -146,8 +148,12 @@ def run_trials_in(
     *,
     overwrite: bool = False,
     agreed: bool = False,
+    cues: Told | None = None,
 ) -> Trials:
     """Run trials into a folder, or resume the same trials there.
+
+    With ``cues`` nothing is reflected on, and no episode is cut: each task is played as often as an
+    evaluation would play it (:attr:`EvalJob.samples`).
 
     Args:
         folder: the folder, created if it does not exist.
@@ -155,6 +161,7 @@ def run_trials_in(
         progress: the display of progress.
         overwrite: delete the folder's content first.
         agreed: True if the user has agreed to the possible cost of the policy's endpoint.
+        cues: returns what the policy is told about a task in each trial; None for reflections.
 
     Raises:
         ConfigError: if the folder has other trials, the policy cannot reflect, or it may cost money
@@ -165,6 +172,7 @@ def run_trials_in(
             endpoint is down.
     """
     rules = job.trials or TrialRules()
+    n_trials = rules.n if cues is None else job.samples
     if job.asked is None:
         raise ConfigError(
             f"{job.policy} cannot reflect on its failures: trials need a language model, such as "
@@ -179,18 +187,20 @@ def run_trials_in(
         one_thread(job.assembly.config) if job.model else nullcontext(),
         rare_full_collections(),
     ):
-        n = len(job.tasks) * rules.n
-        told.phase(f"{job.policy}, up to {rules.n} trials", total=n, done=len(kept.lines))
+        n = len(job.tasks) * n_trials
+        told.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(kept.lines))
         told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
         try:
             found = run_trials(
                 job.players,
-                partial(_reflect, job),
+                partial(_reflect, job) if cues is None else _no_lessons,
                 job.tasks,
                 envs,
-                n=rules.n,
+                n=n_trials,
                 keep=rules.keep,
-                cut=rules.cut,
+                cut=rules.cut and cues is None,
+                cues=cues or _nothing,
+                until_solved=cues is None,
                 seed=job.assembly.config.seed,
                 kept=TrialsInFolder(folder, kept),
                 on_done=told.update,
@@ -208,6 +218,14 @@ def _reflect(job: EvalJob, failures: Sequence[Failure]) -> list[Lesson]:
     sampling = Sampling(job.temperature or 0.0, policy.chat.max_answer_tokens)
     advisor = ModelAdvisor(job.asked(), at_once=16 if policy.kind == "openai" else None)
     return Reflector(advisor, sampling)(failures)
+
+
+def _no_lessons(failures: Sequence[Failure]) -> list[Lesson]:
+    return [Lesson()] * len(failures)
+
+
+def _nothing(task: Task) -> tuple[Cue, ...]:
+    return ()
 
 
 def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:

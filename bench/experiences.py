@@ -1,0 +1,126 @@
+"""Measure a pool of many experiences: the time of a retrieval, its recall, and its memory.
+
+Fills the pool with experiences whose ``when_to_use`` are requests in words of a small vocabulary,
+as those of a benchmark are, and retrieves for other requests. From 50,000 experiences on the pool
+is searched by hnswlib (extra ``embed``); what it returns is compared with an exact search. Prints
+the CPU time of a retrieval, in which the request is embedded, the recall of the 5 nearest (an
+experience as near as the fifth counts as found), the time to load the pool, and its memory beyond
+the texts, as a multiple of n x dim x 4 bytes. Exits with 1 if a limit is broken: 5 ms, 99 % and
+2.5.
+
+Run: python bench/experiences.py [--n 100000] [--queries 200]   (some minutes)
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import resource
+import sys
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder, Vectors
+from coevo_gym.methods.agentevolver.experience import UNMEASURED, Experience
+from coevo_gym.methods.agentevolver.pool import ExperiencePool
+
+MOST_MS, LEAST_RECALL, MOST_MEMORY = 5.0, 0.99, 2.5
+K = 5
+_VERBS = "find buy play send move clean heat cool book cancel list count rate follow delete share"
+_THINGS = (
+    "mug shelf song playlist message note alarm ticket order shirt shoes sofa lamp flight hotel "
+    "payment friend file folder report apple bread knife towel soap phone charger camera bag coat "
+    "table chair book watch ring bottle plate bowl pan pot fridge sink cabinet drawer desk bed"
+)
+_TAILS = (
+    "that costs less than before|for a friend|in the kitchen|from last week|that I liked most|"
+    "with the highest rating|before noon|and tell me how many there are|in a small size|in red|"
+    "in blue|that is still unread|which nobody has answered|on the top floor|and then undo it"
+)
+
+
+def requests(n: int, seed: int) -> list[str]:
+    """Return different requests."""
+    draw = random.Random(seed)
+    verbs, things, tails = _VERBS.split(), _THINGS.split(), _TAILS.split("|")
+    found: dict[str, None] = {}
+    while len(found) < n:
+        parts = [
+            f"{draw.choice(verbs)} the {draw.choice(things)} {draw.choice(tails)}"
+            for _ in range(draw.randint(1, 3))
+        ]
+        found[f"{', then '.join(parts)} ({draw.choice(things)} {draw.choice(things)})"] = None
+    return list(found)
+
+
+def memory_mb() -> float:
+    """Return the resident memory of the process, in MiB."""
+    gc.collect()
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def fifth(embed: Embedder, texts: Sequence[str], asked: Vectors) -> Vectors:
+    """Return the cosine of the K-th nearest text for each request, by an exact search."""
+    best = np.full((len(asked), K), -1.0)
+    for first in range(0, len(texts), 1000):
+        cosines = asked @ embed(texts[first : first + 1000]).T
+        best = -np.sort(-np.concatenate([best, cosines], axis=1), axis=1)[:, :K]
+    return best[:, -1]
+
+
+def main() -> None:
+    """Fill a pool, measure it, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--n", type=int, default=100_000, help="experiences")
+    parser.add_argument("--queries", type=int, default=200)
+    parser.add_argument("--embedder", choices=["words", "sentences"], default="words")
+    arguments = parser.parse_args()
+    embed: Embedder = HashingEmbedder() if arguments.embedder == "words" else SentenceEmbedder()
+    dim = embed(["a mug"]).shape[1]
+    texts = requests(arguments.n, seed=0)
+    experiences = [
+        Experience(when_to_use=text, content=f"Advice {n}.", task_id="", source="rule")
+        for n, text in enumerate(texts)
+    ]
+    pool = ExperiencePool(embed, capacity=arguments.n)
+    saved = [
+        {"experience": one.model_dump(mode="json"), "use": [*UNMEASURED]} for one in experiences
+    ]
+    state = {**pool.state_dict(), "experiences": saved}
+    del experiences
+    pool.load_state_dict({**state, "experiences": saved[:1]})  # loads a model, if there is one
+    before, started = memory_mb(), time.process_time()
+    pool.load_state_dict(state)
+    pool.retrieve("find the mug", k=K, least=0.0)  # makes the graph
+    loaded_s, grown_mb = time.process_time() - started, memory_mb() - before
+    # The pool's copies of the experiences are texts, too.
+    copies = [Experience.model_validate(one["experience"]) for one in saved]
+    texts_mb = memory_mb() - before - grown_mb
+    room = (grown_mb - texts_mb) * 2**20 / (arguments.n * dim * 4)
+    del copies
+
+    asked = requests(arguments.queries, seed=1)
+    started, found = time.process_time(), []
+    for request in asked:
+        found.append(pool.retrieve(request, k=K, least=-1.0))
+    each_ms = 1000 * (time.process_time() - started) / len(asked)
+    vectors = embed(asked)
+    wanted = fifth(embed, texts, vectors)
+    hits = [
+        int((embed([one.when_to_use for one in some]) @ vector >= least - 1e-6).sum())
+        for some, vector, least in zip(found, vectors, wanted, strict=True)
+    ]
+    recall = sum(hits) / (K * len(asked))
+    print("| experiences | dimension | CPU ms a retrieval | recall | memory | CPU s to load |")
+    print("|---|---|---|---|---|---|")
+    numbers = f"{each_ms:.2f} | {recall:.4f} | {room:.2f} | {loaded_s:.0f} |"
+    print(f"| {arguments.n:,} | {dim} | {numbers}")
+    sys.exit(each_ms > MOST_MS or recall < LEAST_RECALL or room > MOST_MEMORY)
+
+
+if __name__ == "__main__":
+    main()
