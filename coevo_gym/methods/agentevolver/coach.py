@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from coevo_gym.core.advice import advised
 from coevo_gym.core.seams import Guidance, Ticket
 from coevo_gym.core.trajectory import Cue
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
@@ -39,8 +40,7 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
         >>> told_ids(("time", "exp:a1,b2"))
         ('a1', 'b2')
     """
-    told = (id.removeprefix(_MARK).split(",") for id in cue_ids if id.startswith(_MARK))
-    return tuple(id for ids in told for id in ids)
+    return advised([id for id in cue_ids if id.startswith(_MARK)])
 
 
 class ExperienceCoach:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.notes import LABELS, Findings, Note, Notes
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.methods.agentevolver.credit import (
@@ -94,7 +94,7 @@ class Attribution:
             **about,
             label=found.how,
             value=self._outcome(trajectory),
-            evidence=FrozenDict(labels=tuple(found.labels)),
+            evidence=FrozenDict({LABELS: tuple(found.labels)}),
             source="replay",
         )
         return [whole] + [
@@ -144,7 +144,7 @@ class AttributionRecord(StepRecord):
             by_group.setdefault(note.group_id, []).append(note)
         found = []
         for group in by_group.values():
-            labels = [note.evidence["labels"] for note in group]
+            labels = [note.evidence[LABELS] for note in group]
             outcomes = [note.value for note in group]
             mean = fmean(outcomes)
             for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
@@ -156,7 +156,7 @@ class AttributionRecord(StepRecord):
 def _shares(wholes: Sequence[Note]) -> dict[str, float]:
     if not wholes:
         return {}
-    labels = [label for note in wholes for label in note.evidence["labels"]]
+    labels = [label for note in wholes for label in note.evidence[LABELS]]
     names = {"good": GOOD, "bad": BAD, "unlabelled": NO_LABEL}
     of_steps = {name: labels.count(label) / len(labels) for name, label in names.items() if labels}
     hows = {"left_out": LEFT_OUT, "unlike": UNLIKE, "faults": FAULT}
