@@ -187,9 +187,7 @@ class RunStore(RunReader):
                 row = note_to_row(note, whole=note.group_id in stored)
                 self._insert("notes", arm, step, number, *row)
 
-    def add_advice(
-        self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]
-    ) -> None:
+    def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
         """Store the changes of advice in a step, by name of the memory; replaces earlier ones."""
         with self._transaction():
             self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))

@@ -137,7 +137,8 @@ class TestThePool:
         measured, crowded, newest = pool.changes()
         assert (measured.id, measured.utility) == (late.id, 0.5)
         assert (crowded.id, crowded.held, crowded.why) == (good.id, False, "crowded")
-        assert newest.origin is not None and newest.origin.group_id == "g2"
+        assert newest.origin is not None
+        assert newest.origin.group_id == "g2"
 
     def test_one_that_finds_no_place_is_no_change(self) -> None:
         held = experience()

@@ -72,6 +72,7 @@ TRAJECTORIES = Listing(
         "steps_to": Filter("to", "steps"),
         "version": Filter("is", "policy_version"),
         "error": Filter("more", "errors", flag=True),
+        "advice": Filter("has", "advice"),
         "q": Filter("words", WORDS),
     },
     {"step": "_place", "score": "score", "steps": "steps"},

@@ -79,6 +79,7 @@
         ? html`<${Empty} title="This arm has not finished a step yet."><p>The page follows the run: steps show here as they come.</p><//>`
         : html`
           <${Section} title="Over time"><${StepCharts} table=${table} metric=${params.metric} kinds=${kinds} /><//>
+          <${coevo.ArmAdvice} run=${run} arm=${arm} />
           <${coevo.ArmNotes} run=${run} arm=${arm} />
           <${Section} title="Task by task"><${coevo.RoundsMap} run=${run} table=${table} /><//>
           <${Section} title="Steps"><${Steps} run=${run} arm=${arm} table=${table} page=${Number(params.page) || 1} /><//>`}<//>

@@ -62,7 +62,7 @@
         <${Select} label="Actions" name="error" value=${params.error} options=${[["true", "some had no effect"]]} />
         <${StepFilter} params=${params} />
       </form>
-      <${Held} params=${params} names=${[["task", "task"], ["group", "group"], ["version", "policy version"]]} />
+      <${Held} params=${params} names=${[["task", "task"], ["group", "group"], ["version", "policy version"], ["advice", "told advice"]]} />
       <${Loaded} of=${found}>${(page) => html`
         ${page.read < 1 && html`<p class="note" role="status">${percent(page.read, 0)} of the episodes have been read so far; until all are, words are looked for in the tasks alone.</p>`}
         <${Table} label="Training episodes" rows=${page.rows} columns=${trajectoryColumns(kinds)} keyOf=${(row) => row.id}

@@ -154,7 +154,7 @@
     episode.steps.length > 2 &&
     html`<ol class="outline" aria-label="Steps of this episode">${episode.steps.map(
       (step) => html`<li key=${step.number}><a href=${placeOf(episode.of, episode.run, episode.id, { step: step.number })} class=${cls({ erred: step.error_kind })} aria-current=${step.number === at ? "step" : null}>
-        <span class="num soft">${step.number}</span> <span class="mono"><${Words} text=${step.action} most=${60} /></span></a></li>`,
+        <span class="num soft">${step.number}</span> <${coevo.StepMarks} episode=${episode} number=${step.number} /><span class="mono"><${Words} text=${step.action} most=${60} /></span></a></li>`,
     )}</ol>`;
 
   const crumbsOf = (episode) =>
