@@ -75,7 +75,13 @@ TRAJECTORIES = Listing(
         "advice": Filter("has", "advice"),
         "q": Filter("words", WORDS),
     },
-    {"step": "_place", "score": "score", "steps": "steps"},
+    {
+        "step": "_place",
+        "score": "score",
+        "steps": "steps",
+        "success": "success",
+        "advantage": "advantage",
+    },
 )
 GROUPS = Listing(
     {
@@ -101,7 +107,13 @@ TASKS = Listing(
         "success_to": Filter("to", "success"),
         "q": Filter("words", WORDS),
     },
-    {"found": "_place", "success": "success", "episodes": "episodes", "name": "name"},
+    {
+        "found": "_place",
+        "success": "success",
+        "episodes": "episodes",
+        "children": "children",
+        "name": "name",
+    },
 )
 DRAFTS = Listing(
     {
@@ -114,7 +126,7 @@ DRAFTS = Listing(
         "step_to": Filter("to", "step"),
         "q": Filter("words", WORDS),
     },
-    {"found": "_place"},
+    {"found": "_place", "gate": "gate", "task": "instruction", "signal": "signal"},
 )
 EPISODES = Listing(
     {
@@ -125,7 +137,7 @@ EPISODES = Listing(
         "task": Filter("is", "task"),
         "q": Filter("words", WORDS),
     },
-    {"name": "name", "score": "score", "steps": "steps"},
+    {"name": "name", "score": "score", "steps": "steps", "success": "success"},
 )
 LISTS: Mapping[str, Listing] = {
     "trajectories": TRAJECTORIES,

@@ -115,7 +115,7 @@
     const name = nameOf(found.data?.rows || []);
     const list = link(["runs", run, "arms", arm, "advice"]);
     const row = found.data?.rows.find((one) => one.id === id);
-    return html`<${Page} title=${row ? coevo.cut(textOf(row.texts), 120) : name} crumbs=${[...coevo.armCrumbs(run, arm), [name, list]]} run=${run}>
+    return html`<${Page} title=${`Advice ${coevo.brief(id, 8)}`} crumbs=${[...coevo.armCrumbs(run, arm), [name, list]]} run=${run}>
       <${Loaded} of=${found}>${() => row
         ? html`<${Advice} run=${run} arm=${arm} row=${row} />`
         : html`<${Empty} title="This advice is not in the list."><a href=${list}>${name} of ${arm}</a><//>`}<//>

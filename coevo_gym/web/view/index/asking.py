@@ -22,6 +22,7 @@ _COLUMNS: Mapping[str, str] = {
     "policy_version": "t.version",
     "errors": "t.errors",
     "advice": "t.advice",
+    "advantage": "t.advantage",
     "_place": "t.number",
 }
 """Columns by field, for filtering and sorting lists of episodes."""
@@ -61,7 +62,7 @@ def find_trajectories(index: Index, query: Query) -> tuple[list[Asked], dict[str
     words = "LEFT JOIN words AS w ON w.number = t.number " if query.words() else ""
     name, largest_first = query.sort(tuple(TRAJECTORIES.sorts))
     column = _COLUMNS[TRAJECTORIES.sorts[name]]
-    order = f"ORDER BY {column} {'DESC' if largest_first else 'ASC'}, t.number"
+    order = f"ORDER BY {column} IS NULL, {column} {'DESC' if largest_first else 'ASC'}, t.number"
     matching = index.rows(
         f"SELECT t.number FROM trajectories AS t {words}{where}{order}",  # noqa: S608 (constants)
         *values,
