@@ -148,6 +148,8 @@ class Loop:
             self.events.on_notes(notes)
             self.session.note(notes)
         self.guiding.note(notes)
+        if changes := self.guiding.changes():
+            self.events.on_advice(changes)
         return notes
 
     def _learn(self, kept: Sequence[Group], notes: Notes) -> Metrics:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field, model_validator
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import NO_NOTES, Findings, Notes
 from coevo_gym.core.seams import Advantage
@@ -150,6 +151,9 @@ class Events:
 
     def on_notes(self, notes: Notes) -> None:
         """Handle the notes that studies wrote on the step's groups; not called without studies."""
+
+    def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
+        """Handle the changes of advice that the notes caused, by name of the memory."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Handle the groups and advantages that the step is about to learn from."""

@@ -26,6 +26,22 @@ alike the observations before and after the step are. The texts are stored with 
 are stored; the numbers always are.
 """
 
+LABELS = "labels"
+"""Key of a note's evidence under which a study puts one number for each step of a trajectory.
+
+Such a note is about a whole trajectory. Each number is 1 for a good step, -1 for a bad one and 0
+for a step without a label; the note's own label names the way in which they were found.
+"""
+
+VERDICTS: Mapping[str, int] = FrozenDict(
+    good=1, bad=-1, examined=0, left_out=0, unlike=0, fault=0,
+    offered=0, refused=0, helped=1, harmed=-1, even=0,
+)  # fmt: skip
+"""Labels that judge a step, a trajectory or a piece of advice: 1 is favourable, -1 unfavourable.
+
+They name no failure of an episode, unlike most other labels.
+"""
+
 
 class Note(FrozenModel):
     """One finding about a trajectory.

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import Findings, Notes
 from coevo_gym.core.spend import NO_USAGE, Usage
@@ -88,6 +89,15 @@ class Memory(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state from :meth:`state_dict`, so that later results are the same."""
+        ...
+
+
+@runtime_checkable
+class AdviceMemory(Memory, Protocol):
+    """A memory of advice, whose changes a run stores."""
+
+    def changes(self) -> Sequence[AdviceState]:
+        """Return the advice that the latest notes added, measured or dropped, each once."""
         ...
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage
@@ -73,6 +74,10 @@ class ArmEvents(Events):
     def on_notes(self, notes: Notes) -> None:
         """Store the notes about the groups of the step."""
         self.store.add_notes(self.arm, self.loop.state.step + 1, notes)
+
+    def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
+        """Store the changes of advice in the step."""
+        self.store.add_advice(self.arm, self.loop.state.step + 1, changes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Store the advantages of the step's groups, for the viewer."""

@@ -13,12 +13,13 @@ import json
 import sqlite3
 import threading
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.evolution import Round, RoundResult, Signal, digest
 from coevo_gym.core.notes import Note
 from coevo_gym.core.seams import Advantage
@@ -74,6 +75,9 @@ CREATE TABLE IF NOT EXISTS notes (
     arm TEXT, step INTEGER, number INTEGER, task_id TEXT, group_id TEXT, position INTEGER,
     step_of_episode INTEGER, kind TEXT, label TEXT, value REAL, source TEXT, evidence TEXT,
     PRIMARY KEY (arm, step, number));
+CREATE TABLE IF NOT EXISTS advice (
+    arm TEXT, step INTEGER, memory TEXT, id TEXT, body TEXT,
+    PRIMARY KEY (arm, step, memory, id));
 CREATE TABLE IF NOT EXISTS token_texts (id INTEGER PRIMARY KEY, text TEXT);
 CREATE TABLE IF NOT EXISTS texts (hash TEXT PRIMARY KEY, body BLOB);
 CREATE TABLE IF NOT EXISTS decisions (
@@ -88,7 +92,8 @@ CREATE TABLE IF NOT EXISTS evaluations (
     end_reason TEXT, steps INTEGER, body BLOB, PRIMARY KEY (arm, step, task_id, sample));
 """
 _OF_A_STEP = (
-    "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "evaluations",
+    "rounds", "groups", "signals", "trajectories", "sampled", "advantages", "notes", "advice",
+    "evaluations",
 )  # fmt: skip
 
 
@@ -98,7 +103,7 @@ class RunStore(RunReader):
     Args:
         path: path of the file; created if missing.
         record: episodes to store: those of groups that fired a signal, all, or none. With ``none``,
-            signals and notes are not stored either; data that rounds and reports need is always
+            signals, notes and advice are not stored either; data that rounds and reports need is
             stored.
 
     Attributes:
@@ -181,6 +186,15 @@ class RunStore(RunReader):
             for number, note in enumerate(notes if self.record != "none" else ()):
                 row = note_to_row(note, whole=note.group_id in stored)
                 self._insert("notes", arm, step, number, *row)
+
+    def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
+        """Store the changes of advice in a step, by name of the memory; replaces earlier ones."""
+        with self._transaction():
+            self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))
+            for memory, states in changes.items() if self.record != "none" else ():
+                for state in states:
+                    body = canonical_json(state.model_dump(mode="json", exclude_defaults=True))
+                    self._insert("advice", arm, step, memory, state.id, body)
 
     def add_result(self, round: Round, result: RoundResult, *, by: str = "") -> None:
         """Store the result of a round before it is applied."""

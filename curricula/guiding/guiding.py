@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import Findings, Note, Notes
-from coevo_gym.core.seams import Coach, Guidance, Memory, Study, Ticket
+from coevo_gym.core.seams import AdviceMemory, Coach, Guidance, Memory, Study, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group
@@ -95,6 +96,15 @@ class Guiding:
         """Pass the notes of a learner's step to the memories."""
         for memory in self.memories.values():
             memory.note(notes)
+
+    def changes(self) -> dict[str, Sequence[AdviceState]]:
+        """Return the changes of advice by the latest notes, by name of the memory."""
+        found = {
+            name: memory.changes()
+            for name, memory in self.memories.items()
+            if isinstance(memory, AdviceMemory)
+        }
+        return {name: changes for name, changes in found.items() if changes}
 
     def metrics(self) -> dict[str, float]:
         """Return times and note counts since the last call, and the metrics of the memories.

@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coevo_gym.core.advice import AdviceOrigin, AdviceState
 from coevo_gym.core.benchmark import Clue, Evidence
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
-from coevo_gym.core.seams import Act, Coach, Guidance, Memory, Study, Ticket
-from coevo_gym.core.task import Task
+from coevo_gym.core.seams import Act, AdviceMemory, Coach, Guidance, Memory, Study, Ticket
+from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
 from coevo_gym.curricula.guiding.guiding import Guiding
 from coevo_gym.curricula.pool.embed import HashingEmbedder
@@ -104,6 +105,47 @@ class TestThePool:
         assert pool.retrieve("press some buttons", k=5, least=0.3) == ()
         assert pool.retrieve("wash a mug", k=5, least=0.3) == (other,)
         pool.note(Notes([used(harmful.id, -0.1)]))  # told before it was dropped
+
+    def test_its_changes_are_those_of_the_latest_notes(self) -> None:
+        pool, made = pool_of(capacity=2, least_groups=2), experience()
+        assert isinstance(pool, AdviceMemory)
+        assert pool.changes() == ()
+        pool.note(Notes([offered(made, "g7"), offered(experience(content="A copy."))]))
+        (change,) = pool.changes()
+        texts = {"when_to_use": made.when_to_use, "content": made.content}
+        assert change == AdviceState(
+            id=made.id,
+            origin=AdviceOrigin(
+                texts=FrozenDict(texts), task_id="t", group_id="g7", index=0, source="rule"
+            ),
+        )
+        pool.note(Notes([used(made.id, 0.5), used("gone", 1.0)]))
+        assert pool.changes() == (AdviceState(id=made.id, utility=0.5, groups=1),)
+        pool.note(NO_NOTES)
+        assert pool.changes() == ()
+
+    def test_its_changes_tell_why_an_experience_is_gone(self) -> None:
+        harmful, good, late = (experience(f"{w} the mug") for w in ("wash", "press red", "amber"))
+        pool = pool_of(harmful, good, capacity=2, least_groups=1)
+        pool.note(Notes([used(harmful.id, -1.0), offered(late, "g1")]))
+        dropped, added = pool.changes()
+        assert dropped == AdviceState(
+            id=harmful.id, held=False, why="harmful", utility=-1.0, groups=1
+        )
+        assert (added.id, added.held, added.origin is not None) == (late.id, True, True)
+        pool.note(Notes([used(late.id, 0.5), offered(experience("sink shelf"), "g2")]))
+        measured, crowded, newest = pool.changes()
+        assert (measured.id, measured.utility) == (late.id, 0.5)
+        assert (crowded.id, crowded.held, crowded.why) == (good.id, False, "crowded")
+        assert newest.origin is not None
+        assert newest.origin.group_id == "g2"
+
+    def test_one_that_finds_no_place_is_no_change(self) -> None:
+        held = experience()
+        pool = pool_of(held, capacity=1)
+        pool.note(Notes([used(held.id, 1.0)]))
+        pool.note(Notes([used(held.id, 1.0, "h"), offered(experience("sink shelf"), "g2")]))
+        assert [(one.id, one.groups) for one in pool.changes()] == [(held.id, 2)]
 
     def test_copies_are_refused(self) -> None:
         pool = pool_of(experience())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from coevo_gym.core.advice import AdviceOrigin, AdviceState
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
 from coevo_gym.core.notes import Note, Notes
@@ -16,6 +17,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import ChoiceDecision, EndReason, Group, Step, Trajectory, View
 from coevo_gym.store.database import Record, RunStore
 from coevo_gym.store.reader import RunReader
+from coevo_gym.web.view.reader import ViewReader
 from tests.toy import BENCHMARK
 
 TASKS = BENCHMARK.tasks(Split.TRAIN)
@@ -257,6 +259,23 @@ class TestNotes:
             store.rewind("a", 0)
             store.add_notes("a", 1, self.NOTES)
             assert len(store.notes("a")) == 3
+
+
+def test_changes_of_advice_come_back_and_are_rewound(store: RunStore, tmp_path: Path) -> None:
+    origin = AdviceOrigin(texts={"content": "Look."}, task_id="t", group_id="g", index=1)
+    added, measured = AdviceState(id="x", origin=origin), AdviceState(id="x", utility=0.5, groups=1)
+    store.add_advice("a", 1, {"pool": [AdviceState(id="y")]})
+    store.add_advice("a", 1, {"pool": [added]})  # a step that runs again
+    store.add_advice("a", 2, {"pool": [measured]})
+    store.add_advice("b", 2, {"pool": [measured]})
+    reader = ViewReader(store.path)
+    assert reader.advice("a") == [(1, "pool", added), (2, "pool", measured)]
+    store.rewind("a", 1)
+    assert reader.advice("a") == [(1, "pool", added)]
+    assert len(reader.advice("b")) == 1
+    with closing(RunStore(tmp_path / "none.db", record="none")) as none:
+        none.add_advice("a", 1, {"pool": [added]})
+        assert ViewReader(none.path).advice("a") == []
 
 
 def test_what_an_episode_was_shown_and_through_what_comes_back(store: RunStore) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from numpy.random import Generator
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notes import NO_NOTES, Findings, Note, Notes
@@ -47,6 +48,7 @@ class Told(Events):
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.notes: list[Notes] = []
+        self.advice: list[Mapping[str, Sequence[AdviceState]]] = []
         self.groups: list[Group] = []
         self.metrics: list[Metrics] = []
 
@@ -57,6 +59,10 @@ class Told(Events):
     def on_notes(self, notes: Notes) -> None:
         self.calls.append("notes")
         self.notes.append(notes)
+
+    def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
+        self.calls.append("advice")
+        self.advice.append(changes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Any]) -> None:
         self.calls.append("credit")
@@ -92,8 +98,10 @@ class Watching:
 class Parts:
     """A loop with a coach, a study and a memory."""
 
-    def __init__(self, envs: EnvPool, *, guided: bool = True, **settings: Any) -> None:
-        self.memory, self.study = Tally(), Outcomes()
+    def __init__(
+        self, envs: EnvPool, *, guided: bool = True, memory: Tally | None = None, **settings: Any
+    ) -> None:
+        self.memory, self.study = memory or Tally(), Outcomes()
         self.coach = ByTally(self.memory)
         self.agent, self.events, self.learner = Watching(), Told(), ReadsNotes()
         self.curriculum = Noting(TRAIN[:5])
@@ -209,6 +217,24 @@ def test_an_episode_keeps_its_guidance_while_others_are_learned_from(envs: EnvPo
     for one in episodes:
         remark = one.interface.partition(":")[2]
         assert all(s.shown == f"{s.observation} {remark}" for s in one.steps)
+
+
+class Advising(Tally):
+    """A tally whose count is advice; it tells of every second change."""
+
+    def changes(self) -> Sequence[AdviceState]:
+        return [AdviceState(id="count", groups=self.told)] if self.told % 2 else []
+
+
+def test_changes_of_advice_are_told_after_the_notes(envs: EnvPool) -> None:
+    parts = Parts(envs, memory=Advising())
+    parts.loop.run()
+    assert parts.events.calls == [
+        *("groups", "notes", "advice", "credit", "step"),
+        *("groups", "notes", "credit", "step"),
+        *("groups", "notes", "advice", "credit", "step"),
+    ]
+    assert [one["tally"][0].groups for one in parts.events.advice] == [1, 3]
 
 
 class TestNothing:

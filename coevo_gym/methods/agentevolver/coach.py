@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from pydantic import BaseModel
 
+from coevo_gym.core.advice import advised
 from coevo_gym.core.inquiry import Analyst, Inquiry
 from coevo_gym.core.seams import Guidance, Sampling, Ticket
 from coevo_gym.core.spaces import clean_text
@@ -55,8 +56,7 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
         >>> told_ids(("time", "exp:a1,b2"))
         ('a1', 'b2')
     """
-    told = (id.removeprefix(_MARK).split(",") for id in cue_ids if id.startswith(_MARK))
-    return tuple(id for ids in told for id in ids)
+    return advised([id for id in cue_ids if id.startswith(_MARK)])
 
 
 class Refined(BaseModel):

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from coevo_gym.core.notes import Notes
+from coevo_gym.core.advice import AdviceOrigin, AdviceState
+from coevo_gym.core.notes import Note, Notes
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.curricula.pool.embed import Embedder
 from coevo_gym.curricula.pool.index import VectorIndex
 from coevo_gym.methods.agentevolver.experience import (
@@ -80,6 +82,7 @@ class ExperiencePool:
         self._harmful: list[str] = []
         self._counts = Counter[str]()
         self._rates: dict[str, float] = {}
+        self._changes: dict[str, AdviceState] = {}
         self.steps = 0
 
     def __len__(self) -> int:
@@ -120,6 +123,8 @@ class ExperiencePool:
         self._counts["admitted"] += 1
         if len(self._entries) > self._capacity:
             worst = min(self._entries, key=lambda id: self._entries[id].use.utility)
+            if worst != experience.id:
+                self._change(worst, self._entries[worst].use, why="crowded")
             self._drop(worst, "crowded")
         return experience.id in self._entries
 
@@ -129,7 +134,7 @@ class ExperiencePool:
 
     def note(self, notes: Notes) -> None:
         """Update the pool from the uses of experiences, then from new experiences."""
-        self._rates = {}
+        self._rates, self._changes = {}, {}
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
         if used:
             by_group = {note.group_id: note.evidence for note in used}
@@ -139,8 +144,28 @@ class ExperiencePool:
             self._measure(note.evidence["experience"], note.value)
         for note in notes:
             if note.kind == EXPERIENCE and note.label == OFFERED:
-                self.admit(Experience.model_validate(dict(note.evidence)))
+                made = Experience.model_validate(dict(note.evidence))
+                if self.admit(made):
+                    self._change(made.id, UNMEASURED, origin=_origin(made, note))
         self.steps += 1
+
+    def changes(self) -> tuple[AdviceState, ...]:
+        """Return the experiences that the latest notes added, measured or dropped."""
+        return tuple(self._changes.values())
+
+    def _change(
+        self, id: str, use: Usefulness, *, why: str = "", origin: AdviceOrigin | None = None
+    ) -> None:
+        """Replace the recorded change of an experience; its origin is kept."""
+        before = self._changes.get(id)
+        self._changes[id] = AdviceState(
+            id=id,
+            held=not why,
+            why=why,
+            utility=use.utility if use.groups else None,
+            groups=use.groups,
+            origin=origin or (before.origin if before else None),
+        )
 
     def _measure(self, id: str, gained: float) -> None:
         """Add another group to an experience's usefulness, if the pool still has the experience."""
@@ -148,7 +173,9 @@ class ExperiencePool:
             return
         use = self._entries[id].use.after(gained, self._beta)
         self._entries[id] = self._entries[id]._replace(use=use)
-        if use.harms(self._least_groups):
+        harms = use.harms(self._least_groups)
+        self._change(id, use, why="harmful" if harms else "")
+        if harms:
             self._harmful.append(id)
             self._drop(id, "harmful")
 
@@ -222,3 +249,13 @@ class ExperiencePool:
             self._index, self._ids = self._index.kept(), [*self._entries]
             for place, (known, entry) in enumerate(self._entries.items()):
                 self._entries[known] = entry._replace(row=place)
+
+
+def _origin(made: Experience, note: Note) -> AdviceOrigin:
+    return AdviceOrigin(
+        texts=FrozenDict(when_to_use=made.when_to_use, content=made.content),
+        task_id=note.task_id,
+        group_id=note.group_id,
+        index=note.index,
+        source=made.source,
+    )

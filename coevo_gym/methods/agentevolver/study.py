@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Literal
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.notes import Findings, Note, Notes
+from coevo_gym.core.notes import LABELS, Findings, Note, Notes
 from coevo_gym.core.stats import cohen_kappa
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group
@@ -114,7 +114,7 @@ def label_notes(
         source: origin of the labels.
     """
     about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
-    labels = FrozenDict(labels=tuple(found.labels))
+    labels = FrozenDict({LABELS: tuple(found.labels)})
     whole = Note(**about, label=found.how, value=outcome, evidence=labels, source=source)
     return [whole] + [
         Note(**about, step=step, label=_NAMES[label], value=float(label), source=source)
@@ -172,7 +172,7 @@ class AttributionRecord(StepRecord):
             by_group.setdefault(note.group_id, []).append(note)
         found = []
         for group in by_group.values():
-            labels = [note.evidence["labels"] for note in group]
+            labels = [note.evidence[LABELS] for note in group]
             outcomes = [note.value for note in group]
             mean = fmean(outcomes)
             for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
@@ -184,7 +184,7 @@ class AttributionRecord(StepRecord):
 def _shares(wholes: Sequence[Note]) -> dict[str, float]:
     if not wholes:
         return {}
-    labels = [label for note in wholes for label in note.evidence["labels"]]
+    labels = [label for note in wholes for label in note.evidence[LABELS]]
     names = {"good": GOOD, "bad": BAD, "unlabelled": NO_LABEL}
     of_steps = {name: labels.count(label) / len(labels) for name, label in names.items() if labels}
     hows = {"left_out": LEFT_OUT, "unlike": UNLIKE, "faults": FAULT, "unanswered": NO_ANSWER}
@@ -194,11 +194,11 @@ def _shares(wholes: Sequence[Note]) -> dict[str, float]:
 
 def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
     """Return the agreement of two labels for the same steps; {} without any."""
-    rows = {(note.group_id, note.index): note.evidence["labels"] for note in wholes}
+    rows = {(note.group_id, note.index): note.evidence[LABELS] for note in wholes}
     pairs = [
         pair
         for note in others
-        for pair in zip(rows[note.group_id, note.index], note.evidence["labels"], strict=True)
+        for pair in zip(rows[note.group_id, note.index], note.evidence[LABELS], strict=True)
     ]
     if not pairs:
         return {}

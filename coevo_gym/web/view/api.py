@@ -8,7 +8,17 @@ from urllib.parse import unquote
 
 from coevo_gym import __version__
 from coevo_gym.core.kinds import kinds
-from coevo_gym.web.view.answers import comparing, drafts, evals, noted, rounds, runs, steps, tasks
+from coevo_gym.web.view.answers import (
+    advice,
+    comparing,
+    drafts,
+    evals,
+    noted,
+    rounds,
+    runs,
+    steps,
+    tasks,
+)
 from coevo_gym.web.view.answers import search as searching
 from coevo_gym.web.view.answers import trajectories as episodes
 from coevo_gym.web.view.answers.progress import progress_of
@@ -50,6 +60,9 @@ _PLAIN: Mapping[str, Answer] = {
         shelf.run(of["run"]), of["arm"], of["id"]
     ),
     "runs/{run}/arms/{arm}/notes": lambda shelf, query, of: noted.arm_notes(
+        shelf.run(of["run"]), of["arm"]
+    ),
+    "runs/{run}/arms/{arm}/advice": lambda shelf, query, of: advice.arm_advice(
         shelf.run(of["run"]), of["arm"]
     ),
     "runs/{run}/arms/{arm}/rounds": lambda shelf, query, of: rounds.round_list(

@@ -72,9 +72,16 @@ TRAJECTORIES = Listing(
         "steps_to": Filter("to", "steps"),
         "version": Filter("is", "policy_version"),
         "error": Filter("more", "errors", flag=True),
+        "advice": Filter("has", "advice"),
         "q": Filter("words", WORDS),
     },
-    {"step": "_place", "score": "score", "steps": "steps"},
+    {
+        "step": "_place",
+        "score": "score",
+        "steps": "steps",
+        "success": "success",
+        "advantage": "advantage",
+    },
 )
 GROUPS = Listing(
     {
@@ -100,7 +107,13 @@ TASKS = Listing(
         "success_to": Filter("to", "success"),
         "q": Filter("words", WORDS),
     },
-    {"found": "_place", "success": "success", "episodes": "episodes", "name": "name"},
+    {
+        "found": "_place",
+        "success": "success",
+        "episodes": "episodes",
+        "children": "children",
+        "name": "name",
+    },
 )
 DRAFTS = Listing(
     {
@@ -113,7 +126,7 @@ DRAFTS = Listing(
         "step_to": Filter("to", "step"),
         "q": Filter("words", WORDS),
     },
-    {"found": "_place"},
+    {"found": "_place", "gate": "gate", "task": "instruction", "signal": "signal"},
 )
 EPISODES = Listing(
     {
@@ -124,7 +137,7 @@ EPISODES = Listing(
         "task": Filter("is", "task"),
         "q": Filter("words", WORDS),
     },
-    {"name": "name", "score": "score", "steps": "steps"},
+    {"name": "name", "score": "score", "steps": "steps", "success": "success"},
 )
 LISTS: Mapping[str, Listing] = {
     "trajectories": TRAJECTORIES,

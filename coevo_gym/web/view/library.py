@@ -15,6 +15,9 @@ from coevo_gym.web.view.refusals import NotFound
 OF_TABLE = "~"
 """The separator between a table's name and a run's name in an id; it needs no quoting in a path."""
 
+MOST_OFFERED = 12
+"""Maximum number of existing runs or evaluations offered in place of a missing one."""
+
 Folder = TypeVar("Folder", RunFolder, EvalFolder)
 
 
@@ -78,7 +81,7 @@ class Library:
         """
         runs = self.runs()
         if id not in runs:
-            raise NotFound(f"There is no run {id[:100]!r} here. {_known(id, runs)}")
+            raise _missing("run", id, "runs", runs)
         return runs[id]
 
     def evaluation(self, id: str) -> EvalFolder:
@@ -89,7 +92,7 @@ class Library:
         """
         evals = self.evals()
         if id not in evals:
-            raise NotFound(f"There is no evaluation {id[:100]!r} here. {_known(id, evals)}")
+            raise _missing("evaluation", id, "evals", evals)
         return evals[id]
 
 
@@ -135,7 +138,11 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
     return found
 
 
-def _known(id: str, there: Iterable[str]) -> str:
+def _missing(noun: str, id: str, root: str, there: Iterable[str]) -> NotFound:
+    """Return the error for an unknown id, with the most similar ones, or else the first ones."""
     names = list(there)
-    close = get_close_matches(id, names, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"There are {len(names)}."
+    close = get_close_matches(id, names, n=MOST_OFFERED)
+    meant = f" Did you mean {close[0]!r}?" if close else ""
+    offered = [*close, *(name for name in names if name not in close)][:MOST_OFFERED]
+    message = f"There is no {noun} {id[:100]!r} here.{meant}"
+    return NotFound(message, [f"{root}/{name}" for name in offered])

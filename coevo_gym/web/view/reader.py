@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notes import INTERFACE, Note
@@ -59,6 +60,14 @@ class NoteTally(NamedTuple):
     id: str
     n: int
     step: int
+
+
+class StoredAdvice(NamedTuple):
+    """A change of a piece of advice, with its learner step and the name of the memory."""
+
+    step: int
+    memory: str
+    state: AdviceState
 
 
 class ViewReader(RunReader):
@@ -183,6 +192,17 @@ class ViewReader(RunReader):
             if found := self._rows(query, arm, kind, label):
                 return [NoteTally(str(id), n, step) for id, n, step in found]
         return []
+
+    def advice(self, arm: str) -> list[StoredAdvice]:
+        """Return all changes of an arm's advice, in order."""
+        if not self._has("advice"):
+            return []  # a run by an older version
+        query = "SELECT step, memory, body FROM advice WHERE arm = ? ORDER BY step, rowid"
+        with decoding(self.path):
+            return [
+                StoredAdvice(step, memory, AdviceState.model_validate_json(body))
+                for step, memory, body in self._rows(query, arm)
+            ]
 
     def stores(self, arm: str, group: str, position: int) -> bool:
         """Return True if an episode is stored."""

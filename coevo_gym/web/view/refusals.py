@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from coevo_gym.web.view.shapes.base import Problem
@@ -30,9 +31,22 @@ class BadRequest(Refusal):
 
 
 class NotFound(Refusal):
-    """A missing resource."""
+    """A missing resource.
+
+    Args:
+        message: the message.
+        places: paths of existing pages to offer instead.
+    """
 
     status, error = 404, "NotFound"
+
+    def __init__(self, message: str, places: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.places = tuple(places)
+
+    def to_problem(self) -> Problem:
+        """Return the error response with the places."""
+        return super().to_problem().model_copy(update={"places": self.places})
 
 
 class Damaged(Refusal):

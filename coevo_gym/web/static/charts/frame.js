@@ -175,7 +175,7 @@
     return html`<figure class=${`chart chart-of-${spec.kind}`}>
       <figcaption class="chart-title">${spec.title}</figcaption>
       ${empty
-        ? html`<p class="note">${spec.none || "There is nothing to draw yet."}</p>`
+        ? html`<p class="note">${spec.none || "No data yet."}</p>`
         : html`<${Legend} parts=${kind.parts(spec)} alone=${spec.stacked} hidden=${hidden} toggle=${spec.kind === "lines" && toggle} />
             <${Drawing} kind=${kind} spec=${spec} hidden=${hidden} />
             ${spec.note && html`<p class="note">${spec.note}</p>`}

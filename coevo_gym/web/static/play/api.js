@@ -1,20 +1,20 @@
-// What the pages ask the server for. All of it needs the token that the page was given.
+// Requests to the server; each one sends the token of the page.
 "use strict";
 
 (() => {
   const play = (coevo.play = { boards: {} });
   const token = document.querySelector('meta[name="play-token"]').content;
 
-  /** What the server has refused: why, in words, and the episode as it is, where that was news. */
+  /** A refused request: the message, and the current episode if it has changed. */
   class Refused extends Error {
     constructor(status, told) {
-      super(told.message || `The server answers ${status}.`);
+      super(told.message || `The server answered with status ${status}.`);
       this.status = status;
       this.state = told.state || null;
     }
   }
 
-  /** Ask for `path`; with a `body` it is something to do. */
+  /** Send a GET request for `path`, or a POST request with a `body`. */
   play.ask = async (path, body) => {
     let response;
     try {
@@ -29,7 +29,7 @@
         credentials: "omit",
       });
     } catch {
-      throw new Error("The server does not answer. Is `coevo play --web` still running?");
+      throw new Error("The server is not running. Start `coevo play --web` again.");
     }
     const told = await response.json().catch(() => ({}));
     if (!response.ok) throw new Refused(response.status, told);

@@ -1,11 +1,11 @@
-// The board that every benchmark has, and what boards are made of. A board is given the state of an
-// episode, `act(text)`, and whether it has to wait.
+// The default board and shared parts of boards. A board gets the state of an episode, `act(text)`,
+// and a flag for a pending request.
 "use strict";
 
 (() => {
   const { html, cls, play, useState, useRef, useEffect, useMemo } = coevo;
 
-  /** Each step so far with what it led to: `{ action, result }`. */
+  /** All steps so far with their results: `{ action, result }`. */
   play.stepsOf = (state) =>
     state.past.map(({ action }, i) => ({
       action,
@@ -13,15 +13,15 @@
     }));
 
   /**
-   * Takes an action and then empties the box that it was typed in. What took no step stays there to
-   * be mended, and so does what was typed meanwhile.
+   * Take an action, then clear its input field. A refused action, and text typed meanwhile, stay in
+   * the field.
    */
   play.taking = (act, typed, setTyped) => async (action) => {
     const told = await act(action);
     if (told && !told.refusal && !told.fault) setTyped((now) => (now === typed ? "" : now));
   };
 
-  /** Keeps the end of a list in view as it grows. */
+  /** Keep the end of a growing list in view. */
   play.useEnd = (length) => {
     const box = useRef(null);
     useEffect(() => {
@@ -30,19 +30,19 @@
     return box;
   };
 
-  /** A first page without the line that says the task again, which stands above it. */
+  /** The first page without the line that repeats the task. */
   const withoutTask = (text, task) => {
     const lines = text.split("\n");
     const rest = lines.filter((line) => !/^Your task is to: /.test(line) || !line.includes(task));
     return rest.length ? rest.join("\n").trim() : text;
   };
 
-  /** What happened so far: the first page, then each action with what it led to. */
+  /** The history of the episode: the first page, then each action with its result. */
   play.Transcript = ({ state, name = "mono", first = true, Told = coevo.Prose }) => {
     const steps = play.stepsOf(state);
     const box = play.useEnd(steps.length);
     const opening = withoutTask(state.past.length ? state.past[0].observation : state.observation, state.instruction);
-    return html`<div class="transcript" ref=${box} role="log" aria-label="What happened so far" tabindex="0">
+    return html`<div class="transcript" ref=${box} role="log" aria-label="History" tabindex="0">
       ${first && html`<${Told} class=${name} text=${opening} most=${8000} />`}
       ${steps.map(
         ({ action, result }, i) => html`<div class="turn" key=${i}>
@@ -54,8 +54,8 @@
   };
 
   /**
-   * Actions as buttons, and a box to type in: what is typed picks among them, and Enter takes the
-   * one that is left, or else what was typed.
+   * Actions as buttons, and a text field that filters them. Enter takes the only remaining action,
+   * or else the text itself.
    */
   play.Choices = ({ state, act, busy, label = "Type an action, or part of one" }) => {
     const [typed, setTyped] = useState("");
@@ -70,7 +70,7 @@
     useEffect(() => {
       if (box.current && !busy) box.current.focus({ preventScroll: true });
     }, [state.step]);
-    coevo.useKeys([{ key: "/", does: "to the box to type in", run: () => box.current.focus() }]);
+    coevo.useKeys([{ key: "/", does: "focus the text field", run: () => box.current.focus() }]);
     const send = (event) => {
       event.preventDefault();
       const exact = state.admissible.find((one) => one.toLowerCase() === typed.trim().toLowerCase());
@@ -92,22 +92,22 @@
       <form class="typed" onSubmit=${send}>
         <input ref=${box} type="text" name="action" value=${typed} onInput=${(event) => setTyped(event.target.value)}
           aria-label=${label} placeholder=${label} autocomplete="off" spellcheck=${false} maxlength="20000" />
-        <button class="primary" disabled=${busy || !typed.trim()}>Do it</button>
+        <button class="primary" disabled=${busy || !typed.trim()}>Submit</button>
       </form>
       ${state.admissible.length > 0 &&
       html`<p class="soft small" role="status">${shown.length === state.admissible.length
-        ? `${shown.length} actions are possible`
+        ? `${shown.length} possible actions`
         : `${shown.length} of ${state.admissible.length} possible actions`}</p>`}
       <div class="chips" ref=${list} role="group" aria-label="Possible actions">
         ${shown.slice(0, 300).map(
           (one) => html`<button type="button" key=${one} disabled=${busy} onClick=${() => take(one)}><${coevo.Words} text=${one} most=${200} /></button>`,
         )}
-        ${shown.length > 300 && html`<span class="soft">and ${shown.length - 300} more: type to find them</span>`}
+        ${shown.length > 300 && html`<span class="soft">and ${shown.length - 300} more; type to filter</span>`}
       </div>
     </div>`;
   };
 
-  /** The board of a benchmark that has none of its own: text, possible actions, a box to type in. */
+  /** The default board: text, possible actions and a text field. */
   play.TextBoard = ({ state, act, busy, over }) => html`<div class="board">
     <${play.Transcript} state=${state} name="words-of-world" />
     ${!over && html`<${play.Choices} state=${state} act=${act} busy=${busy} />`}

@@ -1,10 +1,10 @@
-// BFCL: a conversation in which functions are called, with their documentation beside it.
+// BFCL: a conversation with function calls, beside the documentation of the functions.
 "use strict";
 
 (() => {
   const { html, cls, play, useState, useRef } = coevo;
 
-  /** The value that was typed for a parameter. Throws what is wrong with it, in words. */
+  /** Parse the text typed for a parameter; throw an error with a message for the user. */
   const valueOf = (parameter, typed) => {
     const { type, name } = parameter;
     const text = typed.trim();
@@ -25,7 +25,7 @@
     }
   };
 
-  /** The message that calls a function, as a language model writes it. */
+  /** The message that calls a function, in the format of a language model. */
   const messageOf = (name, given) => {
     const call = JSON.stringify({ name, arguments: given }).replaceAll("</", "\\u003c/");
     return `<tool_call>\n${call}\n</tool_call>`;
@@ -36,12 +36,12 @@
     const fallback = of.default;
     const set = (event) => onInput(event.target.value);
     const choices = listed.length ? listed : type === "boolean" ? ["true", "false"] : null;
-    const rest = [type, !required && (fallback ? `default ${fallback}` : "may be left out")].filter(Boolean).join(", ");
+    const rest = [type, !required && (fallback ? `default ${fallback}` : "optional")].filter(Boolean).join(", ");
     return html`<label class="field param">
       <span><b class="mono">${name}</b> <span class="soft">${rest}</span></span>
       ${choices
         ? html`<select name=${name} onChange=${set}>
-            <option value="" selected=${!value}>${required ? "choose" : "leave out"}</option>
+            <option value="" selected=${!value}>${required ? "choose" : "omit"}</option>
             ${choices.map((one) => {
               const plain = listed.length && type === "string" ? JSON.parse(one) : one;
               return html`<option value=${plain} selected=${value === String(plain)}>${String(plain)}</option>`;
@@ -62,7 +62,7 @@
         for (const parameter of tool.parameters) {
           const typed = values[parameter.name] ?? "";
           if (typed === "" && !parameter.required) continue;
-          if (typed === "" && parameter.type !== "string") throw new Error(`${parameter.name} is needed.`);
+          if (typed === "" && parameter.type !== "string") throw new Error(`${parameter.name} is required.`);
           given[parameter.name] = valueOf(parameter, typed);
         }
       } catch (error) {
@@ -110,7 +110,7 @@
     const [typed, setTyped] = useState("");
     const box = useRef(null);
     const take = play.taking(act, typed, setTyped);
-    coevo.useKeys([{ key: "/", does: "to the box to type in", run: () => box.current.focus() }]);
+    coevo.useKeys([{ key: "/", does: "focus the text field", run: () => box.current.focus() }]);
     const send = (event) => {
       if (event) event.preventDefault();
       if (typed.trim() && !busy) take(typed);
@@ -120,18 +120,18 @@
     };
     return html`<form class="say" onSubmit=${send}>
       <textarea ref=${box} name="action" rows="2" value=${typed} onInput=${(event) => setTyped(event.target.value)} onKeyDown=${onKeyDown}
-        aria-label="Calls, or words to end the turn with" placeholder="cd(folder='documents'), ls()" spellcheck=${false} maxlength="20000"></textarea>
+        aria-label="Function calls, or a message that ends the turn" placeholder="cd(folder='documents'), ls()" spellcheck=${false} maxlength="20000"></textarea>
       <div class="say-buttons">
         <button class="primary" disabled=${busy || !typed.trim()}>Send</button>
-        <button type="button" disabled=${busy} onClick=${() => take(`end ${typed}`)} title="Sends the words in the box, or “Done.” if it is empty">End the turn</button>
+        <button type="button" disabled=${busy} onClick=${() => take(`end ${typed}`)} title="Sends the text in the field, or “Done.” if it is empty">End the turn</button>
       </div>
-      <p class="soft small">Calls run, and the turn goes on. When you are done, press “End the turn”: the user goes on, or the episode is over.</p>
+      <p class="soft small">Function calls do not end the turn. To finish it, press “End the turn”; then the user continues or the episode ends.</p>
     </form>`;
   };
 
   const RESULT = /<tool_response>\n([\s\S]*?)\n<\/tool_response>\n?/;
 
-  /** What the env answered: the results of calls, or what the user says. */
+  /** The env's response: results of calls, or the user's message. */
   const Told = ({ text, most, ...props }) => html`<div ...${props}>${text
     .split(RESULT) // each result in an odd place
     .map((part, i) => part && html`<p class="speaker soft small">${i % 2 ? "Result" : "User"}</p><${coevo.Prose} text=${part} most=${most} />`)}</div>`;

@@ -1,4 +1,4 @@
-// AppWorld: an editor for code, and the documentation of the apps as far as it was asked for.
+// AppWorld: a code editor, and the documentation of the apps as far as it was requested.
 "use strict";
 
 (() => {
@@ -6,9 +6,9 @@
   const STEP = "    ";
 
   /**
-   * What Tab does to a text: `[from, to, by, start, end]`, the stretch that is replaced, by what,
-   * and what is selected then. Lines of a selection are moved in or, with `back`, out; without one
-   * blanks go up to the next stop.
+   * The edit for Tab: `[from, to, by, start, end]`, the replaced range, its new text and the new
+   * selection. Selected lines are indented or, with `back`, dedented; without a selection, spaces are
+   * inserted up to the next stop.
    */
   const indented = (text, from, to, back) => {
     const start = text.lastIndexOf("\n", from - 1) + 1;
@@ -24,7 +24,7 @@
     return [start, end, moved.join("\n"), Math.max(start, from + first), Math.max(start, to + grown)];
   };
 
-  /** What Enter does: a new line begins with the blanks of this one, and more after a colon. */
+  /** The edit for Enter: keep the indentation of the line, and indent after a colon. */
   const newLine = (text, from, to) => {
     const line = text.slice(text.lastIndexOf("\n", from - 1) + 1, from);
     const added = `\n${/^ */.exec(line)[0]}${/:\s*$/.test(line) ? STEP : ""}`;
@@ -35,11 +35,11 @@
     const onKeyDown = (event) => {
       const area = event.target;
       const { selectionStart, selectionEnd, value } = area;
-      // The text changes at once, and not when the page is drawn anew: the next key may be quicker.
+      // Change the text at once, because the next key may arrive before the page is drawn.
       const put = ([from, to, by, start, end]) => {
         event.preventDefault();
         area.setSelectionRange(from, to);
-        // As if it were typed, so that it can be undone, where the browser still knows how.
+        // Insert as typed text, so that the browser can undo it, if it supports that.
         if (by === "" || !document.execCommand("insertText", false, by)) {
           area.setRangeText(by, from, to, "end");
           setCode(area.value);
@@ -55,12 +55,12 @@
       } else if (event.key === "Enter" && bare && !event.shiftKey) {
         put(newLine(value, selectionStart, selectionEnd));
       } else if (event.key === "Escape") {
-        area.blur(); // so that Tab leads on again
+        area.blur(); // so that Tab moves the focus again
       }
     };
     return html`<textarea ref=${box} class="editor mono" name="code" rows=${Math.min(24, Math.max(6, code.split("\n").length + 1))}
       value=${code} onInput=${(event) => setCode(event.target.value)} onKeyDown=${onKeyDown}
-      aria-label="Python code. Tab indents; press Escape first to move on with Tab." placeholder="print(apis.supervisor.show_profile())"
+      aria-label="Python code. Tab indents; press Escape before Tab to leave the editor." placeholder="print(apis.supervisor.show_profile())"
       spellcheck=${false} autocapitalize="off" autocomplete="off" disabled=${busy} maxlength="20000"></textarea>`;
   };
 
@@ -70,13 +70,13 @@
   };
 
   const typeOf = ({ type, required, default: fallback }) =>
-    [type, required ? "" : fallback === null || fallback === undefined ? "may be left out" : `default ${JSON.stringify(fallback)}`].filter(Boolean).join(", ");
+    [type, required ? "" : fallback === null || fallback === undefined ? "optional" : `default ${JSON.stringify(fallback)}`].filter(Boolean).join(", ");
 
-  /** What a call has to give, as far as the document is known: "username=, password=". */
+  /** The required arguments of a call, if its documentation is known: "username=, password=". */
   const neededOf = (doc) =>
     (doc && Array.isArray(doc.parameters) ? doc.parameters : []).filter(({ required }) => required).map(({ name }) => `${name}=`).join(", ");
 
-  /** The document of an API: what it does, its parameters, what it gives. */
+  /** The documentation of an API: description, parameters, result. */
   const ApiDoc = ({ doc, label }) => {
     const { description, parameters, response_schemas: answers } = doc;
     if (!Array.isArray(parameters)) return html`<${coevo.Facts} value=${doc} label=${label} most=${60} />`;
@@ -86,7 +86,7 @@
         (one) => html`<li key=${one.name} class="param"><b class="mono">${one.name}</b> <span class="soft small">${typeOf(one)}</span>
           <${coevo.Prose} class="soft" text=${[one.description, ...(one.constraints || [])].join(" ")} most=${600} /></li>`,
       )}</ul>
-      ${answers && answers.success && html`<p class="soft small">It gives</p><${coevo.Prose} class="mono" text=${JSON.stringify(answers.success, null, 1)} most=${1500} />`}
+      ${answers && answers.success && html`<p class="soft small">Returns</p><${coevo.Prose} class="mono" text=${JSON.stringify(answers.success, null, 1)} most=${1500} />`}
     </div>`;
   };
 
@@ -106,7 +106,7 @@
         (name) => html`<button type="button" key=${name} aria-pressed=${app === name ? "true" : "false"} class=${cls({ chosen: app === name })}
           onClick=${() => { setApp(name); setApi(""); setSearch(""); }}>${name}</button>`,
       )}</div>
-      ${!app && html`<p class="soft small">Choose an app to see what it can do. Whatever was not printed yet has to be asked for, which takes a step, as it does for an agent.</p>`}
+      ${!app && html`<p class="soft small">Choose an app to see its APIs. As for an agent, requesting documentation takes a step.</p>`}
       ${app && !listed && html`<p><button type="button" disabled=${busy} onClick=${() => run(ask.app(app))}>List the APIs of ${app}</button> <span class="soft small">takes a step</span></p>`}
       ${listed && html`<input type="search" class="full" aria-label="Find an API" placeholder=${`Find among ${listed.length} APIs`} value=${search} onInput=${(event) => setSearch(event.target.value)} autocomplete="off" />`}
       <ul class="plain tool-list">${shown.map(
@@ -117,7 +117,7 @@
             ${known
               ? html`<${ApiDoc} doc=${known} label=${`${app}.${name}`} />`
               : html`<p><button type="button" disabled=${busy} onClick=${() => run(ask.api(app, name))}>Show its documentation</button> <span class="soft small">takes a step</span></p>`}
-            <button type="button" class="link" onClick=${() => put(`apis.${app}.${name}(${neededOf(known)})`)}>Write a call into the editor</button>
+            <button type="button" class="link" onClick=${() => put(`apis.${app}.${name}(${neededOf(known)})`)}>Insert a call</button>
           </div>`}
         </li>`,
       )}</ul>
@@ -130,7 +130,7 @@
     useEffect(() => {
       if (box.current) box.current.focus({ preventScroll: true });
     }, [state.step]);
-    coevo.useKeys([{ key: "/", does: "to the editor", run: () => box.current.focus() }]);
+    coevo.useKeys([{ key: "/", does: "focus the editor", run: () => box.current.focus() }]);
     const run = (text = code) => {
       if (!text.trim() || busy) return;
       play.taking(act, text, setCode)(text);
@@ -146,9 +146,9 @@
           <${Editor} code=${code} setCode=${setCode} run=${run} busy=${busy} box=${box} />
           <div class="say-buttons">
             <button type="button" class="primary" disabled=${busy || !code.trim()} onClick=${() => run()}>Run <kbd>Ctrl</kbd> <kbd>Enter</kbd></button>
-            <button type="button" onClick=${() => put("apis.supervisor.complete_task()")}>Write complete_task</button>
+            <button type="button" onClick=${() => put("apis.supervisor.complete_task()")}>Insert complete_task</button>
           </div>
-          <p class="soft small">Variables live on from step to step. <code>apis.supervisor.complete_task(answer=…)</code> ends the episode.</p>
+          <p class="soft small">Variables persist between steps. <code>apis.supervisor.complete_task(answer=…)</code> ends the episode.</p>
         </div>`}
       </div>
       ${!over && state.docs && html`<${Docs} docs=${state.docs} run=${run} busy=${busy} put=${put} />`}

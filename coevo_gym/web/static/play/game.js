@@ -1,28 +1,28 @@
-// The page of one episode: what is asked for, the benchmark's board, and the grade at the end.
+// The page of one episode: the task, the benchmark's board, and the grade at the end.
 "use strict";
 
 (() => {
   const { html, cls, play, useState, useEffect, useRef, useCallback } = coevo;
 
   const ENDS = {
-    solved: "the task was solved",
-    failed: "the episode ended, and the task was not solved",
+    solved: "task solved",
+    failed: "episode ended without success",
     agent_done: "you gave up",
-    max_steps: "no steps were left",
-    time_limit: "the time was over",
+    max_steps: "no steps left",
+    time_limit: "time limit",
   };
 
-  /** "not_admissible", as engines say it, in words; a sentence stays as it is. */
+  /** An engine's code such as "not_admissible" as words; sentences are unchanged. */
   const worded = (reason) => (/^\w+$/.test(reason) ? `${reason.replaceAll("_", " ")}.` : reason);
 
-  /** What the grader looked at; failures first. */
+  /** The grader's checks, failures first. */
   const Checks = ({ checks }) => {
     const sorted = [...checks.filter((one) => one.passed === false), ...checks.filter((one) => one.passed !== false)];
-    return html`<ul class="plain checks" aria-label="What the grader looked at">
+    return html`<ul class="plain checks" aria-label="Checks of the grader">
       ${sorted.map(
         ({ name, passed, said }, i) => html`<li key=${i}>
           <span class=${cls("mark", { good: passed === true, bad: passed === false })} aria-hidden="true">${passed === true ? "✓" : passed === false ? "✗" : "·"}</span>
-          <span><span class="sr">${passed === true ? "holds: " : passed === false ? "does not hold: " : ""}</span><${coevo.Prose} text=${name} most=${600} /></span>
+          <span><span class="sr">${passed === true ? "passed: " : passed === false ? "failed: " : ""}</span><${coevo.Prose} text=${name} most=${600} /></span>
           <span class="soft"><${coevo.Words} text=${said} /></span>
         </li>`,
       )}
@@ -35,18 +35,18 @@
     useEffect(() => {
       heading.current.focus({ preventScroll: false });
     }, []);
-    return html`<section class=${cls("grade", grade.success ? "good" : "bad")} aria-label="The grade">
+    return html`<section class=${cls("grade", grade.success ? "good" : "bad")} aria-label="Grade">
       <h2 ref=${heading} tabindex="-1">${grade.success ? "✓ Solved" : "✗ Not solved"}</h2>
       <${coevo.Figures} of=${[
         ["Score", coevo.decimal(grade.score)],
         ["Reward", coevo.decimal(grade.reward)],
         ["Steps", `${grade.steps} of ${state.max_steps}`],
-        ["Ended because", ENDS[grade.end_reason] || grade.end_reason],
+        ["End reason", ENDS[grade.end_reason] || grade.end_reason],
       ]} />
       ${grade.checks.length > 0 && html`<${Checks} checks=${grade.checks} />`}
       <div class="grade-next">
         <button type="button" class="primary" disabled=${busy} onClick=${() => again(null)}>${score ? "Next task" : "Another task"}</button>
-        ${!score && html`<button type="button" disabled=${busy} onClick=${() => again(state.task.id)}>The same again</button>`}
+        ${!score && html`<button type="button" disabled=${busy} onClick=${() => again(state.task.id)}>Play again</button>`}
         ${kept.kept
           ? html`<span role="status">Saved as a demonstration in <code>${kept.file}</code></span>`
           : kept.why_not
@@ -58,14 +58,14 @@
   };
 
   const Fault = ({ fault, goOn, busy }) => html`<div class="problem" role="alert">
-    <p class="empty-title">The engine has failed</p>
-    <p>This is a fault of the machinery. It says nothing about you, and counts as nothing.</p>
+    <p class="empty-title">The engine failed</p>
+    <p>This is an infrastructure error. The episode is not graded or counted.</p>
     <${coevo.Prose} class="mono small" text=${fault} most=${1500} />
-    <p><button type="button" class="primary" disabled=${busy} onClick=${goOn}>Go on where I was</button>
+    <p><button type="button" class="primary" disabled=${busy} onClick=${goOn}>Continue the episode</button>
       <a class="button" href="#/">Another task</a></p>
   </div>`;
 
-  /** Loads an episode and plays it: its state, what is wrong, whether to wait, and what can be done. */
+  /** An episode: its state, the latest error, a flag for a pending request, and a function to send. */
   const useGame = (id) => {
     const [state, setState] = useState(null);
     const [wrong, setWrong] = useState(null);
@@ -105,8 +105,8 @@
     return { state, wrong, busy, send };
   };
 
-  play.Score = ({ score }) => html`<p class="soft small score">Your score <b>${score.name}</b>:
-    ${" "}${score.solved} of ${score.played} solved, ${score.tasks - score.played} tasks to go. Kept in <code>${score.folder}</code>.</p>`;
+  play.Score = ({ score }) => html`<p class="soft small score">Score <b>${score.name}</b>:
+    ${" "}${score.solved} of ${score.played} solved, ${score.tasks - score.played} tasks left. Saved in <code>${score.folder}</code>.</p>`;
 
   play.Game = ({ id }) => {
     const { state, wrong, busy, send } = useGame(id);
@@ -117,7 +117,7 @@
     }, [state && state.task.name]);
     if (!state) {
       return html`<main id="main">${wrong
-        ? html`<${coevo.Empty} title=${wrong.message}><a href="#/">To the tasks</a><//>`
+        ? html`<${coevo.Empty} title=${wrong.message}><a href="#/">All tasks</a><//>`
         : html`<p class="boot" role="status">The engine is starting…</p>`}</main>`;
     }
     const act = (action) => send("act", { action, step: state.step });
@@ -130,8 +130,8 @@
     const Board = play.boards[state.benchmark] || play.TextBoard;
     const left = state.max_steps - state.step;
     return html`<main id="main" class=${cls("game", { wide: !over })} aria-busy=${busy ? "true" : null}>
-      <nav class="crumbs" aria-label="Where this is"><ol><li><a href="#/">Tasks</a></li><li><${coevo.Words} text=${state.task.name} most=${80} /></li></ol></nav>
-      <section class="asked" aria-label="What is asked for">
+      <nav class="crumbs" aria-label="Breadcrumbs"><ol><li><a href="#/">Tasks</a></li><li><${coevo.Words} text=${state.task.name} most=${80} /></li></ol></nav>
+      <section class="asked" aria-label="Task">
         <h1 class="sr">${state.task.name}</h1>
         <${coevo.Prose} text=${state.instruction} most=${3000} />
         <div class="asked-foot"><span class="soft num">${over ? `${coevo.plural(state.step, "step")} taken` : `Step ${state.step + 1} of ${state.max_steps}`}</span>
@@ -139,21 +139,21 @@
           <span class="grow"></span>
           ${busy && html`<span class="working soft" role="status">Working…</span>`}
           ${!over && !state.fault && (sure
-            ? html`<span>Give up? It is graded as it stands.</span>
+            ? html`<span>Give up? The episode ends and is graded.</span>
                 <button type="button" onClick=${() => send("give-up", { step: state.step })}>Give up</button>
-                <button type="button" class="quiet" onClick=${() => setSure(false)}>Go on</button>`
+                <button type="button" class="quiet" onClick=${() => setSure(false)}>Continue</button>`
             : html`<button type="button" class="quiet" onClick=${() => setSure(true)}>Give up</button>`)}
         </div>
       </section>
       ${wrong && html`<p class="bad-words" role="alert">${wrong.message}</p>`}
       ${state.refusal && html`<div class="refusal" role="alert">
-        <p><b>That took no step.</b> <${coevo.Words} text=${worded(state.refusal.reason)} most=${600} /></p>
+        <p><b>Not a step.</b> <${coevo.Words} text=${worded(state.refusal.reason)} most=${600} /></p>
         ${state.refusal.shown && state.refusal.shown !== state.observation && html`<${coevo.Prose} class="mono small" text=${state.refusal.shown} most=${3000} />`}
       </div>`}
       ${state.fault && html`<${Fault} fault=${state.fault} busy=${busy} goOn=${() => send("go-on", {})} />`}
       ${over && html`<${Grade} state=${state} again=${again} busy=${busy} keep=${() => send("keep", {})} />`}
       ${!state.fault && html`<${Board} key=${id} state=${state} act=${act} busy=${busy} over=${over} />`}
-      <p class="sr" role="status" aria-live="polite">${over ? "The episode is over." : `Step ${state.step + 1}.`}</p>
+      <p class="sr" role="status" aria-live="polite">${over ? "The episode has ended." : `Step ${state.step + 1}.`}</p>
     </main>`;
   };
 })();

@@ -1,4 +1,4 @@
-// Begins: the bar on top, and the page that the address names.
+// Starts the pages: the top bar and the page in the address.
 "use strict";
 
 (() => {
@@ -11,10 +11,10 @@
     const place = usePlace();
     const [help, setHelp] = useState(null);
     coevo.useKeys([
-      { key: "?", does: "these keys", run: () => setHelp(coevo.keysNow()) },
+      { key: "?", does: "show these keys", run: () => setHelp(coevo.keysNow()) },
       {
         key: "Escape",
-        does: "leave a field",
+        does: "leave an input field",
         run: (event) => event.target.blur && event.target.blur(),
       },
     ]);
@@ -23,14 +23,14 @@
       event.preventDefault();
       document.querySelector("main")?.querySelector("input, textarea, button, a")?.focus();
     };
-    return html`<a class="skip" href="#main" onClick=${skip}>Skip to the page</a>
+    return html`<a class="skip" href="#main" onClick=${skip}>Skip to content</a>
       <header class="top">
-        <a class="brand" href="#/" aria-label="coevo play: the tasks"><svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true"><path class="brand-line" d="M2 14V9h5V5h7" /><circle class="brand-dot" cx="13" cy="4" r="2.6" /></svg> coevo play</a>
+        <a class="brand" href="#/" aria-label="coevo play: all tasks"><svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true"><path class="brand-line" d="M2 14V9h5V5h7" /><circle class="brand-dot" cx="13" cy="4" r="2.6" /></svg> coevo play</a>
         <span class="grow"></span>
         <button type="button" class="icon" onClick=${() => setHelp(coevo.keysNow())} aria-label="Keys" title="Keys (?)">?</button>
         <${coevo.ThemeSwitch} />
       </header>
-      ${View ? html`<${View} ...${place.named} />` : html`<main id="main"><${coevo.Empty} title="There is no such page"><a href="#/">To the tasks</a><//></main>`}
+      ${View ? html`<${View} ...${place.named} />` : html`<main id="main"><${coevo.Empty} title="Page not found"><a href="#/">All tasks</a><//></main>`}
       ${help && html`<${coevo.Help} keys=${help} onClose=${() => setHelp(null)} />`}`;
   };
 

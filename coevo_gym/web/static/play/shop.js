@@ -1,4 +1,4 @@
-// WebShop as a shop to click through. Everything on it is cut from the text that an agent is shown.
+// WebShop as a clickable shop, parsed from the text that an agent sees.
 "use strict";
 
 (() => {
@@ -11,12 +11,12 @@
     useEffect(() => {
       if (big && box.current) box.current.focus({ preventScroll: true });
     }, [big, page]);
-    coevo.useKeys([{ key: "/", does: "to the search box", run: () => box.current.focus() }]);
+    coevo.useKeys([{ key: "/", does: "focus the search field", run: () => box.current.focus() }]);
     const send = (event) => {
       event.preventDefault();
       const clean = words.replace(/[[\]\s]+/g, " ").trim();
       if (!clean) return;
-      box.current.blur(); // so that the keys of the next page are heard
+      box.current.blur(); // so that the keys of the next page work
       act(`search[${clean}]`);
     };
     return html`<form class=${cls("shop-search", { big })} role="search" onSubmit=${send}>
@@ -34,11 +34,11 @@
     coevo.useKeys(
       shop.listed.slice(0, 10).map((item, i) => ({
         key: String((i + 1) % 10),
-        does: i === 0 ? "open the product of that number (0 for the tenth)" : "",
+        does: i === 0 ? "open the product with this number (0 for the tenth)" : "",
         run: () => !busy && act(item.action),
       })),
     );
-    if (!shop.listed.length) return html`<${coevo.Empty} title="Nothing on this page">Search for other words, or go back.<//>`;
+    if (!shop.listed.length) return html`<${coevo.Empty} title="No products on this page">Search for other words, or go back.<//>`;
     return html`<ol class="products">
       ${shop.listed.map(
         (item, i) => html`<li class="product" key=${item.action}>
@@ -65,19 +65,19 @@
     <h2>${shop.kind[0].toUpperCase() + shop.kind.slice(1)}</h2>
     ${shop.texts.length
       ? shop.texts.map((text, i) => html`<${coevo.Prose} key=${i} text=${text} />`)
-      : html`<p class="soft">There is nothing on this page.</p>`}
+      : html`<p class="soft">This page is empty.</p>`}
   </article>`;
 
-  /** Names and values of what was chosen, on every page of a product. */
+  /** Selected options, on every page of a product. */
   const Chosen = ({ chosen }) =>
     chosen.length > 0 &&
-    html`<p class="soft small chosen-list">Chosen: ${chosen.map(
+    html`<p class="soft small chosen-list">Selected: ${chosen.map(
       ([name, value], i) => html`${i > 0 && ", "}<${coevo.Words} text=${`${name} ${value}`} />`,
     )}</p>`;
 
-  /** What was done, each action with the page that it led to. */
-  const Way = ({ state }) => html`<section class="section" aria-label="What you did">
-    <div class="section-head"><h2>What you did</h2></div>
+  /** All actions, each with the resulting page. */
+  const Way = ({ state }) => html`<section class="section" aria-label="Your actions">
+    <div class="section-head"><h2>Your actions</h2></div>
     ${play.stepsOf(state).map(
       ({ action, result }, i) => html`<details class="step" key=${i}>
         <summary><span class="turn-number num">${i + 1}</span> <span class="mono"><${coevo.Words} text=${action} most=${200} /></span></summary>
@@ -96,14 +96,14 @@
     };
     coevo.useKeys([
       { key: "n", does: "next page of results", run: () => follow("Next >") },
-      { key: "p", does: "back to the page before", run: () => follow("< Prev") },
-      { key: "b", does: "back to the search", run: () => follow("Back to Search") },
+      { key: "p", does: "previous page", run: () => follow("< Prev") },
+      { key: "b", does: "new search", run: () => follow("Back to Search") },
     ]);
     const big = shop.kind === "search";
     return html`<div class="board shop">
       <div class="shop-bar">
         ${back.length > 0 &&
-        html`<nav class="shop-nav" aria-label="Pages of the shop">${back.map((thing) => html`<${Press} key=${thing.action} thing=${thing} act=${act} busy=${busy} />`)}</nav>`}
+        html`<nav class="shop-nav" aria-label="Shop navigation">${back.map((thing) => html`<${Press} key=${thing.action} thing=${thing} act=${act} busy=${busy} />`)}</nav>`}
         <${SearchBar} act=${act} busy=${busy} big=${big} page=${state.step} />
       </div>
       ${shop.kind === "results" &&

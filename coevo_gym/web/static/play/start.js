@@ -1,4 +1,4 @@
-// The first page: which tasks there are, and one of them to begin with.
+// The start page: the list of tasks.
 "use strict";
 
 (() => {
@@ -19,7 +19,7 @@
     return found;
   };
 
-  /** Tasks in groups: those in a row that vary one and the same task stand together. */
+  /** Consecutive tasks grouped by family: variants of the same task. */
   const families = (tasks) =>
     tasks.reduce((found, task) => {
       const last = found[found.length - 1];
@@ -37,12 +37,12 @@
       const timer = setTimeout(() => setAsked({ q: search, page: 0 }), 150);
       return () => clearTimeout(timer);
     }, [search]);
-    coevo.useKeys([{ key: "/", does: "find a task", run: () => box.current.focus() }]);
+    coevo.useKeys([{ key: "/", does: "search tasks", run: () => box.current.focus() }]);
     if (error) return html`<p class="bad-words" role="alert">${error.message}</p>`;
     const pages = data ? Math.ceil(data.total / data.per_page) : 0;
     return html`<section class="section" aria-label="Tasks">
-      <div class="section-head"><h2>Or choose one</h2><span class="soft small num" role="status">${data ? `${data.total} tasks` : ""}</span></div>
-      <input ref=${box} type="search" class="full" aria-label="Find a task" placeholder="Find a task by its words"
+      <div class="section-head"><h2>Tasks</h2><span class="soft small num" role="status">${data ? `${data.total} tasks` : ""}</span></div>
+      <input ref=${box} type="search" class="full" aria-label="Search tasks" placeholder="Search tasks"
         value=${search} onInput=${(event) => setSearch(event.target.value)} autocomplete="off" />
       <ul class="plain task-list">${families(data ? data.tasks : []).map(
         ([task, ...variants]) => html`<li key=${task.id}><button type="button" class="task" disabled=${busy} onClick=${() => begin(task.id)}>
@@ -52,9 +52,9 @@
               <${coevo.Words} text=${one.name.slice(one.name.lastIndexOf("_") + 1)} most=${20} /></button>`,
           )}</p>`}</li>`,
       )}</ul>
-      ${data && !data.tasks.length && html`<${coevo.Empty} title="No task has these words">Search for fewer of them.<//>`}
+      ${data && !data.tasks.length && html`<${coevo.Empty} title="No tasks contain these words">Try fewer words.<//>`}
       ${pages > 1 && html`<div class="pager"><span class="num">Page ${data.page + 1} of ${pages}</span><span class="pager-buttons">
-        <button type="button" disabled=${data.page === 0} onClick=${() => setAsked({ ...asked, page: data.page - 1 })}>Before</button>
+        <button type="button" disabled=${data.page === 0} onClick=${() => setAsked({ ...asked, page: data.page - 1 })}>Previous</button>
         <button type="button" disabled=${data.page + 1 >= pages} onClick=${() => setAsked({ ...asked, page: data.page + 1 })}>Next</button></span></div>`}
     </section>`;
   };
@@ -81,20 +81,20 @@
     if (error) return html`<main id="main"><p class="bad-words" role="alert">${error.message}</p></main>`;
     if (!about) return html`<main id="main"><p class="boot" role="status">Loading…</p></main>`;
     const left = about.score ? about.score.tasks - about.score.played : 1;
-    const what = about.score ? "Play the next task" : about.first ? "Play this task" : "Play any task";
-    const words = busy ? "The engine is starting…" : left > 0 ? what : "All tasks are played";
+    const what = about.score ? "Play the next task" : about.first ? "Play this task" : "Play a random task";
+    const words = busy ? "The engine is starting…" : left > 0 ? what : "All tasks played";
     return html`<main id="main" class="start">
       <div class="page-head"><h1>Play ${about.name}</h1></div>
       <p class="note">${about.title}</p>
-      <p class="note">You see what an agent sees: the same text, the same actions, the same number of steps. Invalid actions cost no step. The grade comes at the end.
+      <p class="note">You get the same text, actions and number of steps as an agent. Invalid actions do not take a step. The episode is graded at the end.
         ${" "}${about.split === "train"
-          ? html`An episode that solves its task can be kept as a demonstration, in <code>${about.demonstrations}</code>.`
-          : html`These are ${about.split} tasks: their episodes are only counted, and never become demonstrations.`}</p>
+          ? html`You can save a solved episode as a demonstration in <code>${about.demonstrations}</code>.`
+          : html`These are ${about.split} tasks: their episodes are counted, but cannot become demonstrations.`}</p>
       ${about.score && html`<${play.Score} score=${about.score} />`}
-      ${about.first && html`<section class="asked" aria-label="The task that was asked for">
+      ${about.first && html`<section class="asked" aria-label="Requested task">
         <${coevo.Prose} text=${about.first.instruction} most=${1200} /><p class="soft small mono"><${coevo.Words} text=${about.first.name} /></p></section>`}
       <p class="chips"><button type="button" class="primary big" disabled=${busy || left <= 0} onClick=${() => begin(about.first && about.first.id)}>${words}</button>
-        ${about.first && html`<button type="button" class="big" disabled=${busy} onClick=${() => begin(null)}>Play any task</button>`}</p>
+        ${about.first && html`<button type="button" class="big" disabled=${busy} onClick=${() => begin(null)}>Play a random task</button>`}</p>
       ${wrong && html`<p class="bad-words" role="alert">${wrong}</p>`}
       ${!about.score && html`<${Tasks} begin=${begin} busy=${busy} />`}
     </main>`;

@@ -1,6 +1,5 @@
-// Where the pages have their data from: the program that serves them, or, in an exported page, the
-// data that stands in the page itself (exported.js). What was asked for is kept for the way back,
-// and asked for again when a run has changed.
+// Data access: requests to the server or, in an exported page, to the data in the page itself
+// (exported.js). Responses are cached, and requested again when a run changes.
 "use strict";
 
 (() => {
@@ -27,7 +26,7 @@
     return query ? `${path}?${query}` : path;
   };
 
-  const problem = (status, message) => Object.assign(new Error(message), { status });
+  const problem = (status, message, places = []) => Object.assign(new Error(message), { status, places });
 
   const fetched = async (address, signal) => {
     let answer;
@@ -35,11 +34,11 @@
       answer = await fetch(`api/${address}`, { signal, headers: { Accept: "application/json" } });
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      throw problem(0, "Its program has ended or was stopped. Start `coevo view` again, then try once more.");
+      throw problem(0, "The viewer was stopped. Start `coevo view` again, then try again.");
     }
     if (answer.ok) return answer.json(); // cut short by `signal`, it is an error and nothing is kept
     const body = await answer.json().catch(() => ({}));
-    throw problem(answer.status, body.message || `The answer was ${answer.status}.`);
+    throw problem(answer.status, body.message || `The server answered with status ${answer.status}.`, body.places);
   };
 
   const kept = new Map();
@@ -97,16 +96,41 @@
   };
 
   const TITLES = {
-    0: "The viewer does not answer",
-    400: "This was not understood",
-    404: "This is not there",
+    0: "The viewer is not running",
+    400: "Invalid request",
+    404: "Not found",
     409: "This run cannot be read",
   };
-  const told = (error) => ({ title: TITLES[error.status] || "This could not be loaded", message: error.message });
+  const told = (error) => ({ title: TITLES[error.status] || "Loading failed", message: error.message, places: error.places });
+
+  // Runs that do not exist, as far as requests have shown.
+
+  const missing = new Set();
+  const watchers = new Set();
+
+  /** Record from the outcome of a request whether its run exists. */
+  const noteRun = ([root, run, ...rest], error) => {
+    if (root !== "runs" || run === undefined) return;
+    const lost = Boolean(error && error.status === 404 && (rest.length === 0 || error.places?.length));
+    if (lost === missing.has(run) || (error && !lost)) return;
+    if (lost) missing.add(run);
+    else missing.delete(run);
+    for (const watcher of watchers) watcher((n) => n + 1);
+  };
+
+  /** True once a request has shown that a run does not exist. */
+  const useMissing = (run) => {
+    const [, setTurn] = useState(0);
+    useEffect(() => {
+      watchers.add(setTurn);
+      return () => watchers.delete(setTurn);
+    }, []);
+    return missing.has(run);
+  };
 
   /**
-   * Data of a page: `{data, error, loading, again}`. What is there stays while newer data is on its
-   * way. With `run` it is asked for again when that run has changed; "" stands for any run.
+   * Data of a page: `{data, error, loading, again}`. Old data stays until newer data arrives. With
+   * `run`, data is requested again when that run changes; "" stands for any run.
    */
   const useData = (parts, params = {}, { run } = {}) => {
     const address = parts ? addressOf(parts, params) : "";
@@ -118,8 +142,14 @@
       const before = kept.get(address);
       setNow((was) => ({ address, data: before === undefined ? was.data : before, loading: true }));
       get(parts, params, stop.signal).then(
-        (data) => !stop.signal.aborted && setNow({ address, data, loading: false }),
-        (error) => !stop.signal.aborted && setNow({ address, error: told(error), loading: false }),
+        (data) => {
+          noteRun(parts, null);
+          if (!stop.signal.aborted) setNow({ address, data, loading: false });
+        },
+        (error) => {
+          noteRun(parts, error);
+          if (!stop.signal.aborted) setNow({ address, error: told(error), loading: false });
+        },
       );
       return () => stop.abort();
     }, [address, turn]);
@@ -140,7 +170,7 @@
     return { ...now, again: () => setTurn((n) => n + 1) };
   };
 
-  /** Ask again now and then while `found` says that part of what is searched is still being read. */
+  /** Repeat the request of `found` while the index is still reading episodes. */
   const useUntilRead = (found) => {
     const reading = found.data && found.data.read < 1;
     useEffect(() => {
@@ -150,7 +180,7 @@
     }, [reading, found.loading]);
   };
 
-  /** What is shown, by which version. */
+  /** The contents and the version of the viewer. */
   const useAbout = () => useData(["about"]).data;
 
   let kindsOf = [null, {}];
@@ -161,5 +191,5 @@
     return kindsOf[1];
   };
 
-  Object.assign(coevo, { get, useData, useUntilRead, useLive, useAbout, useKinds, isExport: () => Boolean(still()) });
+  Object.assign(coevo, { get, useData, useUntilRead, useLive, useAbout, useKinds, useMissing, isExport: () => Boolean(still()) });
 })();

@@ -1,5 +1,5 @@
-// The answers of an exported page: what the program would say, from the data beside the page. An
-// export puts this script into its pages; a served page has no use for it.
+// The responses of an exported page, from the data in and beside the page. Served pages do not
+// load this script.
 //
 // A part of the data is base64 of deflated lines of JSON. A line has
 //   path      what the line answers
@@ -18,11 +18,11 @@
   const arrivals = new Map();
   const kept = new Map();
 
-  const problem = (status, kind, message) => Object.assign(new Error(message), { status, kind, title: "This is not there" });
+  const problem = (status, kind, message) => Object.assign(new Error(message), { status, kind, title: "Not found" });
 
   const unpacked = async (text) => {
     if (!globalThis.DecompressionStream) {
-      throw problem(0, "TooOld", "This browser cannot unpack the page's data. Open the page in a current one.");
+      throw problem(0, "TooOld", "This browser cannot unpack the page's data. Use a browser from 2023 or later.");
     }
     const bytes = Uint8Array.from(atob(text.trim()), (char) => char.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));

@@ -1,10 +1,10 @@
-// Begins: all views are known by now.
+// Starts the viewer, after all views are registered.
 "use strict";
 
 (() => {
   const { h, render, Component, html } = coevo;
 
-  /** A fault in one view shows itself, and the way out, where a blank page would be. */
+  /** An error boundary: shows the error of a view and a link to the list of runs. */
   class Guarded extends Component {
     static getDerivedStateFromError(error) {
       return { error };
@@ -17,8 +17,8 @@
     render(_, { error }) {
       if (!error) return html`<${coevo.Shell} />`;
       console.error(error);
-      return html`<main><h1>This page has a fault</h1>
-        <p>What it shows could not be drawn: <code>${String(error.message || error)}</code></p>
+      return html`<main><h1>This page failed</h1>
+        <p>It could not be drawn: <code>${String(error.message || error)}</code></p>
         <p><a href="#/">All runs</a></p></main>`;
     }
   }

@@ -1,4 +1,4 @@
-// Numbers, shares, times and counts in words, the same on every page.
+// Formats of numbers, shares, times and counts, the same on every page.
 "use strict";
 
 (() => {
@@ -9,7 +9,7 @@
   /** 1234.5 as "1,235"; a dash where there is no number. */
   const count = (value) => (given(value) ? Math.round(value).toLocaleString("en") : NONE);
 
-  /** A number with a fixed count of decimals; a tie goes to the even digit, as in the reports. */
+  /** A number with a fixed count of decimals; ties are rounded to the even digit. */
   const fixed = (value, digits) => {
     const up = value.toFixed(digits);
     const exact = value.toFixed(digits + 50);
@@ -25,11 +25,11 @@
   /** A number with a fixed count of decimals; a dash where there is none. */
   const decimal = (value, digits = 2) => (given(value) ? fixed(value, digits) : NONE);
 
-  /** A number with its sign: "+0.87", "−0.20". */
+  /** A number with its sign: "+0.87", "−0.20", "0.00". */
   const signed = (value, digits = 2) =>
-    given(value) ? `${value < 0 ? "−" : "+"}${fixed(Math.abs(value), digits)}` : NONE;
+    given(value) ? `${value < 0 ? "−" : value > 0 ? "+" : ""}${fixed(Math.abs(value), digits)}` : NONE;
 
-  /** A probability: enough digits to tell it from 0 and from 1. */
+  /** A probability, with enough digits to distinguish it from 0 and 1. */
   const probability = (value) => {
     if (!given(value)) return NONE;
     if (value > 0 && value < 0.001) return `<${NARROW}0.1${NARROW}%`;

@@ -1,14 +1,14 @@
-// The small parts that all pages are made of.
+// Small components that all pages share.
 "use strict";
 
 (() => {
   const { html, cls, useState, useEffect, useRef, percent, decimal, inline, leaves } = coevo;
 
-  /** How an episode ended: a mark, a word, and a colour, so that none of them is needed alone. */
+  /** The outcome of an episode as a mark, a word and a colour. */
   const Outcome = ({ success, score, end }) => {
     const name = success ? "good" : "bad";
     const words = success ? "solved" : "failed";
-    return html`<span class=${`outcome ${name}`} title=${end ? `ended by: ${end}` : null}>
+    return html`<span class=${`outcome ${name}`} title=${end ? `end reason: ${end.replaceAll("_", " ")}` : null}>
       <span aria-hidden="true">${success ? "✓" : "✗"}</span> ${words}${
         coevo.given(score) && score !== (success ? 1 : 0) && html`<span class="soft"> ${decimal(score)}</span>`
       }</span>`;
@@ -27,13 +27,13 @@
 
   /** Successes of episodes as a short bar with its numbers. */
   const Rate = ({ n, of }) => {
-    if (!of) return html`<span class="soft">not tried</span>`;
+    if (!of) return html`<span class="soft">no episodes</span>`;
     return html`<span class="rate" title=${`${n} of ${of} episodes succeeded`}>
       <span class="rate-bar" aria-hidden="true"><i style=${{ width: `${(100 * n) / of}%` }}></i></span>
       <span class="num">${n}/${of}</span></span>`;
   };
 
-  /** A JSON value as a list of names and values; nested ones by the way to each leaf. */
+  /** A JSON value as a list of names and values; nested values by the path to each leaf. */
   const Facts = ({ value, most = 40, label }) => {
     const numeric = (leaf) => Array.isArray(leaf) && leaf.length && leaf.every((item) => typeof item === "number");
     const all = leaves(value || {}).filter(([name]) => name !== "");
@@ -51,19 +51,20 @@
     </dl>`;
   };
 
-  /** What a page says where there is nothing to show, and what to do about it. */
+  /** A message for an empty list, with a hint on what to do. */
   const Empty = ({ title, children }) => html`<div class="empty" role="note">
     <p class="empty-title">${title}</p>
     ${children && html`<div class="soft">${children}</div>`}
   </div>`;
 
   const Problem = ({ error, again }) => html`<div class="problem" role="alert">
-    <p class="empty-title">${error.title || "This could not be loaded"}</p>
+    <p class="empty-title">${error.title || "Loading failed"}</p>
     <${coevo.Prose} text=${error.message || error} />
+    ${error.places?.length > 0 && html`<p>Available here:</p><ul class="plain">${error.places.map((place) => html`<li key=${place}><a href=${`#/${place.split("/").map(coevo.encode).join("/")}`}><${coevo.Words} text=${place.split("/").slice(1).join("/")} most=${80} /></a></li>`)}</ul>`}
     ${again && html`<button type="button" onClick=${again}>Try again</button>`}
   </div>`;
 
-  /** What `useData` found: `children(data)` once it is there, or a word on why it is not. */
+  /** The result of `useData`: `children(data)` once it is loaded, or the error. */
   const Loaded = ({ of, children, lines = 6 }) => {
     if (of.error) return html`<${Problem} error=${of.error} again=${of.again} />`;
     if (of.data === undefined) {
@@ -74,7 +75,7 @@
     return html`<div class=${cls("loaded", { stale: of.loading })} aria-busy=${of.loading ? "true" : null}>${children(of.data)}</div>`;
   };
 
-  /** Some of several things, of which one is chosen, such as what colours a token. */
+  /** A group of buttons, one of which is selected. */
   const Choice = ({ label, value, options, onChange }) => html`<div class="segmented" role="group" aria-label=${label}>
     ${options.map(
       ([name, words, title]) => html`<button type="button" key=${name} title=${title}
@@ -82,7 +83,7 @@
     )}
   </div>`;
 
-  /** A field of a filter row, bound to one of the place's filters. */
+  /** A select field, bound to a filter in the address. */
   const Select = ({ label, name, value, options }) => html`<label class="field">
     <span>${label}</span>
     <select name=${name} onChange=${(event) => coevo.setParams({ [name]: event.target.value })}>
@@ -92,7 +93,7 @@
     </select>
   </label>`;
 
-  /** A field for words; the list follows a moment after the last key. */
+  /** A search field, bound to a filter in the address with a short delay. */
   const TextFilter = ({ label = "Text", name = "q", value = "", placeholder }) => {
     const field = useRef(null);
     const timer = useRef(0);
@@ -113,7 +114,7 @@
   const CopyMark = () => html`<svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true" class="mark">
     <rect x="5.5" y="5.5" width="8" height="8" rx="1.6" /><path d="M10.5 3.5v-.4c0-.9-.7-1.6-1.6-1.6H3.6C2.7 1.5 2 2.2 2 3.1v5.3c0 .9.7 1.6 1.6 1.6h.4" /></svg>`;
 
-  /** Takes the address of a place to the clipboard. */
+  /** A button that copies the address of a page to the clipboard. */
   const CopyLink = ({ href, label = "Copy link" }) => {
     const [done, setDone] = useState("");
     const copy = async () => {
@@ -122,11 +123,11 @@
         await navigator.clipboard.writeText(address);
         setDone("Copied");
       } catch {
-        window.prompt("The browser does not let this page write to the clipboard. The link:", address);
+        window.prompt("The browser blocks access to the clipboard. Copy this link:", address);
       }
       setTimeout(() => setDone(""), 1600);
     };
-    return html`<button type="button" class="quiet copy" onClick=${copy} title="Copy a link to this place">
+    return html`<button type="button" class="quiet copy" onClick=${copy} title="Copy a link to this page">
       <${CopyMark} /> <span aria-live="polite">${done || label}</span></button>`;
   };
 
@@ -137,7 +138,7 @@
     ${children}
   </section>`;
 
-  /** Numbers beside each other, each with what it counts. */
+  /** Labelled numbers in a row. */
   const Figures = ({ of }) => html`<dl class="figures">
     ${of.filter(Boolean).map(([label, value, more]) => html`<div key=${label}><dt>${label}</dt><dd>${value}${more && html`<small>${more}</small>`}</dd></div>`)}
   </dl>`;

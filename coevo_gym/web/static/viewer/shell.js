@@ -1,10 +1,10 @@
-// What is around every page: where one is, search, light or dark, help.
+// The frame of every page: location, search, theme, help.
 "use strict";
 
 (() => {
   const { html, cls, useState, useEffect, useRef, useKeys, usePlace, link, Words } = coevo;
 
-  const THEMES = { system: "as the system has it", light: "light", dark: "dark" };
+  const THEMES = { system: "system", light: "light", dark: "dark" };
 
   const showTheme = (theme) => {
     const root = document.documentElement;
@@ -21,15 +21,15 @@
       showTheme(next);
       setTheme(next);
     };
-    useKeys([{ key: "t", does: "light, dark, or as the system has it", run: turn }]);
+    useKeys([{ key: "t", does: "theme: system, light or dark", run: turn }]);
     return html`<button type="button" class="icon" onClick=${turn}
-      aria-label=${`Colours: ${THEMES[theme]}. Change to: ${THEMES[next]}.`} title=${`Colours: ${THEMES[theme]} (t)`}>
+      aria-label=${`Theme: ${THEMES[theme]}. Switch to ${THEMES[next]}.`} title=${`Theme: ${THEMES[theme]} (t)`}>
       <span aria-hidden="true">${{ system: "◐", light: "☀", dark: "☾" }[theme]}</span></button>`;
   };
 
   const KEY_WORDS = { " ": "space", Escape: "esc", ArrowLeft: "←", ArrowRight: "→", Enter: "enter" };
 
-  /** The keys that do something on this page. */
+  /** The list of this page's keys. */
   const Help = ({ keys, onClose }) => {
     const box = useRef(null);
     useKeys(
@@ -52,10 +52,10 @@
         <dl class="keys">${keys.map(
           ({ key, does }) => html`<div key=${key}><dt><kbd>${KEY_WORDS[key] || key}</kbd></dt><dd>${does}</dd></div>`,
         )}
-          <div><dt><kbd>enter</kbd></dt><dd>open the row that has the focus</dd></div>
-          <div><dt><kbd>alt</kbd> <kbd>←</kbd></dt><dd>back to where you were</dd></div>
+          <div><dt><kbd>enter</kbd></dt><dd>open the focused row</dd></div>
+          <div><dt><kbd>alt</kbd> <kbd>←</kbd></dt><dd>previous page</dd></div>
         </dl>
-        <p class="soft">Every place has a link: the address of this page leads back to it, filters included.</p>
+        <p class="soft">Every view has a link: the address contains the page and its filters.</p>
       </div>
     </dialog>`;
   };
@@ -78,7 +78,7 @@
       },
       {
         key: "Escape",
-        does: "leave a field",
+        does: "leave an input field",
         run: (event) => {
           if (document.activeElement === document.body) return false;
           event.target.blur();
@@ -97,7 +97,7 @@
     </form>`;
   };
 
-  /** Pages of a run, in the order of its tabs: what the address has after the run, and a word. */
+  /** Tabs of a run: the part of the address after the run, and the label. */
   const TABS = [
     ["", "Overview"],
     ["tasks", "Tasks"],
@@ -115,25 +115,26 @@
   /**
    * A page.
    *
-   * @param crumbs pairs of words and an address, from the outermost place to this one.
-   * @param run name of the run it belongs to; its tabs are shown.
-   * @param tab which of those tabs it lies under.
+   * @param crumbs breadcrumbs: pairs of a label and an address.
+   * @param run id of the page's run, whose tabs are shown unless the run does not exist.
+   * @param tab name of the selected tab.
    */
   const Page = ({ title, crumbs = [], run, tab = "", actions, children, wide }) => {
     const heading = useRef(null);
     const place = usePlace();
+    const missing = coevo.useMissing(run);
     useEffect(() => {
       document.title = `${coevo.plain(title, 80)} · coevo view`;
     }, [title]);
     useEffect(() => {
-      // A screen reader goes on from the new page's name; who is typing already goes on with that.
+      // A screen reader continues at the new page's title, unless the user is typing.
       if (place.path && !coevo.inField(document.activeElement)) heading.current?.focus({ preventScroll: true });
     }, [place.path]);
     return html`
-      ${run !== undefined && html`<${RunTabs} run=${run} now=${tab} />`}
+      ${run !== undefined && !missing && html`<${RunTabs} run=${run} now=${tab} />`}
       <main id="main" class=${cls({ wide })}>
         ${crumbs.length > 0 &&
-        html`<nav class="crumbs" aria-label="Where this is"><ol>${crumbs.map(
+        html`<nav class="crumbs" aria-label="Breadcrumbs"><ol>${crumbs.map(
           ([words, href]) => html`<li key=${href}><a href=${href}><${Words} text=${words} most=${48} /></a></li>`,
         )}</ol></nav>`}
         <div class="page-head"><h1 ref=${heading} tabindex="-1"><${Words} text=${title} most=${240} /></h1>
@@ -142,15 +143,15 @@
       </main>`;
   };
 
-  /** A dot that says whether a page follows a run that is under way. */
+  /** The state of the connection to the viewer's process. */
   const Live = () => {
     const state = coevo.useLive();
     if (!state) return null;
-    const words = { on: "Live", off: "Not connected", still: "From a file" }[state];
+    const words = { on: "Connected", off: "Not connected", still: "Exported file" }[state];
     const why = {
-      on: "Changes of the runs show here as they come.",
-      off: "The program behind this page does not answer. Start `coevo view` again, then reload.",
-      still: "An exported page: it shows what there was when it was written.",
+      on: "Pages update while runs train.",
+      off: "The viewer is not running. Start `coevo view` again, then reload this page.",
+      still: "This exported file shows the data at the time of the export.",
     }[state];
     return html`<span class=${`live ${state}`} title=${why} role="status"><i aria-hidden="true"></i>${words}</span>`;
   };
@@ -158,30 +159,31 @@
   const Shell = () => {
     const place = usePlace();
     const [help, setHelp] = useState(null);
-    useKeys([{ key: "?", does: "this help", run: () => setHelp(coevo.keysNow()) }]);
+    useKeys([{ key: "?", does: "show these keys", run: () => setHelp(coevo.keysNow()) }]);
     useKeys([
       { key: "g", does: "all runs", run: () => coevo.go("#/") },
     ]);
     const run = place.parts[0] === "runs" ? place.parts[1] : place.params.run;
+    const missing = coevo.useMissing(run);
     const View = place.view || coevo.views.NotFound;
     return html`
-      <a class="skip" href="#main">Skip to the page</a>
+      <a class="skip" href="#main">Skip to content</a>
       <header class="top">
         <a class="brand" href="#/"><svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true"><path d="M2 14V9h5V5h7" class="brand-line" /><circle cx="13" cy="4" r="2.6" class="brand-dot" /></svg>coevo</a>
-        ${run && html`<a class="top-run" href=${link(["runs", run])}><${Words} text=${run} most=${32} /></a>`}
+        ${run && !missing && html`<a class="top-run" href=${link(["runs", run])}><${Words} text=${run} most=${32} /></a>`}
         <span class="grow"></span>
         <${Live} />
         <${SearchBox} run=${run} />
         <${ThemeSwitch} />
-        <button type="button" class="icon" aria-label="Keys and help" title="Keys (?)" onClick=${() => setHelp(coevo.keysNow())}>?</button>
+        <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick=${() => setHelp(coevo.keysNow())}>?</button>
       </header>
       <${View} key=${place.path} ...${place.named} params=${place.params} />
       ${help && html`<${Help} keys=${help} onClose=${() => setHelp(null)} />`}`;
   };
 
-  coevo.views.NotFound = () => html`<${Page} title="There is no such place">
-    <${coevo.Empty} title=${`Nothing lies at ${window.location.hash || "this address"}.`}>
-      The link may be of an older version, or of a run that is gone. <a href="#/">All runs</a>
+  coevo.views.NotFound = () => html`<${Page} title="Page not found">
+    <${coevo.Empty} title=${`There is no page ${window.location.hash || "at this address"}.`}>
+      The link may be from an older version, or to a deleted run. <a href="#/">All runs</a>
     <//>
   <//>`;
 

@@ -1,6 +1,5 @@
-// Text that a model, a page or a user wrote. It is shown as text, each piece on its own line of
-// direction, and with every character that would be invisible or would turn the text around drawn
-// as a small mark, so that what one reads is what is there.
+// Display of untrusted text: isolated plain text. Characters that are invisible or change the
+// direction of writing are drawn as small marks.
 "use strict";
 
 (() => {
@@ -23,7 +22,7 @@
   const code = (piece) => piece.codePointAt(0);
   const nameOf = (piece) => NAMES[code(piece)] || code(piece).toString(16).toUpperCase();
 
-  /** The text in pieces: strings, and a mark for each character that would not be seen. */
+  /** The text in pieces: strings, and a mark for each invisible character. */
   const visible = (text) => {
     if (!HIDDEN.test(text)) return text;
     const pieces = [];
@@ -34,7 +33,7 @@
       }
       if (index > from) pieces.push(text.slice(from, index));
       const number = code(found).toString(16).toUpperCase().padStart(4, "0");
-      pieces.push(html`<span class="hidden-char" title=${`U+${number}, which one would not see`}>${nameOf(found)}</span>`);
+      pieces.push(html`<span class="hidden-char" title=${`U+${number}, an invisible character`}>${nameOf(found)}</span>`);
       from = index + found.length;
     }
     pieces.push(text.slice(from));
@@ -42,8 +41,8 @@
   };
 
   /**
-   * The text on one line, with the names of such characters in place of them: for what can hold
-   * no marks, such as the options of a field and the title of the window.
+   * The text on one line, with names in place of invisible characters: for places without markup,
+   * such as options of a field and the window title.
    */
   const plain = (text, most = 300) => {
     const flat = cut(asText(text), most).replace(/[\t\n ]+/g, " ");
@@ -59,7 +58,7 @@
     return text.slice(0, half ? most - 1 : most);
   };
 
-  /** One line of somebody's words, cut after `most` characters. */
+  /** Untrusted text on one line, cut after `most` characters. */
   const Words = ({ text, most = 300, class: name }) => {
     const whole = asText(text);
     const flat = cut(whole, most * 2).replace(/[\t\n ]+/g, " ").trim();
@@ -71,8 +70,8 @@
   const CHUNK = 20000;
 
   /**
-   * Somebody's words as they stand, with their lines. Long ones are folded after `most` characters
-   * and unfolded a piece at a time, so that a megabyte does not stop the page.
+   * Untrusted text with its line breaks. Text after `most` characters is folded and unfolds in
+   * pieces, so that a megabyte does not block the page.
    */
   const Prose = ({ text, most = 2400, class: name, label }) => {
     const whole = asText(text);
@@ -84,7 +83,7 @@
       <bdi dir="auto">${visible(shown)}${folded && "…"}</bdi>
       ${folded &&
       html`<button type="button" class="link unfold" onClick=${() => setLength(length + Math.max(CHUNK, most))}>
-        Show ${left > CHUNK ? `${CHUNK.toLocaleString("en")} of the ${left.toLocaleString("en")}` : `the ${left.toLocaleString("en")}`} characters that are left
+        Show ${left > CHUNK ? `${CHUNK.toLocaleString("en")} of ${left.toLocaleString("en")}` : left.toLocaleString("en")} more characters
       </button>`}
     </div>`;
   };

@@ -1,4 +1,4 @@
-// Two policies on the same tasks: by how much they differ, how surely, and on which tasks.
+// A comparison of two policies on the same tasks: paired difference, test, and tasks that differ.
 "use strict";
 
 (() => {
@@ -14,7 +14,7 @@
 
   // ---- what is compared -----------------------------------------------------------------------
 
-  /** Where one side can be looked at: `runs/{run}/{arm}` or `evals/{name}`. */
+  /** The link to one side: `runs/{run}/{arm}` or `evals/{name}`. */
   const placeOf = (place) => {
     const [what, name, arm] = place.split("/");
     if (what === "evals") return link(["evals", name]);
@@ -35,8 +35,8 @@
 
   const Side = ({ name, side }) => html`<div class="card">
     <h3>${name}: <a href=${placeOf(side.place)}><${Words} text=${side.label} most=${80} /></a></h3>
-    <p><b class="num">${percent(side.success)}</b> <span class="soft">solved${side.samples[1] > 1 ? `, ${side.samples[0] === side.samples[1] ? "" : `${side.samples[0]} to `}${side.samples[1]} episodes a task` : ""}</span></p>
-    ${side.only > 0 && html`<p class="soft">${plural(side.only, "task")} left out: the other side has no result of them.</p>`}
+    <p><b class="num">${percent(side.success)}</b> <span class="soft">solved${side.samples[1] > 1 ? `, ${side.samples[0] === side.samples[1] ? "" : `${side.samples[0]} to `}${side.samples[1]} episodes per task` : ""}</span></p>
+    ${side.only > 0 && html`<p class="soft">${plural(side.only, "task")} without a result on the other side are excluded.</p>`}
   </div>`;
 
   // ---- the difference -------------------------------------------------------------------------
@@ -60,22 +60,22 @@
     const mine = d3.sort(types.filter((one) => one.kind === kind), ({ tasks }) => -tasks).slice(0, MOST_TYPES); // prettier-ignore
     const name = kind.replaceAll("_", " ");
     return html`<${Section} title="By task type">
-      ${kinds.length > 1 && html`<${Choice} label="What types tell apart" value=${kind} onChange=${choose} options=${kinds.map((one) => [one, one.replaceAll("_", " ")])} />`}
+      ${kinds.length > 1 && html`<${Choice} label="Grouping of tasks" value=${kind} onChange=${choose} options=${kinds.map((one) => [one, one.replaceAll("_", " ")])} />`}
       <${Table} label=${`Success by ${name}`} rows=${mine} keys=${false} keyOf=${(one) => one.value} columns=${[
         { label: name, cell: (one) => html`<${Words} text=${one.value} most=${60} />` },
         { label: "Tasks", num: true, cell: (one) => count(one.tasks) },
         { label: "A", num: true, cell: (one) => percent(one.success_a) },
         { label: "B", num: true, cell: (one) => percent(one.success_b) },
         { label: "B − A, points", num: true, cell: (one) => points(one.success_b - one.success_a) },
-        { label: "B alone solves", num: true, cell: (one) => count(one.won) },
-        { label: "A alone solves", num: true, cell: (one) => count(one.lost) },
+        { label: "Only B solves", num: true, cell: (one) => count(one.won) },
+        { label: "Only A solves", num: true, cell: (one) => count(one.lost) },
       ]} />
     <//>`;
   };
 
-  // ---- the tasks that changed sides -----------------------------------------------------------
+  // ---- tasks that only one side solves -----------------------------------------------------------
 
-  /** Tasks that are listed at first. */
+  /** Number of tasks listed at first. */
   const FEW = 60;
 
   const Changed = ({ title, id, tasks, several, note }) => {
@@ -109,16 +109,16 @@
       if (node) node.scrollIntoView();
     }, [params.at, ready]);
     return html`<${Page} title="Comparison" crumbs=${[["Runs", "#/"], ["Evaluations", "#/evals"]]} wide>
-      ${!a && html`<${Empty} title="Compare what?"><p>Open an evaluation, or an arm of a run, and choose what to compare it with.</p><//>`}
+      ${!a && html`<${Empty} title="Choose what to compare."><p>Open an evaluation or an arm of a run, and choose the other side there.</p><//>`}
       ${a && html`<${Loaded} of=${found}>${(data) => {
         const several = Math.max(data.a.samples[1], data.b.samples[1]) > 1;
         const linked = [...data.won, ...data.lost].some((task) => task.link_a && task.link_b);
-        const beside = linked ? "A name leads to both episodes beside each other." : "What happened in these episodes is not kept here, so no name leads to it.";
+        const beside = linked ? "A name links to both episodes side by side." : "The steps of these episodes are not stored.";
         return html`
           <${Sides} found=${data} a=${a} b=${b} />
           <p class="headline">${data.verdict}</p>
           <div class="cards"><${Side} name="A" side=${data.a} /><${Side} name="B" side=${data.b} /></div>
-          ${data.uneven.length > 0 && html`<div class="notice" role="note"><p>They were not played alike:</p><ul>${data.uneven.map((one) => html`<li><${Words} text=${one} /></li>`)}</ul></div>`}
+          ${data.uneven.length > 0 && html`<div class="notice" role="note"><p>The two sides used different settings:</p><ul>${data.uneven.map((one) => html`<li><${Words} text=${one} /></li>`)}</ul></div>`}
           <${Figures} of=${[
             ["B − A", `${points(data.difference)} points`, given(data.low) && `${points(data.low)} to ${points(data.high)}`],
             ["Tasks", count(data.tasks), `${data.benchmark}, ${data.split}`],
@@ -126,13 +126,13 @@
           ]} />
           <div class="chart-grid">
             <${Difference} found=${data} />
-            <div><p class="chart-title">Who solves what</p>
+            <div><p class="chart-title">Solved tasks</p>
               <${coevo.Cross} a="A" b="B" both=${data.both} onlyA=${data.lost.length} onlyB=${data.won.length} neither=${data.neither} hrefs=${{ onlyA: at("lost"), onlyB: at("won") }} />
               ${several && html`<p class="note">A task counts as solved if at least half of its episodes succeed.</p>`}</div>
           </div>
           <${ByType} types=${data.types} />
-          <${Changed} title="B alone solves" id="won" tasks=${data.won} several=${several} note=${beside} />
-          <${Changed} title="A alone solves" id="lost" tasks=${data.lost} several=${several} note=${beside} />`;
+          <${Changed} title="Only B solves" id="won" tasks=${data.won} several=${several} note=${beside} />
+          <${Changed} title="Only A solves" id="lost" tasks=${data.lost} several=${several} note=${beside} />`;
       }}<//>`}
     <//>`;
   };

@@ -1,4 +1,4 @@
-// Drafts: what explorers brought, what each gate said of it, and which gate rejects most.
+// Drafts: proposed tasks, the verdict of each gate, and rejections by gate.
 "use strict";
 
 (() => {
@@ -6,24 +6,24 @@
 
   const Fate = ({ draft }) => {
     if (draft.accepted) return html`<${Tag} tone="good">accepted<//>`;
-    if (draft.gate === "hold") return html`<${Tag} tone="warn">held for a person<//>`;
+    if (draft.gate === "hold") return html`<${Tag} tone="warn">held for review<//>`;
     return html`<${Tag} tone="bad">${draft.gate}<//>`;
   };
 
   const draftColumns = (kinds, { round = true } = {}) => [
-    { label: "What it asks for", wide: true, cell: (draft) => html`<${Words} text=${draft.instruction || draft.id || "a context that was left out"} most=${200} />` },
-    { label: "Verdict", cell: (draft) => html`<${Fate} draft=${draft} />` },
-    { label: "Why", wide: true, cell: (draft) => html`<${Words} text=${draft.reason} most=${220} />` },
-    { label: "Explored from", cell: (draft) => draft.signal && html`<${Kind} kind=${draft.signal} kinds=${kinds} />` },
+    { label: "Draft", wide: true, sort: round ? "task" : "", cell: (draft) => html`<${Words} text=${draft.instruction || draft.id || "skipped context"} most=${200} />` },
+    { label: "Verdict", sort: round ? "gate" : "", cell: (draft) => html`<${Fate} draft=${draft} />` },
+    { label: "Reason", wide: true, cell: (draft) => html`<${Words} text=${draft.reason} most=${220} />` },
+    { label: "Explored from", sort: round ? "signal" : "", cell: (draft) => draft.signal && html`<${Kind} kind=${draft.signal} kinds=${kinds} />` },
     ...(round ? [
       { label: "Arm", cell: (draft) => html`<${Words} text=${draft.arms.join(", ")} most=${48} />` },
-      { label: "Round", cell: (draft) => draft.round },
+      { label: "Round", sort: "found", cell: (draft) => draft.round },
     ] : []),
   ]; // prettier-ignore
 
   const draftHref = (run) => (draft) => (draft.id ? link(["runs", run, "drafts", draft.id], {}) : null);
 
-  /** Which gate rejects most, and the reasons that it gives most often. */
+  /** Rejections by gate, with the most common reasons. */
   const Gates = ({ page, params, run }) => {
     const all = Object.values(page.gates).reduce((sum, n) => sum + n, 0) + page.accepted;
     const rows = useMemo(
@@ -37,10 +37,10 @@
     return html`<div class="gates">
       <div>
         ${worst && html`<p class="headline"><b>${worst[0]}</b> rejects most: ${count(worst[1])} of ${plural(all, "draft")} (${percent(worst[1] / all, 0)}).</p>`}
-        <${coevo.Chart} kind="rows" title="Where drafts end" rows=${rows} fills=${[{ label: "drafts", style: 0 }]} x=${{ label: "drafts" }} none="No draft was judged." />
+        <${coevo.Chart} kind="rows" title="Drafts by verdict" rows=${rows} fills=${[{ label: "drafts", style: 0 }]} x=${{ label: "drafts" }} none="No drafts yet." />
       </div>
-      <div class="reasons"><h3>The reasons they give most often</h3>
-        ${Object.keys(page.examples).length === 0 && html`<p class="soft">No draft was rejected.</p>`}
+      <div class="reasons"><h3>Most common reasons</h3>
+        ${Object.keys(page.examples).length === 0 && html`<p class="soft">No rejected drafts.</p>`}
         ${Object.entries(page.examples).map(
           ([gate, reasons]) => html`<details key=${gate} open=${gate === (params.gate || worst?.[0])}><summary><b>${gate}</b> <span class="soft num">${count(page.gates[gate])}</span></summary>
             <ul class="plain">${Object.entries(reasons).map(([reason, n]) => html`<li class="reason"><span class="num soft">${count(n)}×</span> <${Words} text=${reason} most=${260} /></li>`)}</ul></details>`,
@@ -58,9 +58,9 @@
     const rounds = coevo.useRounds(run, arms.map(([name]) => name));
     const gates = Object.keys(found.data?.gates || {}).map((gate) => [gate, gate]);
     return html`<${Page} title="Drafts and gates" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="drafts" wide>
-      <p class="note">A draft is a task that somebody proposed. Each gate in turn asks whether it can be solved, is new, and is worth it; the first one that says no has the last word.</p>
+      <p class="note">A draft is a proposed task. Gates check it in order, for example that it can be solved and is new. The first gate that rejects it decides.</p>
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>
-        <${TextFilter} value=${params.q} label="Words of the task or of the reason" />
+        <${TextFilter} value=${params.q} label="Words in the task or the reason" />
         <${Select} label="Arm" name="arm" value=${params.arm} options=${arms} />
         <${Select} label="Round" name="round" value=${params.round} options=${rounds} />
         <${Select} label="Gate" name="gate" value=${params.gate} options=${gates} />
@@ -71,60 +71,60 @@
       <${Loaded} of=${found}>${(page) => html`
         ${(page.total > 0 || params.gate) && html`<${Gates} page=${page} params=${params} run=${run} />`}
         <${Table} label="Drafts" rows=${page.rows} columns=${draftColumns(kinds)} keyOf=${(draft) => `${draft.arm} ${draft.round} ${draft.position}`} href=${draftHref(run)}
-          empty=${html`<${coevo.NoMatch} noun="draft"><p>Drafts come with rounds of evolution. An arm whose task set stays as it is has none.</p><//>`} />
+          empty=${html`<${coevo.NoMatch} noun="draft"><p>Evolution rounds propose drafts. Arms with a fixed task set have none.</p><//>`} />
         <${Pager} of=${page} noun="draft" />`}<//>
     <//>`;
   };
 
-  /** What was done, and what came of it, in order. */
+  /** Actions with their results, in order. */
   const Exchanges = ({ of, label }) => html`<ol class="exchanges" aria-label=${label}>${of.map(
     (one) => html`<li class=${cls({ erred: one.error_kind })}><p class="mono"><${Words} text=${one.action} most=${240} /></p>
-      ${one.error_kind && html`<p class="had-no-effect"><b>Had no effect:</b> <${Words} text=${one.error_kind} /></p>`}
+      ${one.error_kind && html`<p class="had-no-effect"><b>No effect:</b> <${Words} text=${one.error_kind} /></p>`}
       <${Prose} class="soft small" text=${one.observation} most=${360} /></li>`,
   )}</ol>`;
 
-  /** Where an explorer began, and what it was told. */
+  /** The starting point of an exploration. */
   const Context = ({ context, kinds, run, open }) => html`<div class="card context">
     <h3><${Kind} kind=${context.kind} kinds=${kinds} />${context.task?.id && html` <span class="soft">in the task</span> <a href=${link(["runs", run, "tasks", context.task.id])}><${Words} text=${context.task.instruction || context.task.name} most=${160} /></a>`}</h3>
     ${context.summary && html`<${Prose} text=${context.summary} />`}
-    ${context.target?.length > 0 && html`<p>Looking for ${context.target.map((tag) => html`<${Tag}>${tag}<//> `)}</p>`}
-    ${context.signal && html`<details class="more" open=${open}><summary>The numbers behind the signal</summary><${Facts} value=${context.signal.evidence || context.signal} /></details>`}
-    ${context.brief && html`<details class="more"><summary>What a study of the rollout said</summary><${Facts} value=${context.brief} /></details>`}
-    ${context.evidence?.length > 0 && html`<details class="more" open=${open}><summary>The rollout behind it ${context.actions?.length ? html`<${Outcome} success=${context.success} />` : ""}</summary><${Exchanges} of=${context.evidence} label="The rollout behind it" /></details>`}
-    ${context.contrast?.length > 0 && html`<details class="more"><summary>A rollout of the same group that ended the other way</summary><ol class="mono">${context.contrast.map((action) => html`<li><${Words} text=${action} most=${200} /></li>`)}</ol></details>`}
+    ${context.target?.length > 0 && html`<p>Target: ${context.target.map((tag) => html`<${Tag}>${tag}<//> `)}</p>`}
+    ${context.signal && html`<details class="more" open=${open}><summary>Numbers of the signal</summary><${Facts} value=${context.signal.evidence || context.signal} /></details>`}
+    ${context.brief && html`<details class="more"><summary>Analysis of the rollout</summary><${Facts} value=${context.brief} /></details>`}
+    ${context.evidence?.length > 0 && html`<details class="more" open=${open}><summary>Rollout ${context.actions?.length ? html`<${Outcome} success=${context.success} />` : ""}</summary><${Exchanges} of=${context.evidence} label="Rollout" /></details>`}
+    ${context.contrast?.length > 0 && html`<details class="more"><summary>Rollout of the same group with the other outcome</summary><ol class="mono">${context.contrast.map((action) => html`<li><${Words} text=${action} most=${200} /></li>`)}</ol></details>`}
     ${context.problems?.length > 0 && html`<ul class="notes">${context.problems.map((problem) => html`<li><${Words} text=${problem} most=${400} /></li>`)}</ul>`}
   </div>`;
 
-  const MARKS = { true: ["✓", "passed", "good"], false: ["✗", "rejected it", "bad"], null: ["·", "was not asked any more", "soft"] };
+  const MARKS = { true: ["✓", "passed", "good"], false: ["✗", "rejected", "bad"], null: ["·", "not reached", "soft"] };
 
   const GateList = ({ gates }) => html`<ol class="gate-list">${gates.map(({ gate, passed, said }) => {
     const [mark, words, tone] = MARKS[passed];
     return html`<li key=${gate} class=${tone}><span class="gate-mark" aria-hidden="true">${mark}</span><b>${gate}</b> <span class="soft">${words}</span>${said && html`<${Prose} class="gate-said" text=${said} most=${800} />`}</li>`;
   })}</ol>`;
 
-  /** How a task was found: from where, on what walk, and through which gates. */
+  /** The discovery of a task: the starting point, the walks, and the verdicts of the gates. */
   const Story = ({ story, kinds, run, open = true }) => html`
-    ${story.context && html`<${Section} title="Where the explorer began"><${Context} context=${story.context} kinds=${kinds} run=${run} open=${open} /><//>`}
-    <${Section} title="What the explorer did" id="walks">
-      ${story.walks.length === 0 && html`<p class="soft">No model walked here: this draft was made by rules from the task that it grew from.</p>`}
+    ${story.context && html`<${Section} title="Starting point"><${Context} context=${story.context} kinds=${kinds} run=${run} open=${open} /><//>`}
+    <${Section} title="Exploration" id="walks">
+      ${story.walks.length === 0 && html`<p class="soft">No exploration: rules made this draft from its parent task.</p>`}
       ${story.walks.map((walk) => html`<details class="walk" key=${walk.number} open=${story.walks.length === 1 || walk.number === 0}><summary><b>Walk ${walk.number + 1}</b> <span class="soft">${plural(walk.exchanges.length, "action")}</span></summary><${Exchanges} of=${walk.exchanges} label=${`Walk ${walk.number + 1}`} /></details>`)}
-      ${story.proposal && html`<details class="more"><summary>What the model then proposed</summary><${Facts} value=${story.proposal} /></details>`}
-      ${story.actions.length > 0 && html`<details class="more" open><summary>The actions that claim to solve the draft</summary><ol class="mono">${story.actions.map((action) => html`<li><${Words} text=${action} most=${240} /></li>`)}</ol></details>`}
+      ${story.proposal && html`<details class="more"><summary>Proposal of the model</summary><${Facts} value=${story.proposal} /></details>`}
+      ${story.actions.length > 0 && html`<details class="more" open><summary>Proposed reference solution</summary><ol class="mono">${story.actions.map((action) => html`<li><${Words} text=${action} most=${240} /></li>`)}</ol></details>`}
     <//>
-    <${Section} title="What each gate said" id="gates"><${GateList} gates=${story.gates} /><//>`;
+    <${Section} title="Verdicts of the gates" id="gates"><${GateList} gates=${story.gates} /><//>`;
 
   coevo.views.Draft = ({ run, draft }) => {
     const kinds = coevo.useKinds();
     const found = coevo.useData(["runs", run, "drafts", draft]);
     return html`<${Page} title=${found.data ? `Draft: ${coevo.cut(found.data.asked || found.data.draft.instruction || draft, 160)}` : "Draft"} crumbs=${[["Runs", "#/"], [run, link(["runs", run])], ["Drafts", link(["runs", run, "drafts"])]]} run=${run} tab="drafts"
-      actions=${found.data?.draft.task && html`<a class="button" href=${link(["runs", run, "tasks", found.data.draft.task.id])}>The task it became</a>`}>
+      actions=${found.data?.draft.task && html`<a class="button" href=${link(["runs", run, "tasks", found.data.draft.task.id])}>Accepted task</a>`}>
       <${Loaded} of=${found}>${(story) => html`
         <p class="fate"><${Fate} draft=${story.draft} /> ${story.draft.reason && html`<${Words} text=${story.draft.reason} most=${600} />`}</p>
         <${Figures} of=${[["Arm", story.draft.arms.join(", ")], ["Round", html`<a href=${link(["runs", run, "arms", story.draft.arm, "rounds", story.draft.round])}>${story.draft.round}</a>`], ["After step", count(story.draft.step)]]} />
-        ${story.decision && html`<p class="notice">A person ${story.decision.what} it${story.decision.reason && html`: <${Words} text=${story.decision.reason} most=${400} />`}</p>`}
+        ${story.decision && html`<p class="notice">Manual review: ${story.decision.what}${story.decision.reason && html`: <${Words} text=${story.decision.reason} most=${400} />`}</p>`}
         <${Story} story=${story} kinds=${kinds} run=${run} />
-        ${story.elsewhere.length > 0 && html`<${Section} title="The same draft elsewhere"><ul>${story.elsewhere.map((one) => html`<li>${one.arm}, ${one.round}: ${one.accepted ? "accepted" : one.gate}</li>`)}</ul><//>`}
-        <details class="more"><summary>The draft as data</summary><${Facts} value=${story.body} most=${120} /></details>`}<//>
+        ${story.elsewhere.length > 0 && html`<${Section} title="Same draft in other rounds"><ul>${story.elsewhere.map((one) => html`<li>${one.arm}, ${one.round}: ${one.accepted ? "accepted" : one.gate}</li>`)}</ul><//>`}
+        <details class="more"><summary>Draft as data</summary><${Facts} value=${story.body} most=${120} /></details>`}<//>
     <//>`;
   };
 

@@ -1,5 +1,5 @@
-// Evaluations that stay, and those of a run on its held-out tasks: how much was solved, of which
-// types, how long it took, and every episode or task.
+// Stored evaluations, and evaluations of a run on its held-out tasks: success by task type, episode
+// lengths, and every episode or task.
 "use strict";
 
 (() => {
@@ -12,14 +12,14 @@
 
   // ---- by type ------------------------------------------------------------------------------
 
-  /** Types of one kind that are drawn; of more, those with the most tasks. */
+  /** Maximum number of drawn types; those with the most tasks. */
   const MOST_TYPES = 24;
 
   /** Success by task type, one kind of type at a time. */
   const ByType = ({ types, hrefOf, all }) => {
     const kinds = [...new Set(types.map(({ kind }) => kind))];
     const [chosen, choose] = useState("");
-    if (!kinds.length) return html`<${Empty} title="These tasks are of no known type." />`;
+    if (!kinds.length) return html`<${Empty} title="The types of these tasks are unknown." />`;
     const kind = kinds.includes(chosen) ? chosen : kinds[0];
     const mine = types.filter((one) => one.kind === kind);
     const shown = mine.length > MOST_TYPES ? d3.sort(mine, ({ tasks }) => -tasks).slice(0, MOST_TYPES) : mine;
@@ -28,24 +28,24 @@
       href: hrefOf && hrefOf(`${kind}:${one.value}`),
     })); // prettier-ignore
     const left = mine.length - shown.length;
-    const note = `Success with its 95\u202f% interval, and the number of tasks.${given(all) ? ` The line across is all tasks: ${percent(all)}.` : ""}${left ? ` The ${shown.length} types with the most tasks; ${left} more have fewer.` : ""}`;
-    return html`${kinds.length > 1 && html`<${Choice} label="What types tell apart" value=${kind} onChange=${choose} options=${kinds.map((one) => [one, words(one)])} />`}
+    const note = `Success with its 95\u202f% interval, and the number of tasks.${given(all) ? ` The vertical line marks all tasks: ${percent(all)}.` : ""}${left ? ` Shows the ${shown.length} types with the most tasks, of ${shown.length + left}.` : ""}`;
+    return html`${kinds.length > 1 && html`<${Choice} label="Grouping of tasks" value=${kind} onChange=${choose} options=${kinds.map((one) => [one, words(one)])} />`}
       <${Chart} kind="intervals" title=${`Success by ${words(kind)}`} rows=${rows} at=${all} note=${note}
         x=${{ label: "success", format: "percent", domain: [0, 1] }} />`;
   };
 
   const EndReasons = ({ of, hrefOf }) => {
     const rows = d3.sort(Object.entries(of), ([, n]) => -n).map(([end, n]) => ({ label: words(end), values: [n], href: hrefOf(end) }));
-    return html`<${Chart} kind="rows" title="How episodes ended" rows=${rows} fills=${[{ label: "" }]} x=${{ label: "episodes", format: "count" }} />`;
+    return html`<${Chart} kind="rows" title="End reasons" rows=${rows} fills=${[{ label: "" }]} x=${{ label: "episodes", format: "count" }} />`;
   };
 
   const PassAtK = ({ passAt }) => {
     const points = Object.entries(passAt).map(([k, y]) => ({ x: Number(k), y }));
     if (points.length < 2) return null;
     return html`<${Chart} kind="lines" title="pass@k" height=${200} series=${[{ label: "pass@k", points }]}
-      x=${{ label: "k, episodes a task", format: "count", axis: "count", domain: [1, points[points.length - 1].x] }}
-      y=${{ label: "at least one of k succeeds", format: "percent" }}
-      note="How likely at least one of k episodes of a task succeeds, over the tasks with at least k (unbiased)." />`;
+      x=${{ label: "k (episodes per task)", format: "count", axis: "count", domain: [1, points[points.length - 1].x] }}
+      y=${{ label: "pass@k", format: "percent" }}
+      note="Probability that at least one of k episodes of a task succeeds (unbiased), over the tasks with at least k episodes." />`;
   };
 
   // ---- the list -----------------------------------------------------------------------------
@@ -56,8 +56,8 @@
       <${Loaded} of=${found}>${({ evals }) =>
         evals.length
           ? html`<${Table} label="Evaluations" rows=${evals} columns=${coevo.EVAL_COLUMNS} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} />`
-          : html`<${Empty} title="There are no evaluations here yet.">
-              <p>Evaluate a trained run: <code>coevo eval quickstart</code>. Or a model: <code>coevo eval webshop --model …</code></p>
+          : html`<${Empty} title="There are no evaluations yet.">
+              <p>To evaluate a trained run: <code>coevo eval quickstart</code>. To evaluate a model: <code>coevo eval webshop --model …</code></p>
             <//>`}<//>
     <//>`;
   };
@@ -71,11 +71,11 @@
       ["Success", html`<${Success} of=${row} />`],
       best && [`pass@${best}`, percent(data.pass_at[best])],
       ["Mean score", decimal(data.score, 3)],
-      given(data.scenario_success) && ["Scenarios", percent(data.scenario_success), "all solved"],
+      given(data.scenario_success) && ["Scenarios", percent(data.scenario_success), "with all tasks solved"],
       ["Tasks", count(row.n_tasks), row.samples > 1 && `${row.samples} episodes each`],
       ["Episodes", count(row.done), row.done < row.total && `of ${count(row.total)}`],
-      row.lost > 0 && ["Lost", count(row.lost), "in no number"],
-      ["Steps", decimal(data.steps, 1), "an episode"],
+      row.lost > 0 && ["Lost", count(row.lost), "excluded from all numbers"],
+      ["Env steps", decimal(data.steps, 1), "per episode"],
       tokens.prompt + tokens.completion > 0 && ["Tokens", count(tokens.prompt + tokens.completion)],
       tokens.usd > 0 && ["Cost", `$${tokens.usd.toFixed(2)}`],
     ];
@@ -84,10 +84,10 @@
   const EPISODE_COLUMNS = [
     { label: "Task", sort: "name", cell: (row) => html`<${Words} text=${row.name} most=${48} />` },
     { label: "Sample", num: true, cell: (row) => row.sample + 1 },
-    { label: "Outcome", cell: (row) => html`<${Outcome} success=${row.success} score=${row.score} end=${row.end_reason} />` },
+    { label: "Outcome", sort: "success", cell: (row) => html`<${Outcome} success=${row.success} end=${row.end_reason} />` },
     { label: "Score", num: true, sort: "score", cell: (row) => decimal(row.score) },
-    { label: "Steps", num: true, sort: "steps", cell: (row) => count(row.steps) },
-    { label: "Ended by", cell: (row) => words(row.end_reason) },
+    { label: "Env steps", num: true, sort: "steps", cell: (row) => count(row.steps) },
+    { label: "End reason", optional: true, cell: (row) => coevo.endOf(row) },
     { label: "Instruction", wide: true, cell: (row) => html`<${Words} text=${row.instruction} most=${180} />` },
   ];
 
@@ -100,15 +100,15 @@
     const columns = row.samples > 1 ? EPISODE_COLUMNS : EPISODE_COLUMNS.filter(({ label }) => label !== "Sample");
     return html`<${Section} title="Episodes" id="episodes">
       <div class="filters">
-        <${TextFilter} value=${params.q} placeholder="Words of a task" />
+        <${TextFilter} value=${params.q} placeholder="Words in the task" />
         <${Select} label="Outcome" name="success" value=${params.success} options=${[["true", "solved"], ["false", "failed"]]} />
-        <${Select} label="Ended by" name="end" value=${params.end} options=${Object.keys(data.end_reasons).map((end) => [end, words(end)])} />
+        <${Select} label="End reason" name="end" value=${params.end} options=${Object.keys(data.end_reasons).map((end) => [end, words(end)])} />
         <${Select} label="Type" name="type" value=${params.type} options=${data.types.map((one) => [`${one.kind}:${one.value}`, `${words(one.kind)}: ${one.value}`])} />
       </div>
       <${Loaded} of=${found}>${(page) => html`
         <${Table} label="Episodes" rows=${page.rows} columns=${columns} keyOf=${(one) => one.id}
           href=${(one) => (one.stored ? link(["evals", row.id, "episodes", one.id]) : null)}
-          empty=${html`<${Empty} title="No episode is like this."><p>Take a filter away to see others.</p><//>`} />
+          empty=${html`<${Empty} title="No episode matches these filters."><p>Remove a filter to see more.</p><//>`} />
         <${Pager} of=${page} noun="episode" />`}<//>
     <//>`;
   };
@@ -116,11 +116,11 @@
   const Lengths = ({ id, total }) => {
     const found = coevo.useRows(["evals", id, "episodes"], total);
     if (!found || !found.rows.length) return null;
-    const note = found.rows.length < total ? `Of ${count(found.rows.length)} of them.` : "";
+    const note = found.rows.length < total ? `Counts only ${count(found.rows.length)} episodes.` : "";
     return html`<${coevo.LengthsChart} episodes=${found.rows} note=${note} />`;
   };
 
-  /** Leads to a comparison with another policy on the same tasks. */
+  /** A field that opens a comparison with another policy on the same tasks. */
   const CompareWith = ({ a, others }) => {
     if (!others.length) return null;
     const go = (event) => event.target.value && coevo.go(link(["compare"], { a, b: event.target.value }));
@@ -143,7 +143,7 @@
         <p class="note">${[
           [data.eval.policy, data.eval.model].filter(Boolean).join(", "),
           `${data.eval.benchmark}, ${data.eval.split} tasks`,
-          data.eval.source && `of ${data.eval.source}`,
+          data.eval.source && `from ${data.eval.source}`,
         ].filter(Boolean).join(" · ")} ${!data.eval.finished && html`<${Tag} tone="accent">${data.eval.running ? "running" : "not finished"}<//>`}</p>
         ${data.notice && html`<p class="notice" role="note">${data.notice}</p>`}
         <${Figures} of=${figuresOf(data)} />
@@ -154,7 +154,7 @@
           <${EndReasons} of=${data.end_reasons} hrefOf=${(end) => filter({ end })} />
         </div>
         <${Episodes} data=${data} params=${params} />
-        <${Section} title="How it was run"><${Facts} value=${data.config} label="Settings" /><//>`}<//>
+        <${Section} title="Setup"><${Facts} value=${data.config} label="Settings" /><//>`}<//>
     <//>`;
   };
 
@@ -180,8 +180,8 @@
           : html`<${Outcome} success=${task.success} score=${task.score} end=${task.end_reason} />`,
     },
     { label: "Before", cell: (task) => (task.before === null ? coevo.NONE : html`<${Outcome} success=${task.before} />`) },
-    { label: "Steps", num: true, cell: (task) => count(task.steps) },
-    { label: "Ended by", cell: (task) => words(task.end_reason) },
+    { label: "Env steps", num: true, cell: (task) => count(task.steps) },
+    { label: "End reason", optional: true, cell: (task) => coevo.endOf(task) },
     { label: "Instruction", wide: true, cell: (task) => html`<${Words} text=${task.instruction} most=${180} />` },
   ];
 
@@ -204,17 +204,17 @@
           <${Figures} of=${[
             ["Success", html`<${Success} of=${data} />`],
             ["Tasks", count(data.tasks.length), data.split],
-            ["Got better", count(n("better")), "since the one before"],
-            ["Got worse", count(n("worse")), "since the one before"],
+            ["Got better", count(n("better")), "since the previous one"],
+            ["Got worse", count(n("worse")), "since the previous one"],
           ]} />
           <${Section} title="By task type"><${ByType} types=${data.types} all=${data.success} hrefOf=${(type) => place(data.step, { type })} /><//>
           <${Section} title="Tasks">
             <div class="filters">
-              <${Select} label="Which" name="change" value=${params.change} options=${CHANGES.slice(1)} />
+              <${Select} label="Tasks" name="change" value=${params.change} options=${CHANGES.slice(1)} />
               <${Select} label="Type" name="type" value=${params.type} options=${data.types.map((one) => [`${one.kind}:${one.value}`, `${words(one.kind)}: ${one.value}`])} />
             </div>
             <${Table} label="Held-out tasks" rows=${shown.slice((page - 1) * SIZE, page * SIZE)} columns=${TASK_COLUMNS} keyOf=${(task) => task.id}
-              empty=${html`<${Empty} title="No task is like this." />`} />
+              empty=${html`<${Empty} title="No task matches these filters." />`} />
             ${data.tasks.some((task) => task.episodes > 1) && html`<p class="note">A task counts as solved if at least half of its episodes succeed.</p>`}
             <${Pager} of=${{ total: shown.length, page, pages, per_page: SIZE }} noun="task" />
           <//>`;

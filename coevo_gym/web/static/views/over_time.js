@@ -1,5 +1,4 @@
-// How the arms of a run went on beside each other, and how success on an arm's tasks changed from
-// round to round.
+// The arms of a run over time, and success on an arm's tasks from round to round.
 "use strict";
 
 (() => {
@@ -8,7 +7,7 @@
 
   // ---- data ---------------------------------------------------------------------------------
 
-  /** Several answers of the API at once, asked for again when `turn` changes; null until then. */
+  /** Several responses at once, requested again when `turn` changes; null until loaded. */
   const useSeveral = (places, turn) => {
     const [found, setFound] = useState(null);
     useEffect(() => {
@@ -24,7 +23,7 @@
 
   const MOST_PAGES = 20;
 
-  /** All rows of a list: {rows, total}; null until they are there. Of very long lists 10,000. */
+  /** The first 10,000 rows of a list: {rows, total}; null until loaded. */
   const useRows = (parts, turn) => {
     const [found, setFound] = useState(null);
     useEffect(() => {
@@ -49,15 +48,15 @@
 
   const share = (label) => ({ label, format: "percent" });
 
-  /** Numbers of every step that are drawn, where a run wrote them down. */
+  /** Numbers of the steps to draw, if the run logged them. */
   const MEASURES = [
-    ["curriculum.pool_size", "Size of the pool", { label: "tasks", format: "count" }],
-    ["curriculum.mixed_groups_recent", "Mixed groups", share("of the last 64 groups")],
-    ["curriculum.share_explore_steps", "Exploration's share", share("of all env steps so far")],
-    ["signals", "Signals", { label: "signals so far", format: "count" }],
+    ["curriculum.pool_size", "Pool size", { label: "tasks", format: "count" }],
+    ["curriculum.mixed_groups_recent", "Mixed groups", share("share of the last 64 groups")],
+    ["curriculum.share_explore_steps", "Share of exploration", share("share of all env steps")],
+    ["signals", "Signals", { label: "total signals", format: "count" }],
   ];
 
-  /** Signals that had fired by the end of each step, of all kinds. */
+  /** Total number of signals of all kinds by the end of each step. */
   const signalsSoFar = (table) =>
     d3.cumsum(table.step.map((_, i) => d3.sum(Object.values(table.signals), (fired) => fired[i])));
 
@@ -75,11 +74,11 @@
       label: arm, style: style[arm], at: own.filter(({ first }) => !first).map(({ env_steps: at }) => at),
     })); // prettier-ignore
     return html`<${Chart} kind="lines" title=${title} series=${series} y=${y} height=${190}
-      x=${{ label: "env steps, exploration and proofs counted" }} rounds=${rounds} none="This run did not write it down." />`;
+      x=${{ label: "env steps, including exploration and replays" }} rounds=${rounds} none="Not logged in this run." />`;
   };
 
   /**
-   * What the curriculum of each arm did over env steps, with rounds as ticks.
+   * Numbers of each arm's curriculum over env steps, with rounds as ticks.
    *
    * @param run the answer of runs/{run}; arms are asked for again with each new one.
    */
@@ -92,18 +91,18 @@
     return html`<div class="chart-grid">
         ${MEASURES.map(([name, title, y]) => html`<${Measure} key=${name} tables=${tables} style=${style} last=${last} name=${name} title=${title} y=${y} />`)}
       </div>
-      <p class="note">Ticks below the axes mark rounds of evolution, a lane for each arm. A group is mixed if some of its episodes succeed and some fail.</p>`;
+      <p class="note">Ticks below the axes mark evolution rounds, one row per arm. A group is mixed if some of its episodes succeed and some fail.</p>`;
   };
 
   // ---- lengths ------------------------------------------------------------------------------
 
-  /** How many steps episodes took, those that succeeded below those that failed. */
+  /** Histogram of the lengths of episodes, by outcome. */
   const LengthsChart = ({ episodes, note }) => {
     const of = (success) => episodes.filter((one) => one.success === success).map((one) => one.steps);
-    return html`<${Chart} kind="columns" stacked title="Length of episodes" note=${note} height=${200}
+    return html`<${Chart} kind="columns" stacked title="Episode length" note=${note} height=${200}
       columns=${histogram([of(true), of(false)])}
       fills=${[{ label: "solved", style: 2, hatch: 0 }, { label: "failed", style: 1, hatch: 1 }]}
-      x=${{ label: "env steps of an episode" }} y=${{ label: "episodes", format: "count" }} />`;
+      x=${{ label: "env steps per episode" }} y=${{ label: "episodes", format: "count" }} />`;
   };
 
   // ---- an arm's tasks from round to round -----------------------------------------------------
@@ -111,7 +110,7 @@
   const MOST_PERIODS = 24;
   const MOST_TASKS = 30;
 
-  /** The columns of the map: from one round to the next, or equal parts of the steps. */
+  /** The columns of the map: from one round to the next, or equal intervals of steps. */
   const periodsOf = (table) => {
     const last = d3.max(table.step) || 1;
     const later = table.rounds.filter(({ first, step }) => !first && step < last);
@@ -123,10 +122,10 @@
       from,
       label: to - from > 1 ? `${from + 1}–${to}` : `${to}`,
     })); // prettier-ignore
-    return { periods, label: "steps of the learner" };
+    return { periods, label: "learner steps" };
   };
 
-  /** Success on each task in each period, and how it changed until the last period it was tried in. */
+  /** Success on each task by period, and its change until the last period with episodes. */
   const byTask = (groups, periods) => {
     const starts = periods.map(({ from }) => from);
     const tasks = new Map();
@@ -146,9 +145,9 @@
   };
 
   const ORDERS = [
-    ["fell", "Fell most", "Success when it was last tried, against the best before"],
-    ["rose", "Rose most", "Success when it was last tried, against the worst before"],
-    ["of", "Tried most", "Episodes in all"],
+    ["fell", "Largest fall", "Success in the last period with episodes, minus the best one before"],
+    ["rose", "Largest rise", "Success in the last period with episodes, minus the worst one before"],
+    ["of", "Most episodes", "Total number of episodes"],
   ];
 
   /**
@@ -168,15 +167,15 @@
       row.cells.flatMap(({ n, of }, j) => (of ? [{ row: i, column: j, value: n / of, said: `${n} of ${plural(of, "episode")} solved` }] : [])),
     );
     const note = [
-      "Percent of episodes solved; where there is no box, the task was not practised then.",
-      rows.length < all.length && `The first ${count(rows.length)} of ${plural(all.length, "task")} that ${table.arm} practised.`,
-      found.rows.length < found.total && `Counted over the first ${count(found.rows.length)} groups.`,
+      "Percentage of solved episodes. No box: no episodes of the task in this period.",
+      rows.length < all.length && `Shows ${count(rows.length)} of ${plural(all.length, "task")} practised by ${table.arm}.`,
+      found.rows.length < found.total && `Counts only the first ${count(found.rows.length)} groups.`,
     ].filter(Boolean).join(" "); // prettier-ignore
     return html`<div>
       <${Choice} label="Order of the tasks" value=${order} options=${ORDERS} onChange=${setOrder} />
-      <${Chart} kind="heat" title="Success on tasks from round to round" note=${note} cells=${cells}
+      <${Chart} kind="heat" title="Success by task and period" note=${note} cells=${cells}
         rows=${rows.map(({ task }) => ({ label: task.instruction || task.name, href: link(["runs", run, "tasks", task.id]) }))}
-        columns=${periods.map((period) => period.label)} x=${{ label }} y=${{ label: "task" }} none="No task was practised yet." />
+        columns=${periods.map((period) => period.label)} x=${{ label }} y=${{ label: "task" }} none="No episodes yet." />
     </div>`;
   };
 

@@ -1,11 +1,10 @@
-// One round of evolution: from where it explored, what became of every draft, and how the arm did
-// before and after it.
+// An evolution round: its starting points, its drafts, and success before and after it.
 "use strict";
 
 (() => {
   const { html, link, Words, Page, Loaded, Section, Table, Figures, Facts, Outcome, Rate, Empty, count, percent, plural } = coevo;
 
-  /** The evaluation that came first after a round, if each task's end was kept. */
+  /** The first evaluation after a round whose results by task are stored. */
   const evaluationAfter = (detail, arm, step) =>
     (detail?.evaluations || []).find((point) => point.arm === arm && point.step >= step && point.kept);
 
@@ -13,14 +12,14 @@
     { label: "Held-out task", wide: true, cell: (task) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
     { label: "Before", cell: (task) => html`<${Outcome} success=${task.before} />` },
     { label: "After", cell: (task) => html`<${Outcome} success=${task.success} score=${task.score} end=${task.end_reason} />` },
-    { label: "Ended by", cell: (task) => task.end_reason.replaceAll("_", " ") },
-    { label: "Steps", num: true, cell: (task) => count(task.steps) },
+    { label: "End reason", optional: true, cell: (task) => coevo.endOf(task) },
+    { label: "Env steps", num: true, cell: (task) => count(task.steps) },
   ];
 
-  /** The baseline that arms begin from, by its name in the API. */
+  /** The name of the policy that all arms start from. */
   const START = "warm-up";
 
-  /** `start` is the evaluation of what the arm began from, if this is the arm's first. */
+  /** `start` is the evaluation of the initial policy, if `point` is the arm's first evaluation. */
   const Changed = ({ run, arm, point, start }) => {
     const found = coevo.useData(["runs", run, "evaluations", arm, String(point.step)], {}, { run });
     const begun = coevo.useData(start ? ["runs", run, "evaluations", START, String(start.step)] : null).data;
@@ -32,15 +31,15 @@
         .filter((task) => task.before !== null);
       const worse = known.filter((task) => task.before && !task.success);
       const better = known.filter((task) => !task.before && task.success);
-      if (!known.length) return html`<${Empty} title="There is no evaluation before this one to compare with." />`;
+      if (!known.length) return html`<${Empty} title="There is no earlier evaluation to compare with." />`;
       return html`
-        <p class="note">The evaluation at step ${count(evaluation.step)}, the first after this round, beside ${start ? "the policy that the arm began with" : "the one before it"}: ${plural(worse.length, "task")} got worse, ${plural(better.length, "task")} better, of ${count(known.length)}. <a href=${link(["runs", run, "evaluations", arm, evaluation.step])}>The whole evaluation</a></p>
+        <p class="note">The first evaluation after this round, at step ${count(evaluation.step)}, compared with ${start ? "the initial policy" : "the previous evaluation"}: of ${plural(known.length, "task")}, ${count(worse.length)} got worse and ${count(better.length)} better. <a href=${link(["runs", run, "evaluations", arm, evaluation.step])}>Full evaluation</a></p>
         ${table(worse, "Held-out tasks that got worse", "None.")}
-        <details class="more"><summary>Got better: ${count(better.length)}</summary>${table(better, "Held-out tasks that got better", "None.")}</details>`;
+        <details class="more"><summary>${plural(better.length, "task")} got better</summary>${table(better, "Held-out tasks that got better", "None.")}</details>`;
     }}<//>`;
   };
 
-  /** Success on each task of the pool until a step and since then, those that fell most first. */
+  /** Success on each task of the pool up to a step and after it, largest fall first. */
   const aroundStep = (groups, step) => {
     const tasks = new Map();
     for (const group of groups) {
@@ -65,14 +64,14 @@
     const all = aroundStep(found.rows, step);
     const fell = all.filter(({ change }) => change < 0);
     return html`
-      <p class="note">${plural(fell.length, "task")} of the ${count(all.length)} that ${arm} practised both before and after it ${fell.length === 1 ? "is" : "are"} solved less often since. Groups are small: look at the numbers of episodes.</p>
-      <${Table} label="Training tasks that are solved less often since" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} columns=${[
+      <p class="note">${arm} practised ${plural(all.length, "task")} both before and after this round; ${count(fell.length)} of them ${fell.length === 1 ? "is" : "are"} solved less often since then. Groups are small, so check the numbers of episodes.</p>
+      <${Table} label="Training tasks solved less often since this round" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} columns=${[
         { label: "Training task", wide: true, cell: ({ task }) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
         { label: "Before", cell: ({ until }) => html`<${Rate} n=${until[0]} of=${until[1]} />` },
-        { label: "Since", cell: ({ since }) => html`<${Rate} n=${since[0]} of=${since[1]} />` },
-        { label: "Points", num: true, cell: ({ change }) => coevo.signed(100 * change, 0) },
+        { label: "After", cell: ({ since }) => html`<${Rate} n=${since[0]} of=${since[1]} />` },
+        { label: "Change (points)", num: true, cell: ({ change }) => coevo.signed(100 * change, 0) },
       ]} />
-      ${fell.length > MOST_TASKS && html`<p class="soft">The ${MOST_TASKS} that fell most, of ${count(fell.length)}.</p>`}`;
+      ${fell.length > MOST_TASKS && html`<p class="soft">The ${MOST_TASKS} largest falls of ${count(fell.length)}.</p>`}`;
   };
 
   const BeforeAfter = ({ run, arm, round }) => {
@@ -81,9 +80,9 @@
     const kept = (detail?.evaluations || []).filter((one) => one.kept);
     const first = point && kept.find((one) => one.arm === arm) === point;
     const start = first ? kept.find((one) => one.arm === START) : undefined;
-    return html`<${Section} title="What changed after it" id="changed">
+    return html`<${Section} title="Changes after this round" id="changed">
       <h3 class="sub">On held-out tasks</h3>
-      ${point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">No evaluation came after this round, or the run kept none of its tasks' ends.</p>`}
+      ${point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">There is no evaluation after this round, or its results by task are not stored.</p>`}
       ${!round.first && html`<h3 class="sub">On the tasks of the pool</h3><${Practised} run=${run} arm=${arm} step=${round.step} />`}
     <//>`;
   };
@@ -91,7 +90,7 @@
   const Contexts = ({ detail, run, kinds }) => {
     const { contexts, round } = detail;
     if (!contexts.length) {
-      return html`<p class="soft">${round.first ? `It looked for ${plural(round.contexts, "task")} anywhere in the training scenarios, without guidance.` : "It explored without guidance."}</p>`;
+      return html`<p class="soft">${round.first ? `It searched all training scenarios for ${plural(round.contexts, "task")} without guidance.` : "It explored without guidance."}</p>`;
     }
     return html`<div class="cards one">${contexts.map((context) => html`<${coevo.Context} key=${context.id} context=${context} kinds=${kinds} run=${run} />`)}</div>`;
   };
@@ -114,17 +113,17 @@
             ["Applied after step", count(round.step)],
             ["Accepted", `${count(round.accepted)} of ${plural(round.drafts, "draft")}`, round.drafts ? percent(round.accepted / round.drafts, 0) : ""],
             round.held > 0 && ["Held", count(round.held)],
-            ["Pool after it", count(round.pool_size)],
+            ["Pool size after", count(round.pool_size)],
             ["Env steps", count(round.steps_spent), `${count(round.gate_steps)} by gates`],
-            ["Took", coevo.duration(round.seconds)],
-            round.calls > 0 && ["Models asked", plural(round.calls, "request"), `${count(round.tokens)} tokens`],
+            ["Duration", coevo.duration(round.seconds)],
+            round.calls > 0 && ["Model use", plural(round.calls, "request"), `${count(round.tokens)} tokens`],
           ]} />
           <${BeforeAfter} run=${run} arm=${arm} round=${round} />
-          <${Section} title="Drafts" aside=${html`<a href=${link(["runs", run, "drafts"], { arm, round: id })}>With filters and gates</a>`}>
-            <${Table} label="Drafts of the round" rows=${detail.drafts} columns=${coevo.draftColumns(kinds, { round: false })} keyOf=${(draft) => draft.position} href=${coevo.draftHref(run)} empty=${html`<${Empty} title="The round tried no draft." />`} />
+          <${Section} title="Drafts" aside=${html`<a href=${link(["runs", run, "drafts"], { arm, round: id })}>Filter by gate</a>`}>
+            <${Table} label="Drafts of the round" rows=${detail.drafts} columns=${coevo.draftColumns(kinds, { round: false })} keyOf=${(draft) => draft.position} href=${coevo.draftHref(run)} empty=${html`<${Empty} title="This round has no drafts." />`} />
           <//>
-          <${Section} title="From where it explored"><${Contexts} detail=${detail} run=${run} kinds=${kinds} /><//>
-          ${Object.keys(detail.usage).length > 0 && html`<${Section} title="What models were asked"><${Facts} value=${detail.usage} most=${60} /><//>`}`;
+          <${Section} title="Starting points"><${Contexts} detail=${detail} run=${run} kinds=${kinds} /><//>
+          ${Object.keys(detail.usage).length > 0 && html`<${Section} title="Model use"><${Facts} value=${detail.usage} most=${60} /><//>`}`;
       }}<//>
     <//>`;
   };

@@ -1,4 +1,4 @@
-// A run: its arms side by side, how they came there, and what the gates and signals had to do.
+// A run: a table of its arms, success over time, rejections by gate, signals.
 "use strict";
 
 (() => {
@@ -7,19 +7,19 @@
   const Spent = ({ of }) => (of.tokens ? html`${coevo.charts.formats.compact(of.tokens)} tokens${of.usd > 0 && html`, $${of.usd.toFixed(2)}`}` : NONE);
 
   const columnsOf = (run) => [
-    { label: "Arm", cell: (arm) => html`<b><${Words} text=${arm.name} most=${48} /></b>${!arm.trained && html` <small class="soft">not trained</small>`}${arm.mark && html` <${Tag} tone="warn" title=${arm.mark}>differs<//>`}` },
+    { label: "Arm", cell: (arm) => html`<b><${Words} text=${arm.name} most=${48} /></b>${!arm.trained && html` <small class="soft">not trained</small>`}${arm.mark && html` <${Tag} tone="warn" title=${arm.mark}>control<//>`}` },
     { label: "Held-out success", cell: (arm) => html`<${coevo.Success} of=${arm} />` },
     { label: "Mean score", num: true, cell: (arm) => decimal(arm.score, 3) },
     { label: "Env steps", num: true, cell: (arm) => (arm.trained ? count(arm.env_steps) : NONE) },
-    { label: "Steps", num: true, cell: (arm) => (arm.trained ? count(arm.steps) : NONE) },
+    { label: "Learner steps", num: true, cell: (arm) => (arm.trained ? count(arm.steps) : NONE) },
     { label: "Rounds", num: true, cell: (arm) => (arm.trained ? count(arm.rounds) : NONE) },
     { label: "Pool", num: true, cell: (arm) => (arm.trained ? count(arm.pool_size) : NONE) },
-    { label: "Drafts accepted", num: true, cell: (arm) => (arm.drafts ? html`<a href=${link(["runs", run.id, "drafts"], { arm: arm.name })}>${count(arm.accepted)} of ${count(arm.drafts)}</a>` : NONE) },
-    { label: "Episodes stored", num: true, cell: (arm) => (arm.trajectories ? html`<a href=${link(["runs", run.id, "trajectories"], { arm: arm.name })}>${count(arm.trajectories)}</a>` : NONE) },
-    { label: "Models asked", num: true, cell: (arm) => html`<${Spent} of=${arm} />` },
-  ];
+    { label: "Accepted drafts", num: true, cell: (arm) => (arm.drafts ? html`<a href=${link(["runs", run.id, "drafts"], { arm: arm.name })}>${count(arm.accepted)} of ${count(arm.drafts)}</a>` : NONE) },
+    { label: "Stored episodes", num: true, cell: (arm) => (arm.trajectories ? html`<a href=${link(["runs", run.id, "trajectories"], { arm: arm.name })}>${count(arm.trajectories)}</a>` : NONE) },
+    run.arms.some((arm) => arm.tokens) && { label: "Model use", num: true, cell: (arm) => html`<${Spent} of=${arm} />` },
+  ].filter(Boolean);
 
-  /** Success on held-out tasks over env steps, and success in practice, a line for each arm. */
+  /** Success on held-out tasks and in training over env steps, one line per arm. */
   const Curves = ({ run }) => {
     const [heldOut, practice] = useMemo(() => {
       const trained = run.arms.filter((arm) => arm.trained).map((arm) => arm.name);
@@ -44,27 +44,30 @@
       }));
       return [lines, training];
     }, [run]);
-    const x = { label: "env steps, exploration and proofs counted" };
+    const x = { label: "env steps, including exploration and replays" };
     const y = { label: "success", format: "percent" };
     return html`<div class="chart-pair">
       <${coevo.Chart} kind="lines" title="On held-out tasks" series=${heldOut} x=${x} y=${y} none="No arm has been evaluated yet." />
-      <${coevo.Chart} kind="lines" title="In training, on the tasks of the pool" series=${practice} x=${x} y=${y} none="No step is over yet." />
+      <${coevo.Chart} kind="lines" title="In training, on each arm's own tasks" series=${practice} x=${x} y=${y} none="No step has finished yet." />
     </div>`;
   };
 
   const Counts = ({ run, kinds }) => {
+    const trained = run.arms.filter((arm) => arm.trained);
+    const names = trained.map(({ name }) => name);
+    const style = coevo.charts.styles(names, names[names.length - 1]);
     const [gates, signals] = useMemo(
       () => [
         Object.entries(run.gates).map(([gate, n]) => ({ label: gate, values: [n], href: link(["runs", run.id, "drafts"], { gate }) })),
-        Object.entries(run.signals).map(([kind, n]) => ({
-          label: kinds[kind]?.label || kind, values: [n], href: link(["runs", run.id, "trajectories"], { signal: kind }),
+        Object.keys(run.signals).map((kind) => ({
+          label: kinds[kind]?.label || kind, values: trained.map((arm) => arm.signals[kind] || 0), href: link(["runs", run.id, "trajectories"], { signal: kind }),
         })), // prettier-ignore
       ],
       [run, kinds],
     );
     return html`<div class="chart-pair">
       <${coevo.Chart} kind="rows" title="Drafts rejected, by gate" rows=${gates} fills=${[{ label: "drafts", style: 1 }]} x=${{ label: "drafts" }} none="No draft was rejected." />
-      <${coevo.Chart} kind="rows" title="Signals that fired" rows=${signals} fills=${[{ label: "signals", style: 0 }]} x=${{ label: "signals" }} none="No signal has fired." />
+      <${coevo.Chart} kind="rows" title="Signals, by arm" rows=${signals} fills=${trained.map(({ name }) => ({ label: name, style: style[name] }))} x=${{ label: "signals" }} none="No signals yet." />
     </div>`;
   };
 
@@ -74,10 +77,10 @@
     <${Table} label="Arms of the run" rows=${run.arms} columns=${columnsOf(run)} keyOf=${(arm) => arm.name}
       href=${(arm) => (arm.trained ? link(["runs", run.id, "arms", arm.name]) : null)} />
     <${Section} title="Success"><${Curves} run=${run} /><//>
-    <${Section} title="What the curriculum did"><${Counts} run=${run} kinds=${kinds} /><${coevo.ArmsOverTime} run=${run} /><//>
-    ${run.notes.length > 0 && html`<${Section} title="Worth knowing"><ul class="notes">${run.notes.map((note) => html`<li><${Words} text=${note} most=${600} /></li>`)}</ul><//>`}
-    <${Section} title="How it was run">
-      <p class="note">${run.benchmark}, ${run.model}, seed ${run.seed}; arms are compared on the split <code>${run.split}</code>. Its folder: <code><${Words} text=${run.path} /></code></p>
+    <${Section} title="Curriculum"><${Counts} run=${run} kinds=${kinds} /><${coevo.ArmsOverTime} run=${run} /><//>
+    ${run.notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${run.notes.map((note) => html`<li><${Words} text=${note} most=${600} /></li>`)}</ul><//>`}
+    <${Section} title="Setup">
+      <p class="note">${run.benchmark}, ${run.model}, seed ${run.seed}; evaluated on the split <code>${run.split}</code>. Folder: <code><${Words} text=${run.path} /></code></p>
       <details class="more"><summary>Settings</summary><${Facts} value=${run.config} most=${400} /></details>
       <details class="more"><summary>Versions and hashes</summary><${Facts} value=${run.manifest} most=${200} /></details>
     <//>`;
@@ -86,7 +89,7 @@
     const found = coevo.useData(["runs", run], {}, { run });
     const kinds = coevo.useKinds();
     const several = found.data && found.data.arms.filter((arm) => arm.trained).length > 1;
-    const actions = several && html`<a class="button" href=${link(["compare"], { a: `runs/${run}` })}>Compare its arms</a>`;
+    const actions = several && html`<a class="button" href=${link(["compare"], { a: `runs/${run}` })}>Compare arms</a>`;
     return html`<${Page} title=${found.data ? found.data.name : run} crumbs=${[["Runs", "#/"]]} run=${run} actions=${actions} wide>
       <${Loaded} of=${found} lines=${10}>${(data) => html`<${Overview} run=${data} kinds=${kinds} />`}<//>
     <//>`;

@@ -1,4 +1,4 @@
-// All runs and evaluations that the viewer was given, side by side.
+// The list of runs and evaluations.
 "use strict";
 
 (() => {
@@ -11,23 +11,23 @@
   /** Success with its 95 % interval. */
   const Success = ({ of }) =>
     of.success === null || of.success === undefined
-      ? html`<span class="soft">${NONE}</span>`
+      ? html`<span class="soft none">${NONE}</span>`
       : html`<span class="num success"><b>${percent(of.success)}</b>${coevo.given(of.low) && html`<small class="soft"> ${coevo.fixed(100 * of.low, 1)}–${percent(of.high)}</small>`}</span>`;
 
-  /** How far a run has come, where it is under way. */
+  /** State of a run, with its progress while it trains. */
   const Progress = ({ progress, wide }) => {
     const { state, share, phase, done, total, unit, elapsed_s, eta_s, facts } = progress;
     const at = coevo.given(share) ? share : total ? done / total : null;
     if (state === "finished") return html`<${StateTag} progress=${progress} />`;
     return html`<div class="progress-box">
       <div class="progress-line"><${StateTag} progress=${progress} />
-        ${at !== null && html`<progress value=${at} max="1" aria-label="Share of the run that is done"></progress><span class="num">${percent(at, 0)}</span>`}</div>
+        ${at !== null && html`<progress value=${at} max="1" aria-label="Progress of the run"></progress><span class="num">${percent(at, 0)}</span>`}</div>
       ${wide &&
       html`<p class="soft progress-words">${[
         phase,
         coevo.given(done) && `${count(done)}${total ? ` of ${count(total)}` : ""} ${unit}`,
-        coevo.given(elapsed_s) && `${coevo.duration(elapsed_s)} so far`,
-        coevo.given(eta_s) && `about ${coevo.duration(eta_s)} still`,
+        coevo.given(elapsed_s) && `${coevo.duration(elapsed_s)} elapsed`,
+        coevo.given(eta_s) && `about ${coevo.duration(eta_s)} left`,
         progress.tokens > 0 && `${count(progress.tokens)} tokens`,
         progress.usd > 0 && `$${progress.usd.toFixed(2)}`,
         ...Object.entries(facts || {}).map(([name, value]) => `${name} ${value}`),
@@ -37,8 +37,8 @@
 
   const RUN_COLUMNS = [
     { label: "Run", cell: (run) => html`<b><${Words} text=${run.name} most=${60} /></b>` },
-    { label: "State", cell: (run) => (run.problem ? html`<${Tag} tone="bad">cannot be read<//>` : html`<${Progress} progress=${run.progress} />`) },
-    { label: "Success, last arm", cell: (run) => html`<${Success} of=${run} />` },
+    { label: "State", cell: (run) => (run.problem ? html`<${Tag} tone="bad">unreadable<//>` : html`<${Progress} progress=${run.progress} />`) },
+    { label: "Success of last arm", cell: (run) => html`<${Success} of=${run} />` },
     { label: "Arms", wide: true, cell: (run) => run.problem ? html`<${coevo.Prose} text=${run.problem} most=${400} />` : html`<span class="arm-list">${run.arms.map((arm) => html`<${Tag}><${Words} text=${arm} most=${40} /><//>`)}</span>` },
     { label: "Benchmark", cell: (run) => html`<${Words} text=${run.benchmark} />` },
     { label: "Policy", cell: (run) => html`<${Words} text=${run.model} most=${32} />` },
@@ -48,8 +48,8 @@
   ];
 
   const NoRuns = () => html`<${Empty} title="There are no runs here yet.">
-    <p>Train one on the built-in shop, in a few minutes on a laptop: <code>coevo train quickstart</code></p>
-    <p>Or name the folders of runs that lie elsewhere: <code>coevo view PATH</code></p>
+    <p>Train one on the built-in shop in a few minutes on a laptop: <code>coevo train quickstart</code></p>
+    <p>To view runs in another folder: <code>coevo view PATH</code></p>
   <//>`;
 
   const Runs = () => {
@@ -57,7 +57,7 @@
     return html`<${Page} title="Runs" wide>
       <${Loaded} of=${found}>${({ runs, evals }) => html`
         ${runs.length === 0 ? html`<${NoRuns} />` : html`<${Table} label="Runs" rows=${runs} columns=${RUN_COLUMNS} keyOf=${(run) => run.id} href=${(run) => (run.problem ? null : link(["runs", run.id]))} />`}
-        ${evals.length > 0 && html`<${Section} title="Evaluations" note="Each with the tasks it was of; open one to see its episodes.">
+        ${evals.length > 0 && html`<${Section} title="Evaluations" note="Results of coevo eval. Open one to see its episodes.">
           <${Table} label="Evaluations" rows=${evals} keys=${false} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} columns=${EVAL_COLUMNS} />
         <//>`}`}<//>
     <//>`;
@@ -65,7 +65,7 @@
 
   const EVAL_COLUMNS = [
     { label: "Evaluation", cell: (one) => html`<b><${Words} text=${one.name} most=${60} /></b>` },
-    { label: "State", cell: (one) => one.problem ? html`<${Tag} tone="bad">cannot be read<//>` : one.finished ? html`<${Tag} tone="good">finished<//>` : html`<${Tag} tone="accent">${count(one.done)} of ${count(one.total)}<//>` },
+    { label: "State", cell: (one) => one.problem ? html`<${Tag} tone="bad">unreadable<//>` : one.finished ? html`<${Tag} tone="good">finished<//>` : html`<${Tag} tone="accent">${count(one.done)} of ${count(one.total)}<//>` },
     { label: "Success", cell: (one) => html`<${Success} of=${one} />` },
     { label: "Policy", wide: true, cell: (one) => one.problem ? html`<${coevo.Prose} text=${one.problem} most=${400} />` : html`<${Words} text=${[one.policy, one.model].filter(Boolean).join(", ")} most=${60} />` },
     { label: "Benchmark", cell: (one) => html`<${Words} text=${`${one.benchmark} ${one.split}`} />` },

@@ -1,15 +1,15 @@
-// What a search finds, in one run or in all.
+// Search in one run or in all.
 "use strict";
 
 (() => {
   const { html, link, Words, Page, Loaded, Section, Table, Empty, count, percent } = coevo;
 
-  const NOUNS = { run: "Runs", task: "Tasks", trajectory: "Trajectories", draft: "Drafts", eval: "Evaluations", episode: "Episodes of evaluations" };
+  const NOUNS = { run: "Runs", task: "Tasks", trajectory: "Trajectories", draft: "Drafts", eval: "Evaluations", episode: "Evaluation episodes" };
 
   const COLUMNS = [
-    { label: "What", wide: true, cell: (hit) => html`<${Words} text=${hit.text || hit.title} most=${240} />` },
+    { label: "Text", wide: true, cell: (hit) => html`<${Words} text=${hit.text || hit.title} most=${240} />` },
     { label: "Note", cell: (hit) => html`<${Words} text=${hit.note} most=${120} />` },
-    { label: "In", cell: (hit) => html`<${Words} text=${hit.run} most=${40} />` },
+    { label: "Run", cell: (hit) => html`<${Words} text=${hit.run} most=${40} />` },
   ];
 
   const lists = { task: "tasks", trajectory: "trajectories", draft: "drafts" };
@@ -30,10 +30,10 @@
     const title = q ? `Search: ${q}` : "Search";
     return html`<${Page} title=${title} run=${params.run || undefined} tab="search" wide>
       ${params.run && html`<p class="held"><span>In the run <b><${Words} text=${params.run} /></b></span> <a href=${link(["search"], { q })}>Search all runs</a></p>`}
-      ${!q ? html`<${Empty} title="What do you look for?"><p>Words of a task, of an action or of a reason; all of them have to be there. Press <kbd>/</kbd> to type.</p><//>` : html`<${Loaded} of=${found}>${(result) => html`
-        ${result.read < 1 && html`<p class="note" role="status">${percent(result.read, 0)} of the episodes have been read so far; the rest is searched by its tasks alone.</p>`}
+      ${!q ? html`<${Empty} title="Enter words to search for."><p>A result contains all words, in a task, an action or a gate's reason. Press <kbd>/</kbd> to type.</p><//>` : html`<${Loaded} of=${found}>${(result) => html`
+        ${result.read < 1 && html`<p class="note" role="status">${percent(result.read, 0)} of the episodes are indexed. For the others, the search covers only their tasks.</p>`}
         ${result.hits.length === 0
-          ? html`<${Empty} title="Nothing holds all of these words."><p>Try fewer words, or a part of one.</p><//>`
+          ? html`<${Empty} title="No results contain all of these words."><p>Try fewer words, or part of a word.</p><//>`
           : html`<${Hits} found=${result} run=${params.run} />`}`}<//>`}
     <//>`;
   };

@@ -1,5 +1,5 @@
-// The page behind an observation: a page of the shop as one would see it, or text as it is best
-// read. Nothing on it can be clicked; what was clicked is marked.
+// The page of an observation: a page of the shop, or formatted text. Nothing on it is clickable; the
+// clicked element is marked.
 "use strict";
 
 (() => {
@@ -49,18 +49,45 @@
     done: "Receipt",
   };
 
+  /** Names on the receipt, with a label each; the shop leaves all its other fields blank. */
+  const BOUGHT = { asin: "Product", options: "Options", "Your score (min 0.0, max 1.0)": "Score" };
+
+  /** What was bought, and the score; the texts as they are if they are of another form. */
+  const Receipt = ({ texts }) => {
+    const purchased = texts.indexOf("Purchased");
+    const facts = {};
+    texts.slice(purchased + 1).forEach((name, i, rest) => {
+      const label = BOUGHT[name];
+      if (label && !(label in facts) && i + 1 < rest.length) facts[label] = rest[i + 1];
+    });
+    if (purchased < 0 || !facts.Product) {
+      return html`<div>${texts.map((text, i) => html`<${Prose} key=${i} text=${text} most=${600} />`)}</div>`;
+    }
+    const chosen = parsed(facts.Options);
+    const options = chosen && typeof chosen === "object" ? Object.entries(chosen).map(([name, value]) => `${name}: ${value}`).join(", ") : facts.Options;
+    return html`<p><${Words} text=${texts[0]} most=${200} /></p><${coevo.Facts} value=${{ ...facts, Options: options || "none" }} label="Receipt" />`;
+  };
+
+  const parsed = (text) => {
+    try {
+      return JSON.parse(text);
+    } catch {
+      return null;
+    }
+  };
+
   const ShopPage = ({ page, action }) => {
     const move = moveOf(action);
     const words = move.verb === "search" ? move.what : "";
     const texts = page.texts || [];
-    return html`<div class="shop" role="group" aria-label=${`Page of the shop: ${page.page}`}>
+    return html`<div class="shop" role="group" aria-label=${`Shop page: ${page.page}`}>
       <div class="shop-bar"><span class="shop-name">WebShop</span>
         ${page.buttons.map((name) => html`<${Clickable} key=${name} name=${name} move=${move} />`)}</div>
-      ${page.page === "search" && html`<p class=${cls("shop-field", { taken: words })}>${words ? html`<${Words} text=${words} />` : html`<span class="soft">search for…</span>`}</p>`}
+      ${page.page === "search" && html`<p class=${cls("shop-field", { taken: words })}>${words ? html`<${Words} text=${words} />` : html`<span class="soft">Search</span>`}</p>`}
       ${page.page === "results" && html`<${Results} page=${page} move=${move} />`}
       ${page.page === "item" && html`<${Item} page=${page} move=${move} />`}
       ${texts.length > 0 && html`<p class="shop-title">${TITLES[page.page] || page.page}</p>
-        <ul class=${cls("shop-texts", { receipt: page.page === "done" })}>${texts.map((text) => html`<li><${Prose} text=${text} most=${600} /></li>`)}</ul>`}
+        ${page.page === "done" ? html`<${Receipt} texts=${texts} />` : html`<ul class="shop-texts">${texts.map((text) => html`<li><${Prose} text=${text} most=${600} /></li>`)}</ul>`}`}
       ${page.page !== "search" && words && html`<p class="shop-field taken"><${Words} text=${words} /></p>`}
     </div>`;
   };
@@ -73,7 +100,7 @@
     }
   };
 
-  /** The page behind an observation; `action` is what was done on it. */
+  /** The page of an observation; `action` is the action taken on it. */
   const BehindPage = ({ page, text, action }) => {
     if (page.kind === "shop") return html`<${ShopPage} page=${page} action=${action} />`;
     const json = page.format === "json" && text.length < 200000;

@@ -1,14 +1,14 @@
-// One task: what it grew from, how it was found and proven, and how success on it went over time.
+// A task: its lineage, its discovery and proof, and success on it over time.
 "use strict";
 
 (() => {
   const { html, link, useMemo, Words, Prose, Page, Loaded, Section, Table, Tag, Rate, Kind, Figures, Facts, Empty, count } = coevo;
 
-  const saidOf = (node) => (coevo.given(node.success) ? `${Math.round(100 * node.success)}\u202f% solved` : "not practised");
+  const saidOf = (node) => (coevo.given(node.success) ? `${Math.round(100 * node.success)}\u202f% solved` : "no episodes");
 
   const roundOf = (node) => (node.first || !node.round ? 0 : Number(/\d+$/.exec(node.round)?.[0]) || 0);
 
-  /** Nodes as the chart takes them, each with its parents. */
+  /** Nodes in the format of the chart, each with its parents. */
   const nodesOf = (lineage, run, here, kinds) => {
     const parents = new Map(lineage.nodes.map((node) => [node.id, []]));
     for (const { parent, child } of lineage.edges) parents.get(child)?.push(parent);
@@ -26,40 +26,40 @@
 
   const Lineage = ({ detail, run, kinds }) => {
     const nodes = useMemo(() => nodesOf(detail.lineage, run, detail.task.id, kinds), [detail, kinds]);
-    return html`<${coevo.Chart} kind="lineage" title="From the first task set to what grew from it" nodes=${nodes}
-      note=${detail.lineage.more > 0 ? `${count(detail.lineage.more)} more that grew from it are left out.` : undefined} />`;
+    return html`<${coevo.Chart} kind="lineage" title="Ancestors and descendants" nodes=${nodes}
+      note=${detail.lineage.more > 0 ? `${count(detail.lineage.more)} more descendants are not shown.` : undefined} />`;
   };
 
-  /** Share solved in each group in which an arm practised the task. */
+  /** Share of solved episodes in each group of the task. */
   const OverTime = ({ detail, run }) => {
     const whole = coevo.useData(["runs", run]).data;
     const series = useMemo(() => {
       const arms = [...new Set(detail.practice.map((point) => point.arm))];
       return coevo.practiceSeries(run, whole ? coevo.trainedOf(whole) : arms, arms, detail.practice);
     }, [detail, whole]);
-    if (!detail.practice.length) return html`<${Empty} title="No arm has practised it yet." />`;
-    return html`<${coevo.Chart} kind="lines" title="Share of its episodes that solved it, group by group" series=${series} x=${{ label: "step of the learner" }} y=${{ label: "solved", format: "percent", domain: [0, 1] }} />`;
+    if (!detail.practice.length) return html`<${Empty} title="No arm has practised this task yet." />`;
+    return html`<${coevo.Chart} kind="lines" title="Share of solved episodes by group" series=${series} x=${{ label: "learner step" }} y=${{ label: "solved", format: "percent", domain: [0, 1] }} />`;
   };
 
   const practiceColumns = [
     { label: "Group", cell: (point) => html`<b>${point.group}</b>` },
     { label: "Arm", cell: (point) => html`<${Words} text=${point.arm} most=${40} />` },
-    { label: "Step", num: true, cell: (point) => count(point.step) },
+    { label: "Learner step", num: true, cell: (point) => count(point.step) },
     { label: "Solved", cell: (point) => html`<${Rate} n=${point.successes} of=${point.episodes} />` },
     { label: "Episodes", cell: (point) => (point.stored ? "stored" : html`<span class="soft">not stored</span>`) },
   ];
 
   const Practice = ({ detail, run }) => {
     const rows = detail.practice;
-    return rows.length > 0 && html`<details class="more" open=${rows.length <= 12}><summary>All its groups</summary>
+    return rows.length > 0 && html`<details class="more" open=${rows.length <= 12}><summary>All groups</summary>
       <${Table} label="Groups of the task" rows=${rows.slice(0, 300)} columns=${practiceColumns} keyOf=${(point) => `${point.arm} ${point.group}`} href=${(point) => link(["runs", run, "arms", point.arm, "groups", point.group])} />
-      ${rows.length > 300 && html`<p class="soft">The first 300 of ${count(rows.length)}.</p>`}</details>`;
+      ${rows.length > 300 && html`<p class="soft">The first 300 of ${count(rows.length)} groups.</p>`}</details>`;
   };
 
-  /** An early and a late episode of each arm between which the interface changed. */
+  /** For each arm, an early and a late episode with different interfaces. */
   const Interfaces = ({ detail, run }) => {
     const path = (id) => `runs/${run}/trajectories/${id}`;
-    return detail.interfaces.length > 0 && html`<${Section} title="Before and after the interface changed" note="An early and a late episode of one arm, shown through different versions of its interface.">
+    return detail.interfaces.length > 0 && html`<${Section} title="Before and after an interface change" note="An early and a late episode of one arm with different versions of its interface.">
       <ul>${detail.interfaces.map((pair) => html`<li key=${pair.arm}><a href=${link(["side"], { a: path(pair.before), b: path(pair.after) })}>${pair.arm}: step ${count(pair.before_step)} beside step ${count(pair.after_step)}</a></li>`)}</ul><//>`;
   };
 
@@ -67,29 +67,29 @@
     if (detail.withheld) return html`<p class="notice">${detail.withheld}</p>`;
     return html`
       ${detail.solution?.length > 0 && html`<details class="more" open=${detail.solution.length <= 12}><summary>Reference solution</summary><ol class="mono">${detail.solution.map((action) => html`<li><${Words} text=${action} most=${240} /></li>`)}</ol></details>`}
-      ${detail.verifier && html`<details class="more"><summary>What judges it</summary><${Facts} value=${detail.verifier} most=${120} /></details>`}
-      ${detail.world && html`<details class="more"><summary>What its engine starts from</summary><${Facts} value=${detail.world} most=${120} /></details>`}`;
+      ${detail.verifier && html`<details class="more"><summary>Verifier</summary><${Facts} value=${detail.verifier} most=${120} /></details>`}
+      ${detail.world && html`<details class="more"><summary>World</summary><${Facts} value=${detail.world} most=${120} /></details>`}`;
   };
 
   const Task = ({ detail, run, kinds }) => {
     const { task } = detail;
     return html`
-      <blockquote class="asked"><${Prose} text=${detail.instruction} most=${2000} label="What it asks for" /></blockquote>
+      <blockquote class="asked"><${Prose} text=${detail.instruction} most=${2000} label="Instruction" /></blockquote>
       <${Figures} of=${[
         ["Origin", html`<${coevo.Origin} task=${task} />`],
-        ["Found in", task.round ? html`<a href=${link(["runs", run, "arms", task.arms[0] || "", "rounds", task.round])}>${task.round}</a>` : "there from the start"],
-        task.signal && ["From", html`<${Kind} kind=${task.signal} kinds=${kinds} />`],
+        ["Found in", task.round ? html`<a href=${link(["runs", run, "arms", task.arms[0] || "", "rounds", task.round])}>${task.round}</a>` : "initial task set"],
+        task.signal && ["Explored from", html`<${Kind} kind=${task.signal} kinds=${kinds} />`],
         ["Solved", html`<${Rate} n=${task.successes} of=${task.episodes} />`],
         ["In the pool of", task.arms.join(", ") || coevo.NONE],
         ["Generation", count(task.generation)],
       ]} />
       ${detail.tags.length > 0 && html`<p class="arm-list">${detail.tags.map((tag) => html`<${Tag}><${Words} text=${tag} most=${60} /><//>`)}</p>`}
-      ${detail.decision && html`<p class="notice">A person ${detail.decision.what} it${detail.decision.reason && html`: <${Words} text=${detail.decision.reason} most=${400} />`}</p>`}
+      ${detail.decision && html`<p class="notice">Manual review: ${detail.decision.what}${detail.decision.reason && html`: <${Words} text=${detail.decision.reason} most=${400} />`}</p>`}
       <${Section} title="Lineage"><${Lineage} detail=${detail} run=${run} kinds=${kinds} /><//>
       <${Section} title="Success over time"><${OverTime} detail=${detail} run=${run} /><${Practice} detail=${detail} run=${run} /><//>
       <${Interfaces} detail=${detail} run=${run} />
-      ${detail.story ? html`<${coevo.Story} story=${detail.story} kinds=${kinds} run=${run} />` : html`<${Section} title="How it was found"><p class="soft">It came with the benchmark: nobody explored to find it.</p><//>`}
-      <${Section} title="The task itself"><p class="note">Scenario <code><${Words} text=${detail.scenario} /></code>${detail.subset && html`, subset <code>${detail.subset}</code>`}, split <code>${task.split}</code>, id <code>${task.id.slice(0, 16)}</code></p><${Proof} detail=${detail} /><//>`;
+      ${detail.story ? html`<${coevo.Story} story=${detail.story} kinds=${kinds} run=${run} />` : html`<${Section} title="Discovery"><p class="soft">This task is part of the benchmark.</p><//>`}
+      <${Section} title="Task data"><p class="note">Scenario <code><${Words} text=${detail.scenario} /></code>${detail.subset && html`, subset <code>${detail.subset}</code>`}, split <code>${task.split}</code>, id <code>${task.id.slice(0, 16)}</code></p><${Proof} detail=${detail} /><//>`;
   };
 
   coevo.views.Task = ({ run, task }) => {
@@ -97,9 +97,9 @@
     const found = coevo.useData(["runs", run, "tasks", task], {}, { run });
     const { data } = found;
     const actions = data && html`
-      ${data.practice.some((point) => point.stored) && html`<a class="button" href=${link(["runs", run, "trajectories"], { task: data.task.id })}>Its episodes</a>`}
-      ${data.arms.length > 1 && html`<a class="button" href=${link(["runs", run, "tasks", data.task.id, "arms"])}>Two arms on it</a>`}
-      ${data.story && html`<a class="button" href=${link(["runs", run, "drafts", data.story.draft.id])}>Its draft</a>`}`;
+      ${data.practice.some((point) => point.stored) && html`<a class="button" href=${link(["runs", run, "trajectories"], { task: data.task.id })}>Episodes</a>`}
+      ${data.arms.length > 1 && html`<a class="button" href=${link(["runs", run, "tasks", data.task.id, "arms"])}>Compare arms</a>`}
+      ${data.story && html`<a class="button" href=${link(["runs", run, "drafts", data.story.draft.id])}>Draft</a>`}`;
     return html`<${Page} title=${data ? data.task.name : "Task"} crumbs=${[["Runs", "#/"], [run, link(["runs", run])], ["Tasks", link(["runs", run, "tasks"])]]} run=${run} tab="tasks" actions=${actions}>
       <${Loaded} of=${found}>${(detail) => html`<${Task} detail=${detail} run=${run} kinds=${kinds} />`}<//>
     <//>`;

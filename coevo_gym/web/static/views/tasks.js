@@ -1,31 +1,32 @@
-// The tasks of a run as a list with filters.
+// The list of a run's tasks with filters.
 "use strict";
 
 (() => {
   const { html, link, Words, Page, Loaded, Table, Tag, Kind, Rate, Select, TextFilter, Pager, count } = coevo;
 
   const Origin = ({ task }) => {
-    if (task.origin !== "evolved") return html`<${Tag}>${task.origin || "not known"}<//>`;
+    if (task.origin !== "evolved") return html`<${Tag}>${task.origin || "unknown"}<//>`;
     const first = task.signal === "unguided" && /-0$/.test(task.round);
-    return html`<${Tag} tone="accent" title=${first ? "Found before training began" : "Found while training"}>${first ? "first set" : "evolved"}<//>`;
+    return html`<${Tag} tone="accent" title=${first ? "Found before training" : "Found during training"}>${first ? "first set" : "evolved"}<//>`;
   };
 
   const practiceOf = (task, arm) => task.practice.find((one) => one.arm === arm) || { episodes: 0, successes: 0 };
 
   const taskColumns = (kinds, arms) => [
-    { label: "Task", wide: true, cell: (task) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
+    { label: "Task", wide: true, sort: "name", cell: (task) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
     { label: "Origin", cell: (task) => html`<${Origin} task=${task} />` },
-    { label: "Found in", sort: "found", cell: (task) => (task.round ? html`${task.round}${task.signal && html` <${Kind} kind=${task.signal} kinds=${kinds} />`}` : html`<span class="soft">there from the start</span>`) },
+    { label: "Found in", sort: "found", cell: (task) => (task.round ? html`${task.round}${task.signal && html` <${Kind} kind=${task.signal} kinds=${kinds} />`}` : html`<span class="soft">initial task set</span>`) },
     ...(arms.length > 1 && arms.length < 4
       ? arms.map((arm) => ({ label: arm, cell: (task) => html`<${Rate} n=${practiceOf(task, arm).successes} of=${practiceOf(task, arm).episodes} />` }))
-      : [{ label: "Solved", sort: "success", cell: (task) => html`<${Rate} n=${task.successes} of=${task.episodes} />` }]),
+      : []),
+    { label: "Success", num: true, sort: "success", cell: (task) => coevo.percent(task.success, 0) },
     { label: "Episodes", num: true, sort: "episodes", cell: (task) => count(task.episodes) },
-    { label: "Grew from it", num: true, cell: (task) => (task.children ? count(task.children) : coevo.NONE) },
+    { label: "Descendants", num: true, sort: "children", cell: (task) => (task.children ? count(task.children) : coevo.NONE) },
   ];
 
   const SHARES = [["0,0", "never"], ["0.01,0.49", "less than half"], ["0.5,0.99", "half or more"], ["1,1", "always"]];
 
-  /** How often a task was solved, as two filters of the API. */
+  /** A range of success, as two filters of the API. */
   const SuccessFilter = ({ params }) => {
     const value = params.success_from || params.success_to ? `${params.success_from},${params.success_to}` : "";
     const set = (event) => {
@@ -37,14 +38,14 @@
       ${SHARES.map(([key, words]) => html`<option value=${key} selected=${key === value}>${words}</option>`)}</select></label>`;
   };
 
-  const ORIGINS = [["native", "of the benchmark"], ["evolved", "found in the run"]];
-  const PRACTISED = [["true", "practised"], ["false", "not yet"]];
+  const ORIGINS = [["native", "benchmark"], ["evolved", "found in this run"]];
+  const PRACTISED = [["true", "with episodes"], ["false", "without episodes"]];
 
-  /** The rounds of a run's last arm, which has the most of them as a rule, as options of a filter. */
+  /** The rounds of a run's last arm, which usually has the most, as options of a filter. */
   const useRounds = (run, arms) => {
     const last = arms[arms.length - 1];
     const rows = coevo.useData(last ? ["runs", run, "arms", last, "rounds"] : null).data?.rows || [];
-    return rows.map((round) => [round.id, round.first ? `${round.id}, the first set` : round.id]);
+    return rows.map((round) => [round.id, round.first ? `${round.id}, first set` : round.id]);
   };
 
   coevo.views.Tasks = ({ run, params }) => {
@@ -55,17 +56,17 @@
     const options = Object.values(kinds).map((kind) => [kind.name, kind.label]);
     return html`<${Page} title="Tasks" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="tasks" wide>
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>
-        <${TextFilter} value=${params.q} label="Words of the task" />
-        <${Select} label="In the pool of" name="arm" value=${params.arm} options=${names.map((name) => [name, name])} />
+        <${TextFilter} value=${params.q} label="Words in the task" />
+        <${Select} label="Pool of" name="arm" value=${params.arm} options=${names.map((name) => [name, name])} />
         <${Select} label="Origin" name="origin" value=${params.origin} options=${ORIGINS} />
         <${Select} label="Found in" name="round" value=${params.round} options=${rounds} />
-        <${Select} label="Found from" name="signal" value=${params.signal} options=${options} />
-        <${Select} label="Practice" name="practised" value=${params.practised} options=${PRACTISED} />
+        <${Select} label="Explored from" name="signal" value=${params.signal} options=${options} />
+        <${Select} label="Episodes" name="practised" value=${params.practised} options=${PRACTISED} />
         <${SuccessFilter} params=${params} />
       </form>
       <${Loaded} of=${found}>${(page) => html`
         <${Table} label="Tasks" rows=${page.rows} columns=${taskColumns(kinds, params.arm ? [] : names)} keyOf=${(task) => task.id} href=${(task) => link(["runs", run, "tasks", task.id])}
-          empty=${html`<${coevo.NoMatch} noun="task"><p>Tasks show here when the first step of an arm is over.</p><//>`} />
+          empty=${html`<${coevo.NoMatch} noun="task"><p>Tasks appear here after an arm's first step.</p><//>`} />
         <${Pager} of=${page} noun="task" />`}<//>
     <//>`;
   };

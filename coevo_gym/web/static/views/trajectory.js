@@ -1,5 +1,5 @@
-// One episode, step by step: what the policy was shown, the page behind it, what it did and how it
-// came to that, what fired, and what the grader said. Training episodes and evaluation episodes.
+// One training or evaluation episode, step by step: observations, pages, actions and the policy's
+// candidates or tokens, signals, notes, and the grader's verdict.
 "use strict";
 
 (() => {
@@ -11,16 +11,16 @@
   const hrefOf = (path) => `#/${path}`;
   const placeOf = (of, run, id, params) => link(of === "evaluation" ? ["evals", run, "episodes", id] : ["runs", run, "trajectories", id], params);
 
-  /** The episodes of the group as marks beside each other; this one is pressed in. */
+  /** The episodes of the group as marks in a row; the current one is outlined. */
   const Siblings = ({ episode }) => {
     if (episode.siblings.length < 2) return null;
     return html`<nav class="siblings" aria-label="Episodes of this group">
-      <span class="soft">${episode.of === "training" ? "Its group" : "This task"}</span>
+      <span class="soft">${episode.of === "training" ? "Group" : "Same task"}</span>
       ${episode.siblings.map(
         (one) => html`<a key=${one.id} href=${placeOf(episode.of, episode.run, one.id)} class=${cls("sibling", one.success ? "good" : "bad")}
           aria-current=${one.id === episode.id ? "page" : null}
           aria-label=${`Episode ${one.position + 1}: ${one.success ? "solved" : "failed"}, ${plural(one.steps, "step")}`}
-          title=${`Episode ${one.position + 1}: ${one.success ? "solved" : "failed"} in ${plural(one.steps, "step")}, ended by ${one.end_reason}`}>
+          title=${`Episode ${one.position + 1}: ${one.success ? "solved" : "failed"} in ${plural(one.steps, "step")}, end reason: ${one.end_reason.replaceAll("_", " ")}`}>
           <span aria-hidden="true">${one.success ? "✓" : "✗"}</span></a>`,
       )}
     </nav>`;
@@ -29,12 +29,12 @@
   const Head = ({ episode, kinds }) => {
     const { grade } = episode;
     return html`<div class="episode-head">
-      <blockquote class="asked"><${Prose} text=${episode.instruction} most=${1500} label="What was asked" /></blockquote>
+      <blockquote class="asked"><${Prose} text=${episode.instruction} most=${1500} label="Task" /></blockquote>
       <${Figures} of=${[
         ["Outcome", html`<${Outcome} success=${grade.success} />${grade.why && html`<span class="why">: <${Words} text=${grade.why} most=${200} /></span>`}`],
         ["Score", decimal(grade.score)],
-        ["Ended by", grade.end_reason.replaceAll("_", " ")],
-        ["Steps", count(episode.steps.length)],
+        ["End reason", grade.end_reason.replaceAll("_", " ")],
+        ["Env steps", count(episode.steps.length)],
         given(episode.advantage) && ["Advantage", coevo.signed(episode.advantage)],
         given(episode.policy_version) && ["Policy", `version ${count(episode.policy_version)}`],
       ]} />
@@ -50,7 +50,7 @@
     const asText = look === "text";
     return html`<div class="shown">
       ${asText ? html`<${Prose} class="observation code" text=${step.observation} most=${3000} />` : html`<${coevo.BehindPage} page=${step.page} text=${step.observation} action=${step.action} />`}
-      ${step.raw !== null && step.raw !== undefined && html`<details class="more"><summary>The env's own text, before the interface</summary><${Prose} class="code" text=${step.raw} most=${3000} /></details>`}
+      ${step.raw !== null && step.raw !== undefined && html`<details class="more"><summary>Original text of the env, without the interface</summary><${Prose} class="code" text=${step.raw} most=${3000} /></details>`}
     </div>`;
   };
 
@@ -58,11 +58,11 @@
     const place = placeOf(episode.of, episode.run, episode.id, { step: step.number });
     return html`<article id=${`step-${step.number}`} class=${cls("step", { here, erred: step.error_kind })} tabindex="-1" aria-label=${`Step ${step.number} of ${episode.steps.length}`}>
       <div class="step-head">
-        <h3><a href=${place} title="A link to this step">Step ${step.number}</a></h3>
+        <h3><a href=${place} title="Link to this step">Step ${step.number}</a></h3>
         ${step.error_kind && html`<${Tag} tone="warn">no effect<//>`}
         <${coevo.StepLabels} episode=${episode} step=${step} />
-        ${given(step.policy_version) && step.policy_version !== episode.policy_version && html`<${Tag} title="The weights changed while the episode ran">policy ${step.policy_version}<//>`}
-        ${given(step.advantage) && html`<${Tag} title="What this step was learned from with">advantage ${coevo.signed(step.advantage)}<//>`}
+        ${given(step.policy_version) && step.policy_version !== episode.policy_version && html`<${Tag} title="The weights were updated during the episode">policy ${step.policy_version}<//>`}
+        ${given(step.advantage) && html`<${Tag} title="Advantage used for learning from this step">advantage ${coevo.signed(step.advantage)}<//>`}
         ${step.reward !== 0 && html`<${Tag} tone=${step.reward > 0 ? "good" : "bad"}>reward ${decimal(step.reward)}<//>`}
       </div>
       <div class="step-body"><${Shown} step=${step} look=${look} /><${coevo.Did} step=${step} /></div>
@@ -73,31 +73,31 @@
   const Ending = ({ episode, look }) => {
     const { grade } = episode;
     return html`
-      <article class="step last" id="step-end" tabindex="-1" aria-label="What the last action led to, and the verdict">
+      <article class="step last" id="step-end" tabindex="-1" aria-label="Last observation and verdict">
         <div class="step-head"><h3>After the last step</h3></div>
         <div class="step-body"><div class="shown">${
           look === "text"
             ? html`<${Prose} class="observation code" text=${episode.last_observation} most=${3000} />`
             : html`<${coevo.BehindPage} page=${episode.last_page} text=${episode.last_observation} />`
         }</div>
-      <section class="verdict" id="verdict" aria-label="Verdict of the grader">
-        <div class="section-head"><h2>Verdict of the grader</h2><${Outcome} success=${grade.success} score=${grade.score} end=${grade.end_reason} /></div>
+      <section class="verdict" id="verdict" aria-label="Grader's verdict">
+        <div class="section-head"><h2>Grader's verdict</h2><${Outcome} success=${grade.success} score=${grade.score} end=${grade.end_reason} /></div>
         ${grade.withheld && html`<p class="notice">${grade.withheld}</p>`}
-        ${grade.report && Object.keys(grade.report).length > 0 ? html`<${Facts} value=${grade.report} most=${80} label="The grader's report" />` : !grade.withheld && html`<p class="soft">The grader said no more than this.</p>`}
+        ${grade.report && Object.keys(grade.report).length > 0 ? html`<${Facts} value=${grade.report} most=${80} label="The grader's report" />` : !grade.withheld && html`<p class="soft">The grader gave no details.</p>`}
       </section></div></article>`;
   };
 
   const Signals = ({ episode, kinds }) =>
     episode.signals.length > 0 &&
-    html`<${Section} title="Signals" id="signals" note="Which rules fired on this episode, and the numbers that each of them read.">
+    html`<${Section} title="Signals" id="signals" note="Signals of this episode and the numbers behind them.">
       <div class="cards">${episode.signals.map(
         (signal) => html`<div class="card" key=${signal.kind}><h3><${coevo.Kind} kind=${signal.kind} kinds=${kinds} /></h3><${Facts} value=${signal.evidence} label=${`Evidence of ${signal.kind}`} /></div>`,
       )}</div>
     <//>`;
 
   const LOOKS = [
-    ["page", "Page", "The page behind the text, where the benchmark has pages"],
-    ["text", "As shown", "Word for word what the policy was shown"],
+    ["page", "Page", "Observations as pages, if the benchmark has pages"],
+    ["text", "Text", "Observations as the exact text of the policy's input"],
   ];
 
   const Episode = ({ episode, kinds, params }) => {
@@ -106,7 +106,7 @@
     const steps = episode.steps.length;
     const first = useRef(true);
     const step = (by) => {
-      const now = Number(coevo.paramsNow().step) || 0; // keys may come faster than pages are drawn
+      const now = Number(coevo.paramsNow().step) || 0; // keys may arrive faster than the page is drawn
       coevo.setParams({ step: Math.min(steps + 1, Math.max(0, now + by)) || "" });
     };
     useEffect(() => {
@@ -129,32 +129,32 @@
     };
     useKeys([
       { key: "j", does: "next step", run: () => step(1) },
-      { key: "k", does: "step before", run: () => step(-1) },
+      { key: "k", does: "previous step", run: () => step(-1) },
       { key: "l", does: "next episode of the group", run: () => beside(1) },
-      { key: "h", does: "episode of the group before", run: () => beside(-1) },
+      { key: "h", does: "previous episode of the group", run: () => beside(-1) },
       { key: "n", does: "next episode of the run", run: () => onward(episode.after) },
-      { key: "p", does: "episode of the run before", run: () => onward(episode.before) },
-      { key: "v", does: "page behind it, or text as it was shown", run: () => setLook(look === "page" ? "text" : "page") },
-      { key: "e", does: "verdict of the grader", run: () => document.getElementById("verdict").scrollIntoView() },
+      { key: "p", does: "previous episode of the run", run: () => onward(episode.before) },
+      { key: "v", does: "show observations as pages or as text", run: () => setLook(look === "page" ? "text" : "page") },
+      { key: "e", does: "grader's verdict", run: () => document.getElementById("verdict").scrollIntoView() },
     ]);
     return html`
       <${Head} episode=${episode} kinds=${kinds} />
       <${Signals} episode=${episode} kinds=${kinds} />
       <${coevo.EpisodeNotes} episode=${episode} hrefOfStep=${(step) => placeOf(episode.of, episode.run, episode.id, { step })} />
-      <div class="section-head conversation-head"><h2>Conversation</h2><${Choice} label="How observations are shown" value=${look} options=${LOOKS} onChange=${setLook} /></div>
-      ${episode.system && html`<details class="more system"><summary>What the policy was told first</summary><${Prose} class="code" text=${episode.system} most=${6000} /></details>`}
+      <div class="section-head conversation-head"><h2>Steps</h2><${Choice} label="Display of observations" value=${look} options=${LOOKS} onChange=${setLook} /></div>
+      ${episode.system && html`<details class="more system"><summary>System prompt</summary><${Prose} class="code" text=${episode.system} most=${6000} /></details>`}
       <${coevo.ShownWith} episode=${episode} />
       <${Outline} episode=${episode} at=${at} />
       ${episode.steps.map((step) => html`<${Step} key=${step.number} step=${step} look=${look} here=${step.number === at} episode=${episode} />`)}
       <${Ending} episode=${episode} look=${look} />`;
   };
 
-  /** The actions as a list of links, to see the whole episode at once. */
+  /** All actions as a list of links. */
   const Outline = ({ episode, at }) =>
     episode.steps.length > 2 &&
     html`<ol class="outline" aria-label="Steps of this episode">${episode.steps.map(
       (step) => html`<li key=${step.number}><a href=${placeOf(episode.of, episode.run, episode.id, { step: step.number })} class=${cls({ erred: step.error_kind })} aria-current=${step.number === at ? "step" : null}>
-        <span class="num soft">${step.number}</span> <span class="mono"><${Words} text=${step.action} most=${60} /></span></a></li>`,
+        <span class="num soft">${step.number}</span> <${coevo.StepMarks} episode=${episode} number=${step.number} /><span class="mono"><${Words} text=${step.action} most=${60} /></span></a></li>`,
     )}</ol>`;
 
   const crumbsOf = (episode) =>
@@ -169,10 +169,10 @@
         ];
 
   const actionsOf = (episode) => html`
-    ${episode.of === "training" && episode.task.id && html`<a class="button" href=${link(["runs", episode.run, "tasks", episode.task.id])}>The task</a>`}
-    ${episode.siblings.length > 1 && html`<a class="button" href=${sideHref(episode)}>Beside another</a>`}`;
+    ${episode.of === "training" && episode.task.id && html`<a class="button" href=${link(["runs", episode.run, "tasks", episode.task.id])}>Task</a>`}
+    ${episode.siblings.length > 1 && html`<a class="button" href=${sideHref(episode)}>Compare with another episode</a>`}`;
 
-  /** Beside the first episode of its group that ended otherwise, or any other. */
+  /** The link to this episode beside one of its group with another outcome, or any other one. */
   const sideHref = (episode) => {
     const others = episode.siblings.filter((one) => one.id !== episode.id);
     const other = others.find((one) => one.success !== episode.grade.success) || others[0];

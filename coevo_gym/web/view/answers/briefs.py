@@ -29,6 +29,13 @@ def brief_of_row(row: Mapping[str, Any]) -> TaskBrief:
     )
 
 
+def brief_of_id(run: ShownRun, id: str) -> TaskBrief:
+    """Return a short description of the task with an id; only the id if the run lacks the task."""
+    found = run.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
+    name, instruction, origin = found[0] if found else (None, None, None)
+    return brief_of_row({"task_id": id, "name": name, "instruction": instruction, "origin": origin})
+
+
 def checked_arm(run: ShownRun, arm: str) -> str:
     """Return the name of an arm after checking that the run has it.
 

@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from itertools import groupby, zip_longest
 from typing import Any
 
-from coevo_gym.core.notes import EXPECTED, INTERFACE, Note
+from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, VERDICTS, Note
 from coevo_gym.core.task import Split
 from coevo_gym.report.data import ArmLabels
 from coevo_gym.report.noted import arm_labels, env_steps_of, is_failure, shown_in
 from coevo_gym.report.words import spread
-from coevo_gym.web.view.answers.briefs import brief_of_row, checked_arm
+from coevo_gym.web.view.answers.briefs import brief_of_id, checked_arm
 from coevo_gym.web.view.reader import NoteMeans, ViewReader
-from coevo_gym.web.view.shapes.brief import TaskBrief
 from coevo_gym.web.view.shapes.notes import (
     ArmNotes,
     Expected,
@@ -25,6 +24,7 @@ from coevo_gym.web.view.shapes.notes import (
     NotedTask,
     NoteView,
     NumbersOfNotes,
+    Tone,
 )
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
@@ -107,7 +107,8 @@ def _view(note: Note) -> NoteView:
     return NoteView(
         kind=note.kind,
         label=note.label,
-        failure=bool(note.label) and is_failure(note.label),
+        failure=_failed(note.label),
+        tone=_tone(note.label),
         step=None if of_turn else place,
         turn=place if of_turn else None,
         turns=turns if of_turn else None,
@@ -115,12 +116,30 @@ def _view(note: Note) -> NoteView:
         source=note.source,
         expected=_expected(note),
         floor=_number(note.evidence.get("floor")),
+        labels=_labels(note),
         says={
             name: _bounded(text)
             for name, text in note.evidence.items()
             if isinstance(text, str) and text.strip()
         },
     )
+
+
+def _failed(label: str) -> bool:
+    return bool(label) and label not in VERDICTS and is_failure(label)
+
+
+def _tone(label: str) -> Tone:
+    if _failed(label) or VERDICTS.get(label, 0) < 0:
+        return "bad"
+    return "good" if VERDICTS.get(label, 0) > 0 else ""
+
+
+def _labels(note: Note) -> tuple[int, ...]:
+    found = note.evidence.get(LABELS)
+    if note.step >= 0 or not isinstance(found, tuple):
+        return ()
+    return tuple(label if label in (-1, 1) else 0 for label in found)
 
 
 def _expected(note: Note) -> tuple[Expected, ...]:
@@ -163,7 +182,8 @@ def _kind(run: ShownRun, found: ArmLabels) -> KindOfNotes:
         rows.append(
             LabelRow(
                 label=label,
-                failure=is_failure(label),
+                failure=_failed(label),
+                tone=_tone(label),
                 total=sum(part.counts[at] for part in found.bins),
                 counts=tuple(part.counts[at] for part in found.bins),
                 latest=tuple(
@@ -172,7 +192,7 @@ def _kind(run: ShownRun, found: ArmLabels) -> KindOfNotes:
                 ),
                 n_tasks=len(tasks),
                 tasks=tuple(
-                    NotedTask(task=_brief(run, id), n=n, step=step)
+                    NotedTask(task=brief_of_id(run, id), n=n, step=step)
                     for id, n, step in tasks[:MOST_TASKS]
                 ),
             )
@@ -188,12 +208,6 @@ def _kind(run: ShownRun, found: ArmLabels) -> KindOfNotes:
         labels=tuple(rows),
         left=found.left,
     )
-
-
-def _brief(run: ShownRun, id: str) -> TaskBrief:
-    found = run.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
-    name, instruction, origin = found[0] if found else (None, None, None)
-    return brief_of_row({"task_id": id, "name": name, "instruction": instruction, "origin": origin})
 
 
 def _interfaces(reader: ViewReader, arm: str, spent: dict[int, float]) -> list[InterfaceRow]:

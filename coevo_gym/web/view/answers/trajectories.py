@@ -10,6 +10,7 @@ from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.web.grade import why_failed
+from coevo_gym.web.view.answers.advice import advice_told
 from coevo_gym.web.view.answers.briefs import brief_of_row
 from coevo_gym.web.view.answers.episodes import Behind, steps_of
 from coevo_gym.web.view.answers.noted import interface_of, note_views, notes_about
@@ -64,6 +65,7 @@ def trajectory_row(row: Asked) -> TrajectoryRow:
         steps=row["steps"],
         errors=row["errors"],
         signals=between(row["kinds"]),
+        advice=between(row["advice"]),
         advantage=row["advantage"],
     )
 
@@ -92,6 +94,8 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
         sampled = reader.sampled(arm, group, position)
         noted = notes_about(reader, arm, row["step"], group, position)
+        split = str(task.split) if task else "train"
+        told = advice_told(reader, arm, episode.cue_ids, split)
         version = episode.interface
         shown_by = interface_of(reader, arm, version) if version else None
         advantages = reader.advantages(arm, group, position)
@@ -102,7 +106,6 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         ) or [(len(here),)]
     behind = Behind(run.config.benchmark.name, sampled, advantages, texts, hidden=False)
     steps, last = steps_of(episode, behind)
-    split = str(task.split) if task else "train"
     instruction = task.instruction if task else row["instruction"] or ""
     return TrajectoryDetail(
         id=id,
@@ -132,6 +135,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         policy_version=episode.policy_version,
         advantage=row["advantage"] if advantages is None else _mean(advantages),
         cue_ids=episode.cue_ids,
+        advice=told,
         interface=version,
         shown_by=shown_by,
         notes=note_views(noted, split),

@@ -160,6 +160,7 @@ def _of_run(shelf: Shelf, run: ShownRun) -> Iterator[Told]:
     for arm in run.config.arms:
         yield _ask(shelf, f"{at}/arms/{arm}/steps")
         yield _ask(shelf, f"{at}/arms/{arm}/notes")
+        yield _ask(shelf, f"{at}/arms/{arm}/advice")
         rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:

@@ -21,19 +21,21 @@ _COLUMNS: Mapping[str, str] = {
     "steps": "t.steps",
     "policy_version": "t.version",
     "errors": "t.errors",
+    "advice": "t.advice",
+    "advantage": "t.advantage",
     "_place": "t.number",
 }
 """Columns by field, for filtering and sorting lists of episodes."""
 
 FIELDS = (
     "arm", "step", "group_id", "position", "task_id", "version", "success", "score", "end_reason",
-    "steps", "kinds", "errors", "advantage", "name", "instruction", "origin", "number",
+    "steps", "kinds", "errors", "advice", "advantage", "name", "instruction", "origin", "number",
 )  # fmt: skip
 """Fields of a row, in the order of :data:`SELECTED`."""
 SELECTED = (
     "SELECT t.arm, t.step, t.group_id, t.position, t.task_id, t.version, t.success, t.score, "
-    "t.end_reason, t.steps, t.kinds, t.errors, t.advantage, k.name, k.instruction, k.origin, "
-    "t.number "
+    "t.end_reason, t.steps, t.kinds, t.errors, t.advice, t.advantage, k.name, "
+    "k.instruction, k.origin, t.number "
     "FROM trajectories AS t LEFT JOIN tasks AS k ON k.id = t.task_id "
 )
 _WORD = (
@@ -60,7 +62,7 @@ def find_trajectories(index: Index, query: Query) -> tuple[list[Asked], dict[str
     words = "LEFT JOIN words AS w ON w.number = t.number " if query.words() else ""
     name, largest_first = query.sort(tuple(TRAJECTORIES.sorts))
     column = _COLUMNS[TRAJECTORIES.sorts[name]]
-    order = f"ORDER BY {column} {'DESC' if largest_first else 'ASC'}, t.number"
+    order = f"ORDER BY {column} IS NULL, {column} {'DESC' if largest_first else 'ASC'}, t.number"
     matching = index.rows(
         f"SELECT t.number FROM trajectories AS t {words}{where}{order}",  # noqa: S608 (constants)
         *values,

@@ -7,8 +7,9 @@ import sqlite3
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from coevo_gym.core.advice import advised
 from coevo_gym.curricula.signals.kinds import UNGUIDED
 from coevo_gym.store.reader import HOLD
 from coevo_gym.web.view.query import fold
@@ -97,13 +98,14 @@ def read_bodies(db: Db, most: int) -> bool:
         "ORDER BY rowid LIMIT ?"
     )
     rows = db.execute(query, (since, end, most)).fetchall()
-    found = [(number, *_said_in(body)) for number, body in rows]
+    found = [(number, _said_in(body)) for number, body in rows]
     db.executemany(
-        "INSERT OR REPLACE INTO words VALUES (?, ?)", [(number, text) for number, text, _ in found]
+        "INSERT OR REPLACE INTO words VALUES (?, ?)",
+        [(number, said.text) for number, said in found],
     )
     db.executemany(
-        "UPDATE trajectories SET errors = ? WHERE number = ?",
-        [(errors, number) for number, _, errors in found],
+        "UPDATE trajectories SET errors = ?, advice = ? WHERE number = ?",
+        [(said.errors, between_commas(said.advice), number) for number, said in found],
     )
     put(db, "read", rows[-1][0] if rows else end)
     return len(rows) == most
@@ -153,7 +155,7 @@ def _take_trajectories(db: Db, since: int, *, advantages: bool) -> None:
     db.execute(
         "INSERT OR REPLACE INTO trajectories SELECT t.rowid, t.arm, t.step, t.group_id, "  # noqa: S608 (constants)
         "t.position, t.task_id, t.policy_version, t.success, t.score, t.end_reason, t.steps, '', "
-        f"NULL, {mean} FROM run.trajectories AS t {join}WHERE t.rowid > ?",
+        f"NULL, '', {mean} FROM run.trajectories AS t {join}WHERE t.rowid > ?",
         (since,),
     )
 
@@ -305,11 +307,29 @@ def between_commas(names: Sequence[str]) -> str:
     return f",{','.join(dict.fromkeys(names))}," if names else ""
 
 
-def _said_in(body: bytes) -> tuple[str, int]:
-    """Return an episode's searchable actions and the number of actions without effect."""
+class _Said(NamedTuple):
+    """The data of an episode that is read from its body.
+
+    Attributes:
+        text: searchable actions.
+        errors: number of actions without effect.
+        advice: ids that its cues name.
+    """
+
+    text: str = ""
+    errors: int = 0
+    advice: tuple[str, ...] = ()
+
+
+def _said_in(body: bytes) -> _Said:
     try:
-        steps = unpack(body)["steps"]
+        episode = unpack(body)
+        steps = episode["steps"]
         actions = " ".join(str(step["action"]) for step in steps)
-        return fold(actions[:MOST_WORDS]), sum(bool(step.get("error_kind")) for step in steps)
-    except (zlib.error, ValueError, KeyError, TypeError):
-        return "", 0  # a damaged row, reported on its page
+        return _Said(
+            fold(actions[:MOST_WORDS]),
+            sum(bool(step.get("error_kind")) for step in steps),
+            advised(episode.get("cue_ids", ())),
+        )
+    except (zlib.error, ValueError, KeyError, TypeError, AttributeError):
+        return _Said()  # a damaged row, reported on its page

@@ -14,13 +14,13 @@ from coevo_gym.provision import home
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value);
 CREATE TABLE IF NOT EXISTS trajectories (
     number INTEGER PRIMARY KEY, arm TEXT, step INTEGER, group_id TEXT, position INTEGER,
     task_id TEXT, version INTEGER, success INTEGER, score REAL, end_reason TEXT, steps INTEGER,
-    kinds TEXT, errors INTEGER, advantage REAL);
+    kinds TEXT, errors INTEGER, advice TEXT, advantage REAL);
 CREATE UNIQUE INDEX IF NOT EXISTS by_place ON trajectories (arm, group_id, position);
 CREATE INDEX IF NOT EXISTS by_task ON trajectories (task_id);
 CREATE TABLE IF NOT EXISTS words (number INTEGER PRIMARY KEY, text TEXT);
@@ -47,8 +47,9 @@ CREATE INDEX IF NOT EXISTS draft_by_id ON drafts (id);
 CREATE INDEX IF NOT EXISTS draft_by_task ON drafts (task_id);
 """
 """SQL that creates the tables. ``number`` is the row id in the run's own database. ``kinds``
-contains kinds of signals, and ``arms`` names of arms, each between commas. ``words.text`` is the
-text of the actions in lower case. ``rounds.body`` is the JSON of a row in a list of rounds."""
+contains kinds of signals, ``arms`` names of arms, and ``advice`` ids, each between commas.
+``words.text`` is the text of the actions in lower case. ``rounds.body`` is the JSON of a row in a
+list of rounds."""
 
 
 def index_file(run: Path) -> Path:

@@ -11,6 +11,7 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``runs/{run}/progress`` | :class:`~coevo_gym.web.view.shapes.runs.Progress` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.web.view.shapes.steps.StepTable` |
 | ``runs/{run}/arms/{arm}/notes`` | :class:`~coevo_gym.web.view.shapes.notes.ArmNotes` |
+| ``runs/{run}/arms/{arm}/advice`` | :class:`~coevo_gym.web.view.shapes.advice.ArmAdvice` |
 | ``runs/{run}/arms/{arm}/groups`` | :class:`~coevo_gym.web.view.shapes.steps.GroupPage` |
 | ``runs/{run}/arms/{arm}/groups/{group}`` | :class:`~coevo_gym.web.view.shapes.steps.GroupDetail` |
 | ``runs/{run}/arms/{arm}/rounds`` | :class:`~coevo_gym.web.view.shapes.steps.RoundList` |

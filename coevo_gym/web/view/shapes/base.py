@@ -35,10 +35,12 @@ class Problem(Shape):
     Attributes:
         error: ``BadRequest``, ``NotFound``, ``Damaged``, ``Refused`` or ``Failed``.
         message: the error in words: what happened, with which value, and what to do.
+        places: paths of existing pages to offer instead, such as ``runs/quickstart``.
     """
 
     error: Literal["BadRequest", "NotFound", "Damaged", "Refused", "Failed"]
     message: str
+    places: tuple[str, ...] = ()
 
 
 class KindInfo(Shape):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from coevo_gym.web.view.shapes.base import Shape
 from coevo_gym.web.view.shapes.brief import TaskBrief
+
+Tone = Literal["good", "bad", ""]
 
 
 class NotedEpisode(Shape):
@@ -40,6 +44,7 @@ class LabelRow(Shape):
     Attributes:
         label: the label.
         failure: true if the label denotes a failure.
+        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
         total: number of notes with the label.
         counts: number of notes with the label in each interval of steps.
         latest: a few of the latest stored episodes with such a note, latest first.
@@ -49,6 +54,7 @@ class LabelRow(Shape):
 
     label: str
     failure: bool
+    tone: Tone = ""
     total: int
     counts: tuple[int, ...]
     latest: tuple[NotedEpisode, ...] = ()
@@ -166,6 +172,7 @@ class NoteView(Shape):
         kind: name of the study that wrote the note.
         label: a label from the study's own list, or "".
         failure: true if the label denotes a failure.
+        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
         step: the step described, from 1; null for a note about a turn or the whole episode.
         turn: the user's turn described, from 1; null if the note is not about a turn.
         turns: number of turns in the episode; null if the note is not about a turn.
@@ -173,12 +180,15 @@ class NoteView(Shape):
         source: author of the note: ``rule``, ``replay`` or ``model``.
         expected: observations expected after the step, the next one first.
         floor: similarity between the observations before and after the step; null if not noted.
+        labels: for each step of the episode 1 (good), -1 (bad) or 0 (no label); empty if the study
+            does not label steps.
         says: texts from the note's evidence, by name.
     """
 
     kind: str
     label: str
     failure: bool
+    tone: Tone = ""
     step: int | None = None
     turn: int | None = None
     turns: int | None = None
@@ -186,4 +196,5 @@ class NoteView(Shape):
     source: str = "rule"
     expected: tuple[Expected, ...] = ()
     floor: float | None = None
+    labels: tuple[int, ...] = ()
     says: dict[str, str] = Field(default_factory=dict)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from coevo_gym.web.view.shapes.advice import AdviceText
 from coevo_gym.web.view.shapes.base import Paged, Shape
 from coevo_gym.web.view.shapes.brief import SignalView, TaskBrief
 from coevo_gym.web.view.shapes.notes import InterfaceRow, NoteView
@@ -17,8 +18,9 @@ class TrajectoryRow(Shape):
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
     (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
     ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
-    policy), ``error`` (``true``: an action had no effect), ``q`` (words of the task's name and
-    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``.
+    policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice that the
+    episode was told, ``any`` or ``none``), ``q`` (words of the task's name and
+    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``, ``success``, ``advantage``.
 
     Attributes:
         id: id of the episode in paths: ``ARM.GROUP.POSITION``.
@@ -34,6 +36,7 @@ class TrajectoryRow(Shape):
         steps: env steps taken.
         errors: number of actions without effect; null until the index has read the episode.
         signals: kinds of signals that the episode fired.
+        advice: ids of the advice that its cues name; empty until the index has read the episode.
         advantage: advantage used for learning, averaged over steps if it differs by step; null if
             not stored.
     """
@@ -51,6 +54,7 @@ class TrajectoryRow(Shape):
     steps: int
     errors: int | None = None
     signals: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
     advantage: float | None = None
 
 
@@ -271,6 +275,7 @@ class TrajectoryDetail(Shape):
         policy_version: version of the policy at the start; null in an evaluation.
         advantage: advantage used for learning, as in its row.
         cue_ids: ids of the cues given to the agent.
+        advice: text of the advice in these cues; training episodes only.
         interface: version of the interface that presented the env's text, or "".
         shown_by: lines that this interface adds; null if not noted.
         notes: notes by studies, in order; training episodes only.
@@ -302,6 +307,7 @@ class TrajectoryDetail(Shape):
     policy_version: int | None = None
     advantage: float | None = None
     cue_ids: tuple[str, ...] = ()
+    advice: tuple[AdviceText, ...] = ()
     interface: str = ""
     shown_by: InterfaceRow | None = None
     notes: tuple[NoteView, ...] = ()

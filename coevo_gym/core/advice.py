@@ -1,0 +1,58 @@
+"""Advice: texts that a memory holds and a coach may tell to later training episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
+
+
+class AdviceOrigin(FrozenModel):
+    """The text of a piece of advice and the rollout that it comes from.
+
+    Attributes:
+        texts: texts by name, such as the tasks that the advice is for, and what to do.
+        task_id: id of the rollout's task.
+        group_id: id of the rollout's group.
+        index: 0 … K - 1, the rollout's index in its group.
+        source: author or reason, in the memory's own words.
+    """
+
+    texts: JsonObject = FrozenDict()
+    task_id: str
+    group_id: str
+    index: int = Field(ge=0)
+    source: Text = ""
+
+
+class AdviceState(FrozenModel):
+    """The state of a piece of advice at the end of a learner step.
+
+    Attributes:
+        id: id; the cues of an episode that is told the advice name it (:func:`advised`).
+        held: True if the memory holds the advice.
+        why: reason for dropping it, or "".
+        utility: usefulness measured so far, in [-1, 1]; None until it is measured.
+        groups: number of groups that the utility is measured on.
+        origin: its text and its rollout; only in the step in which the memory takes it in.
+    """
+
+    id: str = Field(min_length=1)
+    held: bool = True
+    why: Text = ""
+    utility: float | None = None
+    groups: int = Field(default=0, ge=0)
+    origin: AdviceOrigin | None = None
+
+
+def advised(cue_ids: Sequence[str]) -> tuple[str, ...]:
+    """Return the ids that cues name: one each, or several after a prefix, between commas.
+
+    Example:
+        >>> advised(("recover", "exp:a1,b2"))
+        ('recover', 'a1', 'b2')
+    """
+    named = (id.rpartition(":")[2].split(",") for id in cue_ids)
+    return tuple(dict.fromkeys(id for ids in named for id in ids if id))
