@@ -25,13 +25,14 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
+from playing import play
+
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.methods.agentevolver.credit import BAD, GOOD, NO_LABEL, labels_of
 from coevo_gym.methods.agentevolver.replays import EXAMINED
 from coevo_gym.methods.agentevolver.study import Attribution
@@ -94,17 +95,6 @@ PLANS: dict[str, Callable[[Task, TaskEnv], Plan]] = {
     "appworld": appworld,
 }
 TASKS = {"webshop": 400, "bfcl": 200, "alfworld": 100, "appworld": 10}
-
-
-def play(env: TaskEnv, task: Task, actions: Sequence[str]) -> Trajectory:
-    """Play actions; a time limit ends the episode if they end first."""
-    env.reset(seed=0, options={"task": task})
-    for action in actions:
-        *_, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            return trajectory_of(env)
-    env.cut(EndReason.TIME_LIMIT)
-    return trajectory_of(env)
 
 
 class Labelled(NamedTuple):

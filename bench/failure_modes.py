@@ -29,17 +29,16 @@ from typing import Any, NamedTuple
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.envs.alfworld.goals import CHANGES, TWO, Goal
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.diagnosis import diagnosable
-from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.testing import make_env
 
 sys.path.insert(0, str(Path(__file__).parent))
 import seal_labels
+from playing import play
 
 WANTED = 0.95
 """Minimum share of a mode's tasks in which it must be named."""
@@ -52,17 +51,6 @@ class Unfit(Exception):
 Break = Callable[[Task, TaskEnv, random.Random], Iterator[str]]
 """Yields the actions of an episode that fails in one way; the env shows the result of the last one.
 It may begin the episode of another task first."""
-
-
-def play(env: TaskEnv, task: Task, actions: Iterator[str]) -> Trajectory:
-    """Play actions; a time limit ends the episode if they end first."""
-    env.reset(seed=0, options={"task": task})
-    for action in actions:
-        *_, terminated, truncated, _ = env.step(action)
-        if terminated or truncated:
-            return trajectory_of(env)
-    env.cut(EndReason.TIME_LIMIT)
-    return trajectory_of(env)
 
 
 def fits(condition: object) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from shapes import QWEN2_5_1_5B, SMOLLM2_135M
 
 SHAPES: dict[str, dict[str, Any]] = {
     "tiny": {
@@ -33,22 +34,8 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_attention_heads": 6,
         "num_key_value_heads": 2,
     },
-    "135m": {  # SmolLM2's
-        "vocab_size": 49152,
-        "hidden_size": 576,
-        "intermediate_size": 1536,
-        "num_hidden_layers": 30,
-        "num_attention_heads": 9,
-        "num_key_value_heads": 3,
-    },
-    "1.5b": {  # Qwen2.5's
-        "vocab_size": 151936,
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-    },
+    "135m": SMOLLM2_135M,
+    "1.5b": QWEN2_5_1_5B,
 }
 FIRST_ID = 3  # the ids before are special
 ANSWER = 16  # tokens of each answer of a whole step

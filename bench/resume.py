@@ -7,8 +7,10 @@ run that finishes before its last kill is compared, and another run is started.
 
 With --analyst a server on this machine answers, by rule, the questions of methods: why episodes
 failed, and which other tasks would fail (role_agent); which steps helped, what episodes teach, and
-what of it fits a task (agentevolver). Its requests are counted. A resumed run must not ask a
-question whose answer it has: only requests that were in flight at a kill are sent again.
+what of it fits a task (agentevolver). Its requests are counted, and after each kill the tape is
+read. A resumed run must not ask a question whose answer is on the tape. It does ask again what was
+in flight at a kill: requests that the server had not answered, or whose answer was not committed
+yet, and so was not used.
 
 Run: python bench/resume.py   (two to five minutes an arm)
      python bench/resume.py --arms role_agent --analyst
@@ -22,13 +24,15 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +46,7 @@ from coevo_gym.store.folder import RunFolder, read_json
 
 IN_FLIGHT = 16
 """Maximum number of concurrent requests to an endpoint."""
+_MARK = re.compile(r"\(question (\w+)\)$")
 
 
 ASKING = {
@@ -104,15 +109,20 @@ def asks(url: str, arm: str) -> dict[str, Any]:
 
 
 class Counting(Endpoint):
-    """A server that answers studies at once, and counts each question."""
+    """A server that answers studies at once, and counts each question.
+
+    Each answer ends with a mark of its question, by which it is found on a tape.
+    """
 
     def __init__(self) -> None:
         self.questions = Counter[str]()
         super().__init__(self._counted, slowness=0.0)
 
     def _counted(self, messages: Sequence[Mapping[str, str]]) -> str:
-        self.questions[digest(list(messages))] += 1
-        return analyst(messages)
+        question = digest(list(messages))
+        with self._lock:
+            self.questions[question] += 1
+        return f"{analyst(messages)} (question {question})"
 
     def taken(self) -> Counter[str]:
         """Return the questions since the last call."""
@@ -177,6 +187,18 @@ class Runs:
         memories = json.loads(saved.state["loop"]).get("memories", {})
         return End(weights, digest(memories) if memories else "")
 
+    def taped(self, name: str) -> Counter[str]:
+        """Return the questions whose answers are on the tape of a run."""
+        database = self.folder / "runs" / name / "run.db"
+        if not database.is_file():
+            return Counter()
+        with closing(sqlite3.connect(database, timeout=30)) as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'answers'").fetchone():
+                return Counter()
+            bodies = db.execute("SELECT body FROM answers").fetchall()
+        marks = (_MARK.search(json.loads(zlib.decompress(body))["text"]) for (body,) in bodies)
+        return Counter(mark[1] for mark in marks if mark)
+
     def killed_after(self, name: str, delay_s: float) -> bool:
         """Start or resume a run and kill it; return False if it finished first."""
         process = self.start(name)
@@ -201,22 +223,41 @@ def check(
     asked = Counter[str]() if server is None else server.taken()
     whole_s = time.perf_counter() - started
     kills, ends, number = 0, [], 0
+    questions = known = 0
+    taped = Counter[str]()
+
+    def count_questions(name: str) -> None:
+        """Count the questions of a life: those that the tape had answered, too."""
+        nonlocal questions, known, taped
+        if server is not None:
+            new = server.taken()
+            known += (new - (asked - taped)).total()
+            questions += new.total()
+            taped = runs.taped(name)
+
     while kills < arguments.kills:
-        if runs.killed_after(f"fire-{number}", rng.uniform(0.2, 0.7) * whole_s):
+        name = f"fire-{number}"
+        killed = runs.killed_after(name, rng.uniform(0.2, 0.7) * whole_s)
+        count_questions(name)
+        if killed:
             kills += 1
         else:
-            ends.append(runs.end(f"fire-{number}"))
-            number += 1
+            ends.append(runs.end(name))
+            number, taped = number + 1, Counter()
     ends.append(runs.finish(f"fire-{number}"))
+    count_questions(f"fire-{number}")
     same = all(end == peaceful for end in ends)
     found = {"arm": arm, "kills": kills, "runs": len(ends), **peaceful._asdict(), "same": same}
     if server is None:
         return found
-    times = Counter({question: n * len(ends) for question, n in asked.items()})
-    now = server.taken()
-    again = (now - times).total()
-    found["same"] = same and not times - now and again <= IN_FLIGHT * kills
-    return {**found, "questions": times.total(), "asked again": again}
+    in_flight = questions - asked.total() * len(ends) - known
+    found["same"] = same and known == 0 and 0 <= in_flight <= IN_FLIGHT * kills
+    return {
+        **found,
+        "questions": asked.total() * len(ends),
+        "in flight at a kill, asked again": in_flight,
+        "on the tape, asked again": known,
+    }
 
 
 def main() -> None:
@@ -233,7 +274,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="also write the table to this file")
     arguments = parser.parse_args()
     rows, head = [], ["arm", "kills", "runs", "weights", "memories", "the same"]
-    head += ["questions", "asked again"] if arguments.analyst else []
+    if arguments.analyst:
+        head += ["questions", "in flight at a kill, asked again", "on the tape, asked again"]
     print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|", flush=True)
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1"
     for arm in arguments.arms:

@@ -32,7 +32,9 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
     yield gpu_grpo
     torch.set_num_threads(threads)
     for name in [
-        name for name in sys.modules if name.partition(".")[0] in ("gpu_grpo", "gpu_parts")
+        name
+        for name in sys.modules
+        if name.partition(".")[0] in ("gpu_grpo", "gpu_parts", "shapes")
     ]:
         del sys.modules[name]
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from numpy.random import Generator
+from shapes import QWEN2_5_1_5B, SMOLLM2_135M
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm import language_model
@@ -24,29 +25,11 @@ TEMPLATE = (
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "1.5b": (
         "qwen2",
-        {
-            "vocab_size": 151_936,
-            "hidden_size": 1536,
-            "intermediate_size": 8960,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 12,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 32_768,
-            "tie_word_embeddings": True,
-        },
+        {**QWEN2_5_1_5B, "max_position_embeddings": 32_768, "tie_word_embeddings": True},
     ),
     "smollm2": (
         "llama",
-        {
-            "vocab_size": 49_152,
-            "hidden_size": 576,
-            "intermediate_size": 1536,
-            "num_hidden_layers": 30,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "max_position_embeddings": 8192,
-            "tie_word_embeddings": True,
-        },
+        {**SMOLLM2_135M, "max_position_embeddings": 8192, "tie_word_embeddings": True},
     ),
     "tiny": (
         "llama",

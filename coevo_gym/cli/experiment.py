@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.completion import benchmarks, completing, tables
+from coevo_gym.cli.completion import benchmarks, cards, completing, tables
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
@@ -23,6 +24,7 @@ from coevo_gym.cli.output import (
     say_block,
     telling,
 )
+from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import IgnoreMemory, Sets
 from coevo_gym.core.errors import ConfigError
@@ -31,6 +33,7 @@ from coevo_gym.store.folder import RUNS
 
 if TYPE_CHECKING:
     from coevo_gym.experiments.definition import Experiment
+    from coevo_gym.experiments.making import Chosen
     from coevo_gym.experiments.results import ResultTable
 
 
@@ -88,6 +91,19 @@ def experiment(
     listing: Annotated[
         bool, typer.Option("--list", help="Print the tables, and what each needs; run nothing.")
     ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Print what the cells would do and need; start nothing."),
+    ] = False,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device of "
+            "this machine).",
+            autocompletion=completing(cards),
+        ),
+    ] = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
     ] = False,
@@ -111,6 +127,8 @@ def experiment(
 
       coevo experiment coevolve_table5 --benchmark alfworld --rows static,all
 
+      coevo experiment role_agent_table3 --budget paper --dry-run
+
       coevo experiment rbc_noisy --seeds 401-404 --md
 
       coevo experiment my_table.toml --set loop.max_env_steps=20000 --name longer
@@ -125,42 +143,35 @@ def experiment(
         return
     if name is None:
         raise ConfigError("Which table? `coevo experiment --list` says which there are.")
-    found = load(name)
-    table = _make(
-        found, benchmark, size, seeds, rows, list(sets or ()), run_name, metric, yes, ignore_memory
-    )
-    _print(table, as_json, as_csv, as_md)
+    from coevo_gym.experiments.making import choose
 
-
-def _make(
-    found: Experiment,
-    benchmark: str | None,
-    budget: str | None,
-    seeds: str | None,
-    rows: str | None,
-    sets: list[str],
-    run_name: str | None,
-    metric: str | None,
-    yes: bool,
-    ignore_memory: bool,
-) -> ResultTable:
-    """Run what is not there yet, write the files, and say where they are."""
-    from coevo_gym.experiments.making import choose, make
-    from coevo_gym.run.planning.fitting import require_memory
-
-    names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
     chosen = choose(
-        found,
+        load(name),
         RUNS,
         benchmark=benchmark,
-        budget=budget,
+        budget=size,
         seeds=seeds,
-        rows=names,
-        sets=sets,
+        rows=tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else (),
+        sets=list(sets or ()),
         name=run_name,
         metric=metric,
     )
-    if not ignore_memory and found.kind != "simulated":
+    if dry_run:
+        if as_csv or as_md:
+            raise ConfigError("--dry-run prints text or JSON: leave --csv and --md out.")
+        _print_plan(chosen, card, as_json)
+        return
+    if card is not None:
+        raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
+    _print(_make(chosen, yes, ignore_memory), as_json, as_csv, as_md)
+
+
+def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
+    """Run what is not there yet, write the files, and say where they are."""
+    from coevo_gym.experiments.making import make
+    from coevo_gym.run.planning.fitting import require_memory
+
+    if not ignore_memory and chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
             if cell.state != "finished":
                 require_memory(cell.config)
@@ -172,11 +183,60 @@ def _make(
         try:
             table, counts = make(chosen, progress, stop, agreed=yes)
         except Stopped:
-            again = " ".join(sys.argv[1:]) or f"experiment {found.name}"
+            again = " ".join(sys.argv[1:]) or f"experiment {chosen.experiment.name}"
             progress.say(f"Stopped and saved. Go on with: coevo {again}")
             raise typer.Exit(INTERRUPTED) from None
     say_aside(f"{counts}. Table: {chosen.folder / 'table.md'}")
     return table
+
+
+def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
+    """Print what the cells of a table would do and need; rows with equal plans share one."""
+    from coevo_gym.experiments.needs import played_rows
+    from coevo_gym.experiments.printed import printed_beside
+
+    experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
+    if experiment.kind == "simulated":
+        raise ConfigError(
+            f"{experiment.name} is simulated: it needs nothing and has no plan. Run it without "
+            "--dry-run."
+        )
+    cells = chosen.cells()
+    rows, why = played_rows(experiment, chosen.rows, cells)
+    cells = [cell for cell in cells if cell.row in rows]
+    shown, differing = printed_beside(experiment, rows, cells, benchmark, budget)
+    plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}
+    for cell in cells[: len({cell.row.name for cell in cells})]:  # the first seed's
+        planned = plan_of(cell.config, card)
+        without_name = tuple(pair for pair in planned.rows if pair[1] != cell.row.name)
+        plans.setdefault(without_name, ([], planned.numbers))[0].append(cell.row.name)
+    notes = [*([why] if why else ()), *differing]
+    if as_json:
+        print_json(
+            {
+                "name": experiment.name,
+                "benchmark": benchmark,
+                "budget": budget,
+                "folder": str(chosen.folder),
+                "cells": [
+                    {"row": cell.row.name, "seed": cell.seed, "state": cell.state} for cell in cells
+                ],
+                "paper": shown,
+                "notes": notes,
+                "plans": [{"rows": names, **numbers} for names, numbers in plans.values()],
+            }
+        )
+        return
+    states = Counter(cell.state for cell in cells)
+    counted = ", ".join(f"{n} {state}" for state, n in states.items())
+    facts = [
+        ("cells", f"{len(cells)} in {chosen.folder}: {counted}"),
+        ("paper", f"numbers beside {', '.join(shown)}" if shown else "no numbers"),
+        *(("note", note) for note in notes),
+    ]
+    say_block(f"{experiment.title} ({benchmark}, budget {budget})", facts)
+    for pairs, (names, _) in plans.items():
+        print_rows(pairs, f"\neach cell of {', '.join(names)}")
 
 
 def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None:

@@ -93,7 +93,7 @@ class Row(FrozenModel):
     group: str = ""
 
     @property
-    def needs_words(self) -> bool:
+    def needs_language_model(self) -> bool:
         """Return True if the row is omitted for a policy that is not a language model."""
         return self.language_model or self.shows in ("react", "trials", "told")
 

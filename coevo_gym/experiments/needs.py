@@ -72,7 +72,9 @@ def played_rows(
         ConfigError: if no row with runs is left.
     """
     tiny = {cell.row.name for cell in cells if cell.config.policy.kind == "tiny"}
-    left_out = [row for row in rows if row.needs_words and experiment.source_of(row, rows) in tiny]
+    left_out = [
+        row for row in rows if row.needs_language_model and experiment.source_of(row, rows) in tiny
+    ]
     if not left_out:
         return tuple(rows), ""
     why = (

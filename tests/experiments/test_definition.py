@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -233,3 +234,34 @@ def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
         "experiment", "control", code=2
     )
     assert "Which table?" in coevo("experiment", code=2)
+
+
+@pytest.mark.parametrize("benchmark", ["webshop", "alfworld"])
+def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
+    coevo: Coevo, benchmark: str, tmp_path: Path
+) -> None:
+    asked = ["experiment", "role_agent_table3", "--budget=paper", f"--benchmark={benchmark}"]
+    told = json.loads(coevo(*asked, "--dry-run", "--card=h100", "--json", only_out=True))
+    rows = ["gigpo", "role_agent", "no_failure_modes", "no_foresight"]
+    cells = [(cell["row"], cell["seed"], cell["state"]) for cell in told["cells"]]
+    assert cells == [(row, seed, "new") for seed in (1, 2, 3) for row in rows]
+    assert [*told["paper"]] == rows
+    assert [plan["rows"] for plan in told["plans"]] == [
+        ["gigpo", "no_failure_modes"],  # without failure modes, no model is asked
+        ["role_agent", "no_foresight"],
+    ]
+    assert [len(plan["asked"]) for plan in told["plans"]] == [0, 1]
+    assert all(plan["model"]["shortfall"] == "" for plan in told["plans"])
+    text = " ".join(coevo(*asked, "--dry-run", "--card=h100").split())
+    assert "12 in runs/role_agent_table3" in text
+    assert "each cell of role_agent, no_foresight" in text
+    assert "questions that studies ask it at most 5,400" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:
+    assert "is simulated" in coevo("experiment", "simulated", "--dry-run", code=2)
+    assert "--card" in coevo("experiment", "controls", "--card=h100", code=2)
+    assert "--csv" in coevo("experiment", "controls", "--dry-run", "--csv", code=2)
+    told = coevo("experiment", "role_agent_table1", "--budget=tiny", "--dry-run")
+    assert "Left out: zero-shot" in told

@@ -255,6 +255,8 @@ ROLE_AGENT = {
         92.3 64.0 92.5 89.5 80.3 68.8 80.4 81.4 68.7   87.6 78.2 87.3 81.3 71.9 48.9 75.5 80.3 65.7
         90.8 66.1 89.3 74.7 72.5 64.7 77.6 79.3 66.1   97.7 82.7 98.8 83.7 89.3 79.2 90.8 84.4 72.8
         98.3 93.7 98.5 88.9 90.0 92.8 93.8 88.0 77.1""",
+    "table3": "90.9 71.9  87.5 66.9  88.0 68.3  86.7 65.0",
+    "table4": "89.5 71.0  90.9 71.9  86.0 65.4   90.2 68.5  75.6 62.3",
     "table7": "72.8 56.8 86.7 65.0 90.9 71.9  77.6 66.1 90.8 72.8 93.8 77.1",
 }
 
@@ -283,11 +285,18 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
     found, notes = shown(load("role_agent_table7"), benchmark)
     assert found.keys() == {"grpo", "gigpo", "role_agent"}
     assert "learner.lr: 1e-05, the paper's 1e-06" in notes
+    for name in ("role_agent_table3", "role_agent_table4"):
+        parts = load(name)
+        assert shown(parts, benchmark)[0].keys() == {row.name for row in parts.rows}
+        assert shown(parts, benchmark, budget="tiny")[0] == {}
+        changed, notes = shown(parts, benchmark, "learner.states=exact")
+        assert changed == {}
+        assert "learner.states: exact, the paper's similar" in notes
     found, notes = shown(experiment, benchmark, "learner.kl_coef=0.01")
     assert found.keys() == {"gpt_4o", "gemini_2_5_pro", "zero", "react", "reflexion"}
 
 
-@pytest.mark.parametrize("table", ["table1", "table1_7b"])
+@pytest.mark.parametrize("table", ["table1", "table1_7b", "table3", "table4"])
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
 def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
     experiment = load(f"role_agent_{table}")

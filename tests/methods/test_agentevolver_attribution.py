@@ -237,9 +237,14 @@ def note(index: int, step: int, value: float) -> Note:
     ],
 )
 def test_planted_steps_are_told_from_the_reference_s(
-    benchmark: str, n_tasks: int, engine: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+    benchmark: str,
+    n_tasks: int,
+    engine: Callable[[str], None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine(benchmark)
+    monkeypatch.syspath_prepend(BENCH.parent)
     spec = importlib.util.spec_from_file_location("attribution", BENCH)
     assert spec is not None
     assert spec.loader is not None

@@ -112,6 +112,24 @@ def test_the_same_command_goes_on(shopper: tuple[Shopper, FakeOpenAI]) -> None:
     assert isinstance(coevo(server, "--trials=3", "--name=mine").exception, StoreError)
 
 
+def test_reflections_are_sampled_and_episodes_as_in_an_evaluation(
+    shopper: tuple[Shopper, FakeOpenAI],
+) -> None:
+    _, server = shopper
+    assert coevo(server, "--trials=2", "--name=mine").exit_code == 0
+    drawn = {"played": set[float](), "reflected": set[float]()}
+    for request in server.bodies:
+        reflected = request["messages"][0]["content"].startswith(REFLECTING)
+        drawn["reflected" if reflected else "played"].add(request["temperature"])
+    assert drawn == {"played": {0.0}, "reflected": {0.5}}
+    assert (
+        json.loads(Path("evals/mine/trials.json").read_text())["trials"]["reflection_temperature"]
+        == 0.5
+    )
+    summary = json.loads(Path("evals/mine/summary.json").read_text())
+    assert summary["reflection_temperature"] == 0.5
+
+
 @pytest.mark.parametrize("said", ["No idea.", "{}", "x" * 1_000_000, '{"mistake": ""}'])
 def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(said: str) -> None:
     with FakeOpenAI(answer=Shopper(said)) as server:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from coevo_gym.cli.completion import cards, completing, presets
 from coevo_gym.cli.evaluate import result_table
@@ -20,23 +17,21 @@ from coevo_gym.cli.output import (
     console,
     print_json,
     print_numbers,
-    print_table,
     say,
     say_aside,
     say_block,
     telling,
 )
+from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import IgnoreMemory, Sets
 from coevo_gym.cli.sources import RunName
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
-from coevo_gym.core.waiting import only_looking
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import FinalScores, TableRow
 from coevo_gym.store.folder import RUNS, RunFolder, read_json
 
 if TYPE_CHECKING:
-    from coevo_gym.config import RunConfig
     from coevo_gym.run.train import Summary
 
 
@@ -106,7 +101,11 @@ def train(
         source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
     )
     if dry_run:
-        _print_plan(resolved.config, card, as_json)
+        planned = plan_of(resolved.config, card)
+        if as_json:
+            print_json(planned.numbers)
+        else:
+            print_rows(planned.rows)
         return
     if card is not None:
         raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
@@ -256,22 +255,3 @@ def _list_presets(as_json: bool) -> None:
         arms = f"arms: {', '.join(config.arms)}"
         say_block(name, [("", about_preset(name)), ("", arms)])
     say_aside("`coevo train NAME --dry-run` prints what a run would do and need.")
-
-
-def _print_plan(config: RunConfig, card: str | None, as_json: bool) -> None:
-    from coevo_gym.run.evolving.cost import estimates
-    from coevo_gym.run.plan import plan, rows
-    from coevo_gym.run.planning.device import device_to_plan_for
-
-    device = device_to_plan_for(config.policy, card)
-    with only_looking():
-        planned, asked = plan(config, device), estimates(config)
-    if as_json:
-        prices = [{**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in asked]
-        print_json({**asdict(planned), "asked": prices})
-        return
-    table = Table("what", "how much", box=None)
-    told = [row for estimate in asked for row in estimate.rows()]
-    for what, how_much in (*rows(config, planned), *told):
-        table.add_row(what, escape(how_much))
-    print_table(table)

@@ -41,11 +41,16 @@ class TrialRules(NamedTuple):
         n: maximum trials per task.
         keep: number of latest reflections that the agent is told.
         cut: True to end an episode at an action that repeats the previous one.
+        reflection_temperature: sampling temperature of reflections; that of episodes may differ.
+
+    Source: Reflexion (arXiv 2303.11366); the temperature is that for reflections in Role-Agent
+    (arXiv 2606.10917), Table 5.
     """
 
     n: int = 3
     keep: int = 3
     cut: bool = True
+    reflection_temperature: float = 0.5
 
 
 @dataclass(frozen=True)

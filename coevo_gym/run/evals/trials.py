@@ -190,10 +190,11 @@ def run_trials_in(
         n = len(job.tasks) * n_trials
         told.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(kept.lines))
         told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
+        so_far = TrialsInFolder(folder, kept)
         try:
             found = run_trials(
                 job.players,
-                partial(_reflect, job) if cues is None else _no_lessons,
+                partial(_reflect, job, so_far) if cues is None else _no_lessons,
                 job.tasks,
                 envs,
                 n=n_trials,
@@ -202,7 +203,7 @@ def run_trials_in(
                 cues=cues or _nothing,
                 until_solved=cues is None,
                 seed=job.assembly.config.seed,
-                kept=TrialsInFolder(folder, kept),
+                kept=so_far,
                 on_done=told.update,
             )
         finally:
@@ -211,13 +212,16 @@ def run_trials_in(
     return found
 
 
-def _reflect(job: EvalJob, failures: Sequence[Failure]) -> list[Lesson]:
+def _reflect(job: EvalJob, so_far: KeptTrials, failures: Sequence[Failure]) -> list[Lesson]:
     """Have the model that plays reflect; it is loaded by now, since it has played."""
     assert job.asked is not None
-    policy = job.assembly.config.policy
-    sampling = Sampling(job.temperature or 0.0, policy.chat.max_answer_tokens)
-    advisor = ModelAdvisor(job.asked(), at_once=16 if policy.kind == "openai" else None)
-    return Reflector(advisor, sampling)(failures)
+    settings, model = job.assembly.config.policy, job.asked()
+    rules = job.trials or TrialRules()
+    sampling = Sampling(rules.reflection_temperature, settings.chat.max_answer_tokens)
+    advisor = ModelAdvisor(model, at_once=16 if settings.kind == "openai" else None)
+    # Episodes draw by the number of their trial, which is never negative.
+    with job.assembly.drawing(model, -1, len(so_far.lessons)):
+        return Reflector(advisor, sampling)(failures)
 
 
 def _no_lessons(failures: Sequence[Failure]) -> list[Lesson]:

@@ -287,8 +287,24 @@ from tests.agents.advice.kettle import inquiry, load
 
 url, store, kill = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 budget = Meter(Caps(max_calls_per_round=100))
-config = EndpointConfig(model="fake", base_url=url, max_concurrency=2)
+one_by_one = kill in ("received", "committed")
+config = EndpointConfig(model="fake", base_url=url, max_concurrency=1 if one_by_one else 2)
 kept = AnswerTable(store) if store.suffix == ".db" else AnswerFile(store)
+
+
+class KilledAtTheThird:  # just before the answer is committed, or just after
+    puts = 0
+
+    def get(self, keys):
+        return kept.get(keys)
+
+    def put(self, answers):
+        self.puts += 1
+        if (self.puts, kill) == (3, "received"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        kept.put(answers)
+        if (self.puts, kill) == (3, "committed"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Killed(Budgeted):
@@ -300,7 +316,7 @@ class Killed(Budgeted):
 
 
 with OpenAIPolicy(config) as policy:
-    tape = Tape(policy, kept, "fill", model="fake", scopes=budget.scopes)
+    tape = Tape(policy, KilledAtTheThird(), "fill", model="fake", scopes=budget.scopes)
     with budget.scope("round-1") as spent:
         answers = ModelAdvisor(Killed(tape, budget), at_once=None, load=load).ask(
             [inquiry(f"story {i % 6}") for i in range(12)]
@@ -350,3 +366,21 @@ def test_a_kill_in_the_midst_of_a_batch_loses_what_is_in_flight_alone(tmp_path: 
         assert resumed.communicate(timeout=600)[0]
         assert resumed.returncode == 0
         assert len(fake.bodies) == 12 + 1
+
+
+@pytest.mark.parametrize("name", ["run.db", "tape.jsonl"])
+@pytest.mark.parametrize(("kill", "again"), [("received", 1), ("committed", 0)])
+def test_only_an_answer_that_is_not_committed_is_asked_for_again(
+    server: FakeOpenAI, tmp_path: Path, name: str, kill: str, again: int
+) -> None:
+    """Answers are committed one by one, before the next question is sent."""
+    whole = run(server, tmp_path / f"whole-{name}", "never").communicate(timeout=600)[0]
+    asked = Counter(json.dumps(body) for body in server.bodies)
+    server.bodies.clear()
+    killed = run(server, tmp_path / name, kill)
+    assert (killed.communicate(timeout=600)[0], killed.returncode) == ("", -signal.SIGKILL)
+    assert len(server.bodies) == server.answered - asked.total() == 3
+    lost = Counter({json.dumps(server.bodies[2]): again})
+    resumed = run(server, tmp_path / name, "never")
+    assert (resumed.communicate(timeout=600)[0], resumed.returncode) == (whole, 0)
+    assert Counter(map(json.dumps, server.bodies)) == asked + lost
