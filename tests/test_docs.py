@@ -6,7 +6,6 @@ import ast
 import doctest
 import importlib.util
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -27,8 +26,6 @@ from coevo_gym.config.keys import annotation_of
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
 PAGES = sorted([*AT_THE_ROOT, *(ROOT / "docs").rglob("*.md")])
-_THEIRS = (pytest.mark.slow, pytest.mark.filterwarnings("ignore"))  # a trainer's own warnings
-RUN = [pytest.param(p, marks=_THEIRS) if p.name == "trainers.md" else p for p in PAGES]
 _SHELL = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _DATA = re.compile(r"^```(json|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _QUOTED = re.compile(r"^```text\n(.*?)\n```", re.DOTALL | re.MULTILINE)
@@ -44,7 +41,7 @@ DOCTESTS = sorted(
 )
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_of_a_page_runs(
     page: Path,
     tmp_path: Path,
@@ -208,29 +205,3 @@ def texts_of(path: Path) -> Iterator[str]:
             yield "".join(map(str, parts))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
-
-
-@pytest.mark.slow
-def test_the_commands_of_the_tutorial_work(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "tutorial.md").read_text()
-    python = "\n".join(block for block, _ in _PYTHON.findall(page))
-    shell = "\n".join(re.findall(r"^```bash\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
-    (tmp_path / "coevo").write_text(f'#!/bin/sh\nexec {sys.executable} -m coevo_gym.cli "$@"\n')
-    (tmp_path / "coevo").chmod(0o755)
-    short = {"LOOP__MAX_ENV_STEPS": "2000", "EVALUATION__N_TASKS": "20", "WARMUP__N_TASKS": "5"}
-    for call in ([sys.executable, "-c", python], ["bash", "-euc", shell]):
-        done = subprocess.run(
-            call,
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                **{f"COEVO_CFG__{key}": value for key, value in short.items()},
-                "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-            },
-            capture_output=True,
-            text=True,
-            timeout=3000,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert (tmp_path / "runs" / "demo" / "report.html").is_file()

@@ -314,7 +314,7 @@ def remarks(
     if found.faults:
         yield (
             f"{found.faults} of {len(found.tasks) * found.samples} episodes were lost to a fault "
-            f"and are excluded from all numbers ({folder.lost}). Run the same command to retry them."
+            f"and are excluded from all numbers ({folder.lost}). Run the same command to retry."
         )
     yield f"Evaluation: {folder.path}"
 

@@ -322,8 +322,7 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     assert rows["quickstart"]["arms"] == ["static", "coevolve"]
     text = " ".join(coevo("train", "--list").split())  # lines are as wide as the terminal
     for name, row in rows.items():
-        assert f"{name} {row['about']} " in text
-        assert re.search(r"minutes|needs", row["about"]), name
+        assert f"{name} {row['about']} arms {', '.join(row['arms'])} cost {row['cost']} " in text
 
 
 @pytest.mark.parametrize(
@@ -331,6 +330,8 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     [
         ("coevo tra", "train"),
         ("coevo train webshop_", "webshop_llm webshop_smollm2"),
+        ("coevo train quickstart --card h", "h100 h200"),
+        ("coevo compare toy", "toy-run"),
         ("coevo config show quick", "quickstart"),
         ("coevo play alf", "alfworld"),
         ("coevo resume to", "toy-run"),
