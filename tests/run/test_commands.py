@@ -159,6 +159,10 @@ def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
     text = coevo("eval", "toy-run", "--policy", "scripted", "--overwrite")
     assert "scripted: 10/10" in text  # it says how far it is
     assert "100.0%" in text
+    *_, row, end = text.rstrip().splitlines()
+    assert row.startswith("│ scripted")
+    assert end.startswith("└"), "the headline comes last"
+    assert text.count("┏") == 1, "other tables are printed on request only (--by)"
     assert "success on test" in coevo("eval", "toy-run", "--split", "test")
 
 
