@@ -1,7 +1,8 @@
-"""Write docs/envs/*.md, docs/settings.md, docs/commands.md and docs/howto/llm.ipynb.
+"""Write the generated pages, tables, examples and notebooks of the documentation.
 
-Run by `make docs`. Envs and settings say what their docstrings say, commands what `--help` says,
-and the notebook what docs/howto/llm.md says.
+Run by `make docs`. Pages of envs and settings come from docstrings, the page of commands from
+`--help`, and a notebook from a page. Other pages have generated parts: tables of presets from the
+planner, measured times from results/, and the files of examples.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import inspect
 import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from types import UnionType
@@ -22,17 +23,25 @@ from typer.main import get_command
 
 from coevo_gym.cli import app
 from coevo_gym.cli.help import choices_of, metavar_of
-from coevo_gym.config import RunConfig
+from coevo_gym.config import RunConfig, load_config
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.sections import kind_of, variants
+from coevo_gym.core.waiting import duration
+from coevo_gym.run.plan import plan
+from coevo_gym.run.planning.device import CARDS, GIB, Device
+from coevo_gym.run.planning.fitting import gib
+from coevo_gym.run.preset_costs import PresetCost, preset_costs
 
 FOLDER = Path(__file__).parent / "envs"
 SETTINGS = Path(__file__).parent / "settings.md"
 COMMANDS = Path(__file__).parent / "commands.md"
-LAPTOP = Path(__file__).parent / "howto" / "llm.md"
+DOCS = Path(__file__).parent
+NOTEBOOKS = (DOCS / "tutorial.md", DOCS / "howto" / "llm.md")
+"""Pages that are notebooks, too."""
 HOURS = "# takes hours"
 """A comment that marks the blocks of a page that neither the notebook nor the tests run."""
-_BLOCK = re.compile(r"^```(bash|py)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+_BLOCK = re.compile(r"^```(bash|py|python)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+_PART = re.compile(r"^<!-- part (\S+) -->\n.*?^<!-- end -->$", re.DOTALL | re.MULTILINE)
 _SECTION = re.compile(r"^([A-Z][A-Za-z ]+):$", re.MULTILINE)
 
 
@@ -46,6 +55,8 @@ def page(spec: BenchmarkSpec) -> str:
     return f"""# {spec.env_id}
 
 <!-- Written by `make docs` from the docstring of {name}. -->
+
+Play, evaluate and train on {spec.name} with these observations, actions and rewards.
 
 ```python
 import gymnasium as gym
@@ -68,6 +79,8 @@ assert reward == 1.0
 _SETTINGS = """# Settings
 
 <!-- Written by `make docs` from the models of the settings. -->
+
+Look up each setting of a run, with its type, default and meaning.
 
 ```bash
 coevo config show quickstart --set seed=1
@@ -191,13 +204,15 @@ _COMMANDS = """# Commands
 
 <!-- Written by `make docs` from the commands themselves. -->
 
+Look up each command with its options.
+
 ```bash
 coevo --help
 coevo train --help
 ```
 
-`-h` is short for `--help`. `coevo --install-completion` sets up tab completion for your shell: it
-completes verbs and options, and the names of presets, benchmarks, runs and evaluations.
+`-h` is short for `--help`, for every command. `coevo --install-completion` sets up
+[tab completion](install.md#tab-completion).
 
 Every listing takes `--json`. Exit codes: 0 done, 1 the work failed, 2 a mistake in what was asked
 for, 3 something is not installed, 130 interrupted. Progress goes to the error stream, results to
@@ -297,20 +312,172 @@ def notebook(page: str) -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def main() -> None:
-    """Write every page."""
-    FOLDER.mkdir(exist_ok=True)
-    for spec in benchmark_specs():
-        (FOLDER / f"{spec.name}.md").write_text(page(spec))
-        print(f"docs/envs/{spec.name}.md")
-    pages = {
+def filled(page: str) -> str:
+    """Return a page with its generated parts: from ``<!-- part NAME -->`` to ``<!-- end -->``.
+
+    A name that ends in ``.py`` is a file in docs/, which the part shows.
+    """
+
+    def part(found: re.Match[str]) -> str:
+        name = found[1]
+        if name.endswith(".py"):
+            lines = f"\n```py\n{(DOCS / name).read_text()}```\n"
+        else:
+            lines = "\n".join(PARTS[name]())
+        return f"<!-- part {name} -->\n{lines}\n<!-- end -->"
+
+    return _PART.sub(part, page)
+
+
+def _table(*heads: str, rows: list[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the lines of a table, which stands apart from comments around it."""
+    yield ""
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
+    yield ""
+
+
+def _presets_on_a_cpu() -> Iterator[str]:
+    """Yield a table of the presets that run on a CPU."""
+    rows = [
+        (
+            f"`{cost.name}`",
+            cost.about,
+            f"{cost.env_steps:,}",
+            gib(cost.memory) if cost.model else "–",
+            gib(cost.disk) if cost.model else "–",
+            _requests(cost),
+        )
+        for cost in preset_costs()
+        if cost.device == "CPU"
+    ]
+    heads = ("env steps per arm", "memory", "disk", "paid requests, at most")
+    yield from _table("preset", "description", *heads, rows=rows)
+
+
+def _presets_on_a_gpu() -> Iterator[str]:
+    """Yield a table of the presets that need a GPU."""
+    rows = [
+        (
+            f"`{cost.name}`",
+            cost.about,
+            cost.device or "none",
+            gib(cost.memory),
+            gib(cost.disk),
+            "–" if cost.seconds is None else duration(cost.seconds),
+            _requests(cost),
+        )
+        for cost in preset_costs()
+        if cost.device != "CPU"
+    ]
+    heads = ("smallest GPU", "memory", "disk", "time per arm, at most", "paid requests, at most")
+    yield from _table("preset", "description", *heads, rows=rows)
+
+
+def _requests(cost: PresetCost) -> str:
+    asked = (f"{calls:,} to {model.split(' at ')[0]}" for model, calls in cost.requests.items())
+    return ", ".join(asked) or "none"
+
+
+def _presets_by_card() -> Iterator[str]:
+    """Yield a table of the GPUs that each preset with a language model fits."""
+    cards = sorted(CARDS, key=lambda key: CARDS[key].memory)
+    heads = [f"`{key}`<br>{gib(CARDS[key].memory)}" for key in cards]
+    rows = [
+        (f"`{cost.name}`", *(cost.fits[key] for key in cards))
+        for cost in preset_costs()
+        if cost.fits
+    ]
+    yield from _table("preset", *heads, rows=rows)
+
+
+def _memory_on_a_cpu() -> Iterator[str]:
+    """Yield a table of the memory that training takes on a CPU, by model."""
+    device = Device("CPU", 64 * GIB, is_gpu=False)
+    rows = []
+    for path in ("smollm2", "Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen3-4B-Instruct-2507"):
+        cells = []
+        for rank in (0, 32):
+            sets = {"policy.model.path": path, "policy.model.lora_rank": rank}
+            model = plan(load_config("webshop_smollm2", sets=sets, environ={}).config, device).model
+            assert model is not None
+            cells.append(gib(max(model.peaks.values()) + device.reserve))
+        rows.append((f"`{path}`", *cells))
+    yield from _table("model", "all weights", "LoRA, rank 32", rows=rows)
+
+
+MEASURED = (
+    ("tiny policy", "WebShop's built-in shop", "rbc_webshop"),
+    ("tiny policy", "ALFWorld, official games", "rbc_alfworld"),
+    ("SmolLM2-135M, bf16", "WebShop's built-in shop", "lm_first"),
+)
+"""Policy, benchmark, and folder in results/ of a measured table; its row `static` counts."""
+
+
+def _measured_on_a_cpu() -> Iterator[str]:
+    """Yield a table of seconds per training episode, from the cells that are kept in results/."""
+    rows = []
+    for policy, where, folder in MEASURED:
+        cells = sorted((DOCS.parent / "results" / folder).glob("static-*"))
+        seconds, episodes = {"rollout": 0.0, "update": 0.0}, 0
+        for cell in cells:
+            told = json.loads((cell / "cell.json").read_text())["seconds"]
+            seconds = {key: value + told[key] for key, value in seconds.items()}
+            arms = json.loads((cell / "summary.json").read_text())["arms"]
+            episodes += arms["static"]["episodes"]
+        each = {key: value / episodes for key, value in seconds.items()}
+        whole = sum(seconds.values()) / len(cells)
+        rows.append(
+            (
+                policy,
+                where,
+                _each(each["rollout"]),
+                _each(each["update"]),
+                f"{duration(whole)} for {round(episodes / len(cells)):,} episodes",
+                f"[`{folder}`](../results/README.md), {len(cells)} cells",
+            )
+        )
+    heads = ("rollout per episode", "update per episode", "one arm", "measured in")
+    yield from _table("policy", "benchmark", *heads, rows=rows)
+
+
+def _each(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds > 1 else f"{1000 * seconds:.2g} ms"
+
+
+PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    "presets-on-a-cpu": _presets_on_a_cpu,
+    "presets-on-a-gpu": _presets_on_a_gpu,
+    "presets-by-card": _presets_by_card,
+    "memory-on-a-cpu": _memory_on_a_cpu,
+    "measured-on-a-cpu": _measured_on_a_cpu,
+}
+"""Generated parts of pages, by name."""
+
+
+def pages() -> dict[Path, str]:
+    """Return the text of every generated file, by path."""
+    return {
+        **{FOLDER / f"{spec.name}.md": page(spec) for spec in benchmark_specs()},
         SETTINGS: settings_page(),
         COMMANDS: commands_page(),
-        LAPTOP.with_suffix(".ipynb"): notebook(LAPTOP.read_text()),
+        **{path.with_suffix(".ipynb"): notebook(path.read_text()) for path in NOTEBOOKS},
+        **{
+            path: filled(text)
+            for path in sorted(DOCS.rglob("*.md"))
+            if _PART.search(text := path.read_text())
+        },
     }
-    for file, text in pages.items():
-        file.write_text(text)
-        print(f"docs/{file.relative_to(FOLDER.parent)}")
+
+
+def main() -> None:
+    """Write every file that has changed."""
+    FOLDER.mkdir(exist_ok=True)
+    for file, text in pages().items():
+        if not file.is_file() or file.read_text() != text:
+            file.write_text(text)
+            print(file.relative_to(DOCS.parent))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
@@ -249,6 +250,27 @@ def test_each_part_of_a_wide_table_repeats_all_key_columns(
     assert parts == 2
     assert text.count("static") == text.count("shuffled") == text.count("against") == parts
     assert text.count("0.188") == text.count("+1.6") == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    slow_for(
+        [
+            "train --list",
+            "experiment --list",
+            "config show quickstart",
+            "train coevolve_bfcl_qwen3_4b --dry-run --card h100",
+            "eval -h",
+            "model list",
+        ],
+        "eval -h",
+        "model list",
+    ),
+)
+def test_layouts_hold_at_80_columns(command: str) -> None:
+    lines = coevo(*command.split(), COLUMNS="80").stdout.splitlines()
+    assert len(lines) > 3
+    assert not [line for line in lines if cell_len(line) > 80]
 
 
 def test_help_breaks_lines_where_the_terminal_ends() -> None:

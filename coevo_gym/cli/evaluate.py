@@ -208,8 +208,8 @@ def _try(
         say(f"{not_told} of {found.n_to_reflect_on} reflections were no usable answer.")
     if found.faults:
         say(
-            f"{found.faults} of {len(found.tasks)} tasks lost an episode to a fault and are in no "
-            f"number from its trial on ({folder.lost}). The same command tries them again."
+            f"{found.faults} of {len(found.tasks)} tasks lost an episode to a fault and are "
+            f"excluded from that trial on ({folder.lost}). Run the same command to retry them."
         )
     say(f"Trials: {folder.path}")
     print_numbers(table)
@@ -219,7 +219,7 @@ ALL = "all"
 """The value of ``--by`` for all kinds of tags."""
 FEWEST = 5
 """Fewest tasks per type for which success is shown; with fewer, the interval is too wide."""
-_GO_ON = "What is done is in {}; the same command goes on."
+_GO_ON = "Finished episodes are in {}; run the same command to continue."
 
 
 @contextmanager
@@ -314,7 +314,7 @@ def remarks(
     if found.faults:
         yield (
             f"{found.faults} of {len(found.tasks) * found.samples} episodes were lost to a fault "
-            f"and are in no number ({folder.lost}). The same command tries them again."
+            f"and are excluded from all numbers ({folder.lost}). Run the same command to retry."
         )
     yield f"Evaluation: {folder.path}"
 

@@ -104,7 +104,7 @@ class Evaluation:
 
     @property
     def faults(self) -> int:
-        """Episodes without a result: lost to the engine or the model. They are in no number."""
+        """Episodes without a result: lost to the engine or the model; excluded from all numbers."""
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property

@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "trainers.md"
 SHOP = "CoEvolve-WebShop-v0"
 STREAM: dict[str, Any] = {"group_size": 4, "evolve_every_groups": 10}
 SIGNALS = ("signals_forgetting", "signals_boundary", "signals_rare")
@@ -112,22 +111,6 @@ def test_maskable_ppo_practises_a_curriculum(
     contrib.MaskablePPO(policy, make_envs(SHOP, **wrappers), **settings).save(tmp_path / "bare.zip")
     with pytest.raises(ConfigError, match="saved without a curriculum"):
         algorithm.load(tmp_path / "bare.zip", env=again)
-
-
-def test_the_block_of_the_docs_runs_without_a_warning(
-    contrib: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    section = PAGE.read_text().partition("## Stable-Baselines3")[2]
-    block = section.partition("```py\n")[2].partition("```")[0]
-    assert "learn(100_000)" in block
-    monkeypatch.chdir(tmp_path)
-    scope: dict[str, Any] = {}
-    exec(block.replace("learn(100_000)", "learn(8_192)"), scope)
-    assert "rare_share" not in caplog.text
-    metrics = session_of(scope["envs"]).metrics()
-    assert metrics["rounds"] >= 2
-    assert 4 * metrics["signals_rare"] < 4 * metrics["groups"], "a quarter of the episodes or more"
-    assert scope["held_out"].num_envs == 4
 
 
 def test_envs_of_another_split_take_no_settings_of_a_curriculum(sb3: Any) -> None:

@@ -159,6 +159,10 @@ def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
     text = coevo("eval", "toy-run", "--policy", "scripted", "--overwrite")
     assert "scripted: 10/10" in text  # it says how far it is
     assert "100.0%" in text
+    *_, row, end = text.rstrip().splitlines()
+    assert row.startswith("│ scripted")
+    assert end.startswith("└"), "the headline comes last"
+    assert text.count("┏") == 1, "other tables are printed on request only (--by)"
     assert "success on test" in coevo("eval", "toy-run", "--split", "test")
 
 
@@ -322,8 +326,7 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     assert rows["quickstart"]["arms"] == ["static", "coevolve"]
     text = " ".join(coevo("train", "--list").split())  # lines are as wide as the terminal
     for name, row in rows.items():
-        assert f"{name} {row['about']} " in text
-        assert re.search(r"minutes|needs", row["about"]), name
+        assert f"{name} {row['about']} arms {', '.join(row['arms'])} cost {row['cost']} " in text
 
 
 @pytest.mark.parametrize(
@@ -331,6 +334,8 @@ def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
     [
         ("coevo tra", "train"),
         ("coevo train webshop_", "webshop_llm webshop_smollm2"),
+        ("coevo train quickstart --card h", "h100 h200"),
+        ("coevo compare toy", "toy-run"),
         ("coevo config show quick", "quickstart"),
         ("coevo play alf", "alfworld"),
         ("coevo resume to", "toy-run"),

@@ -167,7 +167,7 @@ def test_ctrl_c_stops_at_once_and_says_how_to_go_on(coevo: Coevo, child: NewChil
     cut.wait_for("stopped here")
     cut.process.send_signal(signal.SIGINT)
     assert cut.end() == 130
-    assert "What is done is in evals/cut; the same command goes on." in cut.text
+    assert "Finished episodes are in evals/cut; run the same command to continue." in cut.text
     assert "Traceback" not in cut.text
     before = EvalFolder.of("cut").results.read_text()
     assert "5 of 12 episodes are done already" in coevo(*TWELVE, "--name", "cut")

@@ -239,19 +239,16 @@ def _end(
 
 
 def _list_presets(as_json: bool) -> None:
-    from coevo_gym.config import about_preset, load_config, preset_names
+    from coevo_gym.run.preset_costs import preset_costs
 
-    configs = {name: load_config(name, environ={}).config for name in preset_names()}
+    costs = preset_costs()
     if as_json:
-        about = {name: {"name": name, "about": about_preset(name)} for name in configs}
-        print_json(
-            [
-                {**about[name], "benchmark": config.benchmark.name, "arms": list(config.arms)}
-                for name, config in configs.items()
-            ]
-        )
+        print_json([{**asdict(cost), "cost": cost.in_words()} for cost in costs])
         return
-    for name, config in configs.items():
-        arms = f"arms: {', '.join(config.arms)}"
-        say_block(name, [("", about_preset(name)), ("", arms)])
-    say_aside("`coevo train NAME --dry-run` prints what a run would do and need.")
+    for cost in costs:
+        facts = [("", cost.about), ("arms", ", ".join(cost.arms)), ("cost", cost.in_words())]
+        say_block(cost.name, facts)
+    say_aside(
+        "Costs are upper bounds: every answer has its maximum length. "
+        "`coevo train NAME --dry-run` prints the whole plan; --card NAME plans for another GPU."
+    )

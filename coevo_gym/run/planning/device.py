@@ -115,9 +115,7 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
     Args:
         settings: settings of the policy; without a language model, the device does not matter.
         card: name of a known GPU; None for the device of this machine, or for an H200 if the
-            settings are for a GPU and this machine has none. vLLM with a share of the device's
-            memory (``gpu_memory_utilization``) counts as a setting for a GPU: on a CPU,
-            ``kv_cache_gib`` takes its place.
+            settings are for a GPU and this machine has none.
 
     Raises:
         ConfigError: if there is no such card.
@@ -131,11 +129,21 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
     if settings.kind not in LANGUAGE_MODELS:
         return H200
     found = device_here(settings)
-    share = settings.kind == "vllm" and settings.vllm.kv_cache_gib is None
-    if found is None or (not found.is_gpu and share and settings.model.device == "auto"):
+    assumed = is_for_gpu(settings) and settings.model.device == "auto"
+    if found is None or (not found.is_gpu and assumed):
         note = "assumed: these settings are for a GPU, and none was found here; see --card"
         return replace(H200, note=note)
     return found
+
+
+def is_for_gpu(settings: PolicySettings) -> bool:
+    """Return whether the settings of a policy are for a GPU.
+
+    They are if they name one, or if vLLM takes a share of the device's memory
+    (``gpu_memory_utilization``): on a CPU, ``kv_cache_gib`` takes its place.
+    """
+    share = settings.kind == "vllm" and settings.vllm.kv_cache_gib is None
+    return share or settings.model.device == "cuda"
 
 
 def _gpu_here() -> Device | None:

@@ -1,0 +1,45 @@
+"""MaskablePPO practises a curriculum in WebShop's built-in shop, on a CPU.
+
+    python docs/trainers/sb3_maskable_ppo.py                  # 20,480 steps
+    python docs/trainers/sb3_maskable_ppo.py --steps 100000   # continues from shop.zip
+
+All envs share one curriculum, which is saved with the policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+from sb3_contrib import MaskablePPO
+from sb3_contrib.common.maskable.evaluation import evaluate_policy
+
+from coevo_gym.curricula.registry import make_curriculum
+from coevo_gym.trainers.plug.sb3 import make_envs, with_curriculum
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--steps", type=int, default=20_480, help="env steps of practice")
+parser.add_argument("--checkpoint", type=Path, default=Path("shop.zip"))
+parser.add_argument("--seed", type=int, default=0)
+args = parser.parse_args()
+torch.set_num_threads(1)
+
+wrappers = {"max_choices": 32, "dim": 256, "observe_choices": True}
+settings = {"detector": {"pattern": "set"}, "growth": {"every_groups": 100}}
+curriculum = make_curriculum("coevolve", **settings)
+envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum, **wrappers)
+algorithm = with_curriculum(MaskablePPO)
+if args.checkpoint.exists():
+    model = algorithm.load(args.checkpoint, env=envs)  # the policy and the curriculum
+else:
+    model = algorithm("MultiInputPolicy", envs, n_steps=256, seed=args.seed, device="cpu")
+model.learn(args.steps, reset_num_timesteps=False)  # an update after each 8 x 256 steps
+model.save(args.checkpoint)
+
+for name, value in envs.get_attr("session")[0].metrics().items():
+    if name in ("groups", "rounds", "evolved", "pool_size"):
+        print(f"{name:>10} {value:.0f}")
+held_out = make_envs("CoEvolve-WebShop-v0", 4, split="val", **wrappers)
+reward, _ = evaluate_policy(model, held_out, n_eval_episodes=40, warn=False)
+print(f"mean reward on 40 validation episodes: {reward:.2f}")

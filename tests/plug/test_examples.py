@@ -1,0 +1,61 @@
+"""The example files that docs/trainers.md shows: they run on a CPU and print what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+pytestmark = pytest.mark.slow
+
+
+def printed(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example of docs/trainers/."""
+    done = subprocess.run(
+        [sys.executable, DOCS / "trainers" / name, *arguments],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+def shown(name: str) -> str:
+    """Return the output that the page shows for an example."""
+    page = (DOCS / "trainers.md").read_text().partition(f"<!-- part trainers/{name} -->")[2]
+    found = re.search(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert found
+    return found[1]
+
+
+def test_maskable_ppo(tmp_path: Path) -> None:
+    """The output has the rows of the page; its numbers depend on the processor."""
+    pytest.importorskip("sb3_contrib", reason="pip install coevo-gym[sb3]")
+    text = shown("sb3_maskable_ppo.py")
+    done = printed("sb3_maskable_ppo.py", tmp_path, "--steps", "8192")
+    assert "rare_share" not in done.stderr
+    first = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[-5:-1])
+    assert [*first] == [line.split()[0] for line in text.splitlines()[:-1]]
+    assert int(first["rounds"]) >= 2
+    assert int(first["evolved"]) > 0
+    words = "mean reward on 40 validation episodes: "
+    assert text.splitlines()[-1].startswith(words)
+    assert 0 <= float(done.stdout.splitlines()[-1].removeprefix(words)) <= 1
+    again = printed("sb3_maskable_ppo.py", tmp_path, "--steps", "1")
+    more = dict(line.split(maxsplit=1) for line in again.stdout.splitlines()[-5:-1])
+    assert int(more["groups"]) > int(first["groups"])
+    assert int(more["pool_size"]) >= int(first["pool_size"])
+
+
+def test_grpo_with_trl(tmp_path: Path) -> None:
+    pytest.importorskip("trl", reason="pip install coevo-gym[trl]")
+    assert printed("trl_grpo.py", tmp_path).stdout.endswith(shown("trl_grpo.py"))
