@@ -26,8 +26,10 @@ from coevo_gym.config.keys import annotation_of
 from coevo_gym.core.benchmark import benchmark_specs
 
 ROOT = Path(__file__).parents[1]
-AT_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
-PAGES = sorted([*AT_THE_ROOT, *(ROOT / "docs").rglob("*.md")])
+OUTSIDE = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md", "results/README.md")
+]
+PAGES = sorted([*OUTSIDE, *(ROOT / "docs").rglob("*.md")])
 _THEIRS = (pytest.mark.slow, pytest.mark.filterwarnings("ignore"))  # a trainer's own warnings
 RUN = [pytest.param(p, marks=_THEIRS) if p.name == "trainers.md" else p for p in PAGES]
 _SHELL = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
