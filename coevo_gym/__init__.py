@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from coevo_gym import _moved
 from coevo_gym.core.benchmark import (
     Benchmark,
     BenchmarkSpec,
@@ -153,5 +152,4 @@ def _register() -> None:
 
 
 _check_wings(Path(__file__).parent)
-_moved.install()
 _register()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -118,27 +118,6 @@ def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHis
     # Round, so that 0.8 computed as 0.7999… falls into the right bin.
     bins = np.clip(np.floor(np.round(similarity, 9) * 10), 0, 9).astype(np.int64)
     return SimilarityHistogram(similarity, np.bincount(bins, minlength=10))
-
-
-class SignalShares(NamedTuple):
-    """The composition of a set of signals.
-
-    Attributes:
-        counts: number of signals of each kind.
-        shares: each count divided by their sum; all 0 without signals.
-    """
-
-    counts: dict[str, int]
-    shares: dict[str, float]
-
-
-def signal_shares(
-    kinds: Iterable[str], all_kinds: Sequence[str] = ("forgetting", "boundary", "rare")
-) -> SignalShares:
-    """Return counts and shares of signal kinds; a trajectory with two signals counts twice."""
-    seen = Counter(kinds)
-    counts = {kind: seen[kind] for kind in all_kinds}
-    return SignalShares(counts, shares_of(counts))
 
 
 def shares_of(counts: Mapping[str, int]) -> dict[str, float]:

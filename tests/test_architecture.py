@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from coevo_gym import _check_wings
-from coevo_gym._moved import MOVED
 from coevo_gym.config import RunConfig
 from coevo_gym.config.keys import leaves
 from coevo_gym.core.errors import ConfigError
@@ -44,7 +42,7 @@ HEAVY = {
 def floor(module: str) -> int:
     """Floor of ``coevo_gym.<room>...``; the package itself only registers, so it may be seen."""
     parts = module.split(".")
-    return 0 if parts[1:] in ([], ["_moved"]) else FLOOR_OF[parts[1]]
+    return FLOOR_OF[parts[1]] if parts[1:] else 0
 
 
 def sources() -> list[tuple[str, Path]]:
@@ -131,20 +129,6 @@ def test_rooms_of_one_floor_form_no_circle() -> None:
                 graph.setdefault(room[0], set()).add(other[0])
     assert graph["testing"] == {"trainers"}
     assert not circles({room: graph.get(room, set()) for room in FLOOR_OF})
-
-
-def test_old_names_lead_to_the_new_ones() -> None:
-    for old in MOVED:  # some other test may have imported it
-        sys.modules.pop(old, None)
-    for old, new in MOVED.items():
-        with pytest.warns(DeprecationWarning, match=f"{old} has moved to {new};"):
-            moved = importlib.import_module(old)
-        real = importlib.import_module(new)
-        names = [name for name in vars(real) if not name.startswith("_")]
-        assert names
-        assert all(getattr(moved, name) is getattr(real, name) for name in names)
-    for old in MOVED:  # not before: a module brings in the package that it lay in
-        del sys.modules[old]
 
 
 def test_neighbours_do_not_know_each_other() -> None:

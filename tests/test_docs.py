@@ -24,7 +24,9 @@ from coevo_gym.config import RunConfig, load_config
 from coevo_gym.config.keys import annotation_of
 
 ROOT = Path(__file__).parents[1]
-AT_THE_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md")]
+AT_THE_ROOT = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "AGENTS.md", "results/README.md")
+]
 PAGES = sorted([*AT_THE_ROOT, *(ROOT / "docs").rglob("*.md")])
 _SHELL = re.compile(r"^```(?:bash|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _DATA = re.compile(r"^```(json|toml)\n(.*?)^```", re.DOTALL | re.MULTILINE)

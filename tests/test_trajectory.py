@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from typing import Any
 
 import pytest
@@ -146,10 +145,3 @@ class TestRecord:
         env = self.played("press red", "done")
         with pytest.raises(ValueError, match="2 steps needs an act for each, actual: 1"):
             trajectory_of(env, acts=[Act("press red")])
-
-
-def test_the_old_name_of_a_past_step() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        import coevo_gym.trajectory as old  # type: ignore[import-not-found]
-    assert old.Turn is PastStep

@@ -12,14 +12,11 @@ in the group.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from coevo_gym.core.seams import StepAdvantage
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 EPS = 1e-6
 """A small constant added to the standard deviation of a group."""
@@ -279,48 +276,6 @@ def overlong_penalty(tokens: int, *, max_tokens: int, buffer_tokens: int) -> flo
     """
     over = tokens - (max_tokens - buffer_tokens)
     return -min(max(over, 0) / buffer_tokens, 1.0)
-
-
-# Tensor versions, for learners that keep their rewards in a tensor.
-
-
-def group_advantages(
-    rewards: Tensor, mask: Tensor | None = None, *, normalise_std: bool = True, eps: float = EPS
-) -> Tensor:
-    """Apply :func:`relative_to_group` to each row of (G, K) rewards, with a (G, K) bool mask.
-
-    Raises:
-        ValueError: if K < 2, because a group of one has no baseline.
-    """
-
-    def judge(row: list[float], valid: list[bool] | None) -> list[float]:
-        return relative_to_group(row, valid, normalise_std=normalise_std, eps=eps)
-
-    return _by_row(judge, rewards, mask)
-
-
-def leave_one_out_advantages(rewards: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Apply :func:`relative_to_others` to each row of (G, K) rewards, with a (G, K) bool mask.
-
-    Raises:
-        ValueError: if K < 2.
-    """
-    return _by_row(relative_to_others, rewards, mask)
-
-
-def _by_row(
-    judge: Callable[[list[float], list[bool] | None], list[float]],
-    rewards: Tensor,
-    mask: Tensor | None,
-) -> Tensor:
-    if rewards.ndim != 2 or rewards.shape[1] < 2:
-        raise ValueError(
-            "Group advantages need (G, K) rewards with K >= 2, actual shape: "
-            f"{tuple(rewards.shape)}"
-        )
-    valid = [None] * len(rewards) if mask is None else mask.tolist()
-    rows = zip(rewards.tolist(), valid, strict=True)
-    return rewards.new_tensor([judge(row, one) for row, one in rows])
 
 
 def _kept(rewards: Sequence[float], valid: Sequence[bool] | None) -> list[float]:

@@ -22,7 +22,6 @@ from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import EndReason, Group, Segment
 from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.advantages import group_advantages
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trainers.update.batch import (
@@ -55,7 +54,6 @@ __all__ = [
     "GRPOConfig",
     "Learnable",
     "LossTerms",
-    "group_advantages",
     "grpo_loss",
     "k3",
     "trajectory_weights",

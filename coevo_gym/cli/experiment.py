@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -88,6 +89,28 @@ def experiment(
         str | None,
         typer.Option(help="Number to compare rows by: any of table.json; the table's by default."),
     ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="File of finished cells (.jsonl), which are used and not run.",
+        ),
+    ] = None,
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Print the finished cells; run and write nothing.")
+    ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            dir_okay=False,
+            help="Add the finished cells to a file (.jsonl), one line each, and write the table of "
+            "all its cells beside it (.md); run nothing.",
+        ),
+    ] = None,
     listing: Annotated[
         bool, typer.Option("--list", help="Print the tables, and what each needs; run nothing.")
     ] = False,
@@ -117,7 +140,8 @@ def experiment(
     A cell is one row with one seed: a run in runs/TABLE/ROW-SEED. Run the same
     command again to continue after Ctrl-C: finished cells are skipped, and an
     interrupted cell is resumed. Cells of a seed share their warm-up and first
-    tasks. The results are in table.md, .csv and .json in runs/TABLE.
+    tasks. The results are in table.md, .csv and .json in runs/TABLE. To keep or
+    publish a table without its runs, export its finished cells to one file.
 
     For example:
 
@@ -132,10 +156,17 @@ def experiment(
       coevo experiment rbc_noisy --seeds 401-404 --md
 
       coevo experiment my_table.toml --set loop.max_env_steps=20000 --name longer
+
+      coevo experiment rbc_noisy --export results/rbc_noisy.jsonl
+
+      coevo experiment rbc_noisy --from results/rbc_noisy.jsonl --finished --csv
     """
     if sum((as_json, as_csv, as_md)) > 1:
         raise ConfigError("Choose one of --json, --csv and --md.")
     from coevo_gym.experiments.definition import load
+    from coevo_gym.experiments.making import choose
+    from coevo_gym.experiments.making import export as write_cells
+    from coevo_gym.experiments.making import finished as finished_table
 
     size = None if budget is None else budget.value
     if listing:
@@ -143,18 +174,18 @@ def experiment(
         return
     if name is None:
         raise ConfigError("Which table? `coevo experiment --list` says which there are.")
-    from coevo_gym.experiments.making import choose
-
+    names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
     chosen = choose(
         load(name),
         RUNS,
         benchmark=benchmark,
         budget=size,
         seeds=seeds,
-        rows=tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else (),
+        rows=names,
         sets=list(sets or ()),
         name=run_name,
         metric=metric,
+        kept=source,
     )
     if dry_run:
         if as_csv or as_md:
@@ -163,11 +194,18 @@ def experiment(
         return
     if card is not None:
         raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
-    _print(_make(chosen, yes, ignore_memory), as_json, as_csv, as_md)
+    if export is not None:
+        table = write_cells(chosen, export)
+        say_aside(f"Cells: {export}. Table: {export.with_suffix('.md')}")
+    elif finished:
+        table = finished_table(chosen)
+    else:
+        table = _make(chosen, yes, ignore_memory)
+    _print(table, as_json, as_csv, as_md)
 
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
-    """Run what is not there yet, write the files, and say where they are."""
+    """Run the missing cells, write the files, and print their location."""
     from coevo_gym.experiments.making import make
     from coevo_gym.run.planning.fitting import require_memory
 

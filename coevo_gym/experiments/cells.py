@@ -11,8 +11,10 @@ from coevo_gym.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.config.arms import KEYS, SECTIONS
 from coevo_gym.config.keys import flat
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.definition import Experiment, Row, Size
-from coevo_gym.run.manifest import read_manifest
+from coevo_gym.experiments.records import CellRecord, read_record
+from coevo_gym.run.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.secrets import without_secrets
 
@@ -34,12 +36,19 @@ class Cell:
         seed: seed of the run.
         folder: folder of the run.
         resolved: settings of the run, with their origins.
+        kept: record of the finished cell from a file, used in place of a run in the folder.
     """
 
     row: Row
     seed: int
     folder: RunFolder
     resolved: Resolved
+    kept: CellRecord | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the run: row and seed."""
+        return self.folder.path.name
 
     @property
     def config(self) -> RunConfig:
@@ -54,15 +63,31 @@ class Cell:
             ConfigError: if the existing run has other settings.
             StoreError: if the existing run cannot be read.
         """
+        if self.kept is not None:
+            kept = config_in(self.kept.manifest, self.kept.where)
+            what = f"{self.name}, {self.kept.where},"
+            self._check(kept, what, "Leave out the file, or delete that line")
+            return "finished"
         if not self.folder.manifest.is_file():
             return "new"
-        there, here = _settings(read_manifest(self.folder)[1]), _settings(self.config)
+        there = read_manifest(self.folder)[1]
+        self._check(there, f"{self.folder.path}", "Choose another --name, or delete that folder")
+        return "finished" if self.folder.summary.is_file() else "cut"
+
+    def record(self) -> CellRecord:
+        """Return the record of the finished cell.
+
+        Raises:
+            StoreError: if the run is not finished or cannot be read.
+        """
+        return read_record(self.folder) if self.kept is None else self.kept
+
+    def _check(self, config: RunConfig, what: str, remedy: str) -> None:
+        there, here = _settings(config), _settings(self.config)
         if there != here:
             raise ConfigError(
-                f"{self.folder.path} was run with other settings: "
-                f"{_differences(there, here)}. Choose another --name, or delete that folder."
+                f"{what} was run with other settings: {_differences(there, here)}. {remedy}."
             )
-        return "finished" if self.folder.summary.is_file() else "cut"
 
 
 @dataclass
@@ -70,7 +95,7 @@ class Counts:
     """Numbers of cells by state.
 
     Attributes:
-        there: cells that were already finished.
+        there: cells that were already finished, or are in a file of cells.
         resumed: interrupted cells that were resumed.
         new: cells that were started.
     """
@@ -92,6 +117,7 @@ def cells_of(
     benchmark: str,
     budget: Size,
     sets: Sequence[str] = (),
+    kept: Mapping[str, CellRecord] = FrozenDict(),
 ) -> list[Cell]:
     """Return the cells of some rows, seed by seed, so that an interrupted table contains pairs.
 
@@ -103,6 +129,7 @@ def cells_of(
         benchmark: name of the benchmark.
         budget: budget per cell.
         sets: settings that override all others, each as ``"section.key=value"``.
+        kept: records of finished cells by name, used in place of their runs.
 
     Raises:
         ConfigError: if a setting is invalid, or the budget is unknown.
@@ -113,6 +140,7 @@ def cells_of(
             seed,
             RunFolder(folder / f"{row.key}-{seed}"),
             resolve(experiment, row, seed, benchmark=benchmark, budget=budget, sets=sets),
+            kept.get(f"{row.key}-{seed}"),
         )
         for seed in seeds
         for row in rows

@@ -9,19 +9,29 @@ from statistics import fmean
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell
 from coevo_gym.experiments.definition import Experiment, Row, Size
-from coevo_gym.experiments.measures import FILE
 from coevo_gym.experiments.numbers import Numbers, numbers_of
 from coevo_gym.experiments.parts import efficiencies, parts_of
 from coevo_gym.experiments.printed import printed_beside
+from coevo_gym.experiments.records import CellRecord, read_record
 from coevo_gym.experiments.results import ResultTable, lines_of, table_of
-from coevo_gym.run.manifest import read_manifest
-from coevo_gym.store.folder import RunFolder, read_json
+from coevo_gym.store.folder import RunFolder
+
+
+def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
+    """Return the records of the finished cells by name.
+
+    Raises:
+        ConfigError: if a cell was run with other settings.
+        StoreError: if a cell cannot be read.
+    """
+    return {cell.name: cell.record() for cell in cells if cell.state == "finished"}
 
 
 def collect(
     experiment: Experiment,
     rows: Sequence[Row],
     cells: Sequence[Cell],
+    records: Mapping[str, CellRecord],
     *,
     benchmark: str,
     budget: Size,
@@ -34,33 +44,34 @@ def collect(
         experiment: the table.
         rows: rows of the table.
         cells: cells of these rows.
+        records: records of the finished cells by name.
         benchmark: name of the benchmark.
         budget: budget per cell.
         beside: folders of the same table on other benchmarks, for the column ``average``.
         notes: further remarks about the table.
 
     Raises:
-        ConfigError: if a cell was run with other settings.
-        StoreError: if a cell cannot be read.
+        ConfigError: if none of the cells has the number by which rows are compared.
+        StoreError: if a cell of a table in ``beside`` cannot be read.
     """
-    finished = [cell for cell in cells if cell.state == "finished"]
+    finished = [(cell, records[cell.name]) for cell in cells if cell.name in records]
     values: dict[str, dict[int, dict[str, float]]] = {row.key: {} for row in rows}
-    for cell in finished:
-        values[cell.row.key][cell.seed] = numbers_of(cell.folder, cell.row.name)
+    for cell, record in finished:
+        values[cell.row.key][cell.seed] = numbers_of(record, cell.row.name)
         for row in rows:
             wanted = row.shows not in ("", "printed") and row.of in ("", cell.row.name)
             if not wanted or cell.seed in values[row.key]:
                 continue
-            if numbers := numbers_of(cell.folder, row.shows):
+            if numbers := numbers_of(record, row.shows):
                 values[row.key][cell.seed] = numbers
     for row in rows:
         for seed, numbers in values[row.key].items():
             numbers |= _average(experiment, row, seed, numbers, benchmark, beside)
     measured = {
         row.key: {
-            cell.seed: read_json(path)
-            for cell in finished
-            if cell.row == row and (path := cell.folder.path / FILE).is_file()
+            cell.seed: record.measures
+            for cell, record in finished
+            if cell.row == row and record.measures
         }
         for row in rows
     }
@@ -92,7 +103,8 @@ def _average(
     for other, names in experiment.average.items():
         if other != benchmark:
             run = RunFolder(beside[other] / f"{experiment.source_of(row)}-{seed}")
-            numbers_there = numbers_of(run, row.shows or row.name) if run.summary.is_file() else {}
+            shown = row.shows or row.name
+            numbers_there = numbers_of(read_record(run), shown) if run.summary.is_file() else {}
         else:
             numbers_there = dict(numbers)
         found += [numbers_there.get(name) for name in names]
@@ -100,22 +112,18 @@ def _average(
     return {"average": fmean(known)} if known and len(known) == len(found) else {}
 
 
-def _notes(cells: Sequence[Cell], finished: Sequence[Cell], budget: Size) -> Iterator[str]:
+def _notes(
+    cells: Sequence[Cell], finished: Sequence[tuple[Cell, CellRecord]], budget: Size
+) -> Iterator[str]:
     if len(finished) < len(cells):
         yield f"{len(finished)} of {len(cells)} cells are finished."
     marked: dict[str, dict[str, None]] = {}
-    for cell in finished:
-        for row in read_json(cell.folder.summary)["table"]:
+    for cell, record in finished:
+        for row in record.summary["table"]:
             if row["name"] == cell.row.name and row.get("mark"):
                 marked.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
     for mark, labels in marked.items():
         yield f"{', '.join(labels)}: {mark}."
-    code = {_code(cell) for cell in finished}
+    code = {record.code for _, record in finished}
     if len(code) > 1:
         yield f"The cells were run by different code: {', '.join(sorted(code))}."
-
-
-def _code(cell: Cell) -> str:
-    manifest = read_manifest(cell.folder)[0]
-    version = f"version {manifest['versions'].get('coevo_gym', 'unknown')}"
-    return f"{version} at {commit[:8]}" if (commit := manifest.get("git_commit")) else version

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coevo_gym.config.keys import suggest
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell, Counts, cells_of
-from coevo_gym.experiments.collecting import collect
+from coevo_gym.experiments.collecting import collect, finished_of
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.needs import played_rows
+from coevo_gym.experiments.records import ENDING, CellRecord, read_records, write_records
 from coevo_gym.experiments.results import ResultTable, lines_of, table_of
-from coevo_gym.experiments.running import run_cells
+from coevo_gym.experiments.running import check_measured, run_cells
 from coevo_gym.experiments.seeds import read_seeds
 from coevo_gym.experiments.simulated import in_worlds, over_worlds, run_batches
-from coevo_gym.experiments.writing import write
+from coevo_gym.experiments.writing import markdown, write
 from coevo_gym.run.progress import Progress, ProgressFile
 from coevo_gym.run.stop import StopRequest
-from coevo_gym.store.folder import check_name
+from coevo_gym.store.folder import check_name, write_atomic
 
 SIMULATED = "simulated"
 """Placeholder for all worlds of a simulated table."""
@@ -38,6 +40,7 @@ class Chosen:
         budget: budget per cell.
         folder: folder of its runs and files.
         sets: settings that override all others.
+        kept: records of finished cells by name, used in place of runs in the folder.
     """
 
     experiment: Experiment
@@ -47,6 +50,7 @@ class Chosen:
     budget: Size
     folder: Path
     sets: tuple[str, ...] = ()
+    kept: Mapping[str, CellRecord] = FrozenDict()
 
     def cells(self) -> list[Cell]:
         """Return the cells in the order of their runs."""
@@ -58,7 +62,16 @@ class Chosen:
             benchmark=self.benchmark,
             budget=self.budget,
             sets=self.sets,
+            kept=self.kept,
         )
+
+    def shown(self) -> dict[str, list[str]]:
+        """Return the baselines and measures that rows show from the runs of a row, by its name."""
+        found = defaultdict[str, list[str]](list)
+        for row in self.rows:
+            if row.shows:
+                found[self.experiment.source_of(row, self.rows)].append(row.shows)
+        return found
 
 
 def choose(
@@ -72,14 +85,17 @@ def choose(
     sets: Sequence[str] = (),
     name: str | None = None,
     metric: str | None = None,
+    kept: Path | None = None,
 ) -> Chosen:
     """Return the user's choices, completed with the table's defaults.
 
     The name of the folder includes benchmark and budget unless they are the table's defaults. In a
-    simulated table, the benchmark is a world, or ``simulated`` for all worlds.
+    simulated table, the benchmark is a world, or ``simulated`` for all worlds. ``kept`` is a file
+    with records of finished cells.
 
     Raises:
         ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
+        StoreError: if the file of records cannot be read.
     """
     size = size_of(experiment, budget)
     if name is not None:
@@ -91,7 +107,7 @@ def choose(
     parts = [experiment.name]
     parts += [where] if where != usual and experiment.kind == "runs" else []
     parts += [size] if size != experiment.budget else []
-    return Chosen(
+    chosen = Chosen(
         experiment,
         experiment.chosen(rows),
         read_seeds(seeds, experiment.seeds),
@@ -100,6 +116,10 @@ def choose(
         runs / (name or "-".join(parts)),
         tuple(sets),
     )
+    if kept is None:
+        return chosen
+    _require_runs(chosen)
+    return replace(chosen, kept=read_records(kept))
 
 
 def size_of(experiment: Experiment, budget: str | None) -> Size:
@@ -121,7 +141,7 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
 def make(
     chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool = False
 ) -> tuple[ResultTable, Counts]:
-    """Run the missing cells and write the table.
+    """Run the missing cells and write the table to its folder.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
@@ -137,32 +157,116 @@ def make(
     return table, counts
 
 
+def finished(chosen: Chosen) -> ResultTable:
+    """Return the table of the finished cells; nothing is run or written.
+
+    Raises:
+        ConfigError: if the table is simulated, a cell was run with other settings, or no cell has
+            the number by which rows are compared.
+        StoreError: if a cell cannot be read.
+    """
+    _require_runs(chosen)
+    chosen, cells, why = _played(chosen)
+    return _collected(chosen, cells, finished_of(cells), why)
+
+
+def export(chosen: Chosen, path: Path) -> ResultTable:
+    """Write the finished cells to a file of records, and the table of all its cells beside it.
+
+    Other cells that the file already contains are kept. The table is written to the same name with
+    the ending ``.md``.
+
+    Returns:
+        The table of all cells in the file.
+
+    Raises:
+        ConfigError: if the table is simulated, no cell is finished, a measure of a cell is missing,
+            or the file contains a cell that was run with other settings or is not of this table.
+        StoreError: if a cell or the file cannot be read, or a file cannot be written.
+    """
+    _require_runs(chosen)
+    if path.suffix != ENDING:
+        raise ConfigError(f"The name of a file of cells ends in {ENDING}; actual: {path}.")
+    records = read_records(path) if path.exists() else {}
+    records |= finished_of(chosen.cells())
+    if not records:
+        raise ConfigError(
+            f"{chosen.folder} has no finished cell of these rows and seeds. Run `coevo experiment` "
+            "without --export first."
+        )
+    chosen = _of_records(chosen, records, path)
+    cells, shown = chosen.cells(), chosen.shown()
+    for record in records.values():
+        check_measured(record, chosen.experiment.measures, shown.get(record.row_and_seed[0], ()))
+    table = _collected(chosen, cells, finished_of([cell for cell in cells if cell.kept]))
+    write_records(path, records.values())
+    write_atomic(path.with_suffix(".md"), markdown(table).encode())
+    return table
+
+
+def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
+    """Return the part of a table that records cover, with the rows that their runs show."""
+    names = {name for name, _ in (record.row_and_seed for record in records.values())}
+    experiment = chosen.experiment
+    known = {row.name for row in experiment.rows if not row.shows}
+    if other := sorted(names - known):
+        raise ConfigError(
+            f"{path} contains cells of {', '.join(other)}, which {experiment.name} does not have. "
+            "Write to another file."
+        )
+    with_runs = tuple(row for row in experiment.rows if row.name in names)
+    rows = tuple(
+        row
+        for row in experiment.rows
+        if row in with_runs or (row.shows and experiment.source_of(row, with_runs) in names)
+    )
+    seeds = sorted({record.row_and_seed[1] for record in records.values()})
+    return replace(chosen, rows=rows, seeds=tuple(seeds), kept=records)
+
+
+def _require_runs(chosen: Chosen) -> None:
+    if chosen.experiment.kind == "simulated":
+        raise ConfigError(
+            f"{chosen.experiment.name} is simulated; --from, --finished and --export are for "
+            f"tables of runs. Leave them out; finished seeds are kept in {chosen.folder}."
+        )
+
+
+def _played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
+    """Return the table without rows that the policy cannot play, its cells, and a note."""
+    cells = chosen.cells()
+    rows, why = played_rows(chosen.experiment, chosen.rows, cells)
+    return replace(chosen, rows=rows), [cell for cell in cells if cell.row in rows], why
+
+
 def _of_runs(
     chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool
 ) -> tuple[ResultTable, Counts]:
-    experiment, cells = chosen.experiment, chosen.cells()
-    rows, why = played_rows(experiment, chosen.rows, cells)
+    chosen, cells, why = _played(chosen)
     if why:
         progress.say(why)
-    cells = [cell for cell in cells if cell.row in rows]
-    shown = defaultdict[str, list[str]](list)
-    for row in rows:
-        if row.shows:
-            shown[experiment.source_of(row, rows)].append(row.shows)
+    experiment = chosen.experiment
     counts = run_cells(
         cells,
         experiment.measures,
         dict(experiment.others),
         progress,
         stop,
-        shown=shown,
+        shown=chosen.shown(),
         agreed=agreed,
     )
-    runs = chosen.folder.parent
-    table = collect(
+    return _collected(chosen, cells, finished_of(cells), why), counts
+
+
+def _collected(
+    chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
+) -> ResultTable:
+    experiment, runs = chosen.experiment, chosen.folder.parent
+    return collect(
         experiment,
-        rows,
+        chosen.rows,
         cells,
+        records,
         benchmark=chosen.benchmark,
         budget=chosen.budget,
         beside={
@@ -171,7 +275,6 @@ def _of_runs(
         },
         notes=(why,) if why else (),
     )
-    return table, counts
 
 
 def _simulated(chosen: Chosen, progress: Progress, stop: StopRequest) -> tuple[ResultTable, Counts]:

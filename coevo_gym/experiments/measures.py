@@ -109,26 +109,47 @@ def measure(
         ConfigError: if there is no such measure, or it cannot be taken of this run.
         StoreError: if the run cannot be read.
     """
-    path = folder.path / FILE
-    known: dict[str, Any] = read_json(path) if path.is_file() else {}
-    also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in shown]
-    also += [name for name in ONLY_BEFORE if name in shown]
-    before = {WARMUP: known.get(WARMUP, {})}
-    missing = [
-        (of, policy, name)
-        for of, policy, names in (
-            (known, arm, (*ALWAYS, *wanted)),
-            (before[WARMUP], WARMUP, also),
-        )
-        for name in names
-        if name not in of
-    ]
+    known = read_measures(folder)
+    missing = missing_measures(known, wanted, shown)
     if missing:
         config = read_manifest(folder)[1]
-        for of, policy, name in missing:
-            of[name] = _measure(name)(_Ended(folder, config, policy, others))
-            write_json(path, known | before if also else known)
-    return known | before if also else known
+        for of, name in missing:
+            found = _measure(name)(_Ended(folder, config, of or arm, others))
+            (known.setdefault(of, {}) if of else known)[name] = found
+            write_json(folder.path / FILE, known)
+    return known
+
+
+def read_measures(folder: RunFolder) -> dict[str, Any]:
+    """Return the stored measures of a run by name; {} without any.
+
+    Raises:
+        StoreError: if their file is damaged.
+    """
+    path = folder.path / FILE
+    found: dict[str, Any] = read_json(path) if path.is_file() else {}
+    return found
+
+
+def missing_measures(
+    known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Return the measures that a cell lacks, as pairs of policy and name.
+
+    The policy is ``warm-up`` for measures of the policy before training, and "" for all others.
+
+    Args:
+        known: stored measures of the cell.
+        wanted: names of measures; see :func:`measure`.
+        shown: further parts of the run that rows show; see :func:`measure`.
+    """
+    before = known.get(WARMUP, {})
+    also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in shown]
+    also += [name for name in ONLY_BEFORE if name in shown]
+    return [
+        *(("", name) for name in (*ALWAYS, *wanted) if name not in known),
+        *((WARMUP, name) for name in also if name not in before),
+    ]
 
 
 def _measure(name: str) -> Callable[[_Ended], Any]:

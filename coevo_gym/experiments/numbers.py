@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coevo_gym.experiments.measures import ALSO_BEFORE, FILE, ONLY_BEFORE
+from coevo_gym.experiments.measures import ALSO_BEFORE, ONLY_BEFORE
+from coevo_gym.experiments.records import CellRecord
 from coevo_gym.run.table import WARMUP
-from coevo_gym.store.folder import RunFolder, read_json
 
 Numbers = Mapping[str, float]
 
@@ -100,32 +100,27 @@ def column(name: str) -> Column:
     return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
 
-def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
+def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
     """Return the numbers of a finished run.
 
     Args:
-        folder: the run.
+        record: settings and results of the run.
         shown: name of an arm, a baseline of the run, or a measure of the policy before training.
 
     Returns:
         Numbers by name: from the table in the summary, the scores on final tasks, the arm, the
         arm's curriculum, and the measurements of the run. Values that are not numbers are omitted.
         For a measure, its results; empty if it was not taken for this run.
-
-    Raises:
-        StoreError: if the run cannot be read.
     """
-    path = folder.path / FILE
-    measures = read_json(path) if path.is_file() else {}
+    summary, measures = record.summary, record.measures
     before = measures.get(WARMUP, {})
     if shown in ONLY_BEFORE:
         return _finite(_of_a_policy(before[shown])) if shown in before else {}
-    summary = read_json(folder.summary)
     row = next(row for row in summary["table"] if row["name"] == shown)
     outcome = summary["arms"].get(shown)
     found: dict[str, Any] = dict(row)
     final: dict[str, dict[str, float]] = summary.get("final", {}).get(shown, {})
-    found[REPORTED] = next(iter(final.values()), {}).get("success_rate", row["success"])
+    found[REPORTED] = final.get(_first_tasks(record), row).get("success_rate", row["success"])
     for tasks, scores in final.items():
         found[f"final_{tasks}"] = scores["success_rate"]
         found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
@@ -137,6 +132,12 @@ def numbers_of(folder: RunFolder, shown: str) -> dict[str, float]:
     elif shown == WARMUP:
         found |= _of_a_policy(before)
     return _finite(found)
+
+
+def _first_tasks(record: CellRecord) -> str:
+    """Return the name of the first tasks of ``evaluation.final``; "" without any."""
+    evaluation = record.manifest["config"].get("evaluation", {})
+    return next(iter(evaluation.get("final", ())), "")
 
 
 def _finite(found: Mapping[str, Any]) -> dict[str, float]:

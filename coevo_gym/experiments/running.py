@@ -10,7 +10,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell, Counts
-from coevo_gym.experiments.measures import measure
+from coevo_gym.experiments.measures import measure, missing_measures
+from coevo_gym.experiments.records import CellRecord
 from coevo_gym.experiments.sharing import beside, take_over
 from coevo_gym.run.evolving.cost import estimates, require_consent
 from coevo_gym.run.progress import Progress
@@ -18,16 +19,40 @@ from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.train import resume, train
 
 
-def check_cells(cells: Sequence[Cell], *, agreed: bool = False) -> None:
+def check_cells(
+    cells: Sequence[Cell],
+    measures: Sequence[str],
+    shown: Mapping[str, Sequence[str]],
+    *,
+    agreed: bool = False,
+) -> None:
     """Check that all cells can be run before the first one is started.
 
     Raises:
-        ConfigError: if a cell was run with other settings, or the user has not agreed to its cost.
+        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
+            the user has not agreed to the cost of a cell.
         StoreError: if a cell cannot be read.
     """
     for cell in cells:
         if cell.state != "finished" and not agreed:
             require_consent(estimates(cell.config))
+        if cell.kept is not None:
+            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
+
+
+def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str]) -> None:
+    """Check that all measures of a finished cell were taken.
+
+    Raises:
+        ConfigError: if one is missing.
+    """
+    missing = [name for _, name in missing_measures(record.measures, measures, shown)]
+    if missing:
+        raise ConfigError(
+            f"{record.name}, {record.where}, lacks the measures {', '.join(missing)}, which need "
+            "its run. Run `coevo experiment` with that row and seed where the run is, without a "
+            "file of cells."
+        )
 
 
 def run_cells(
@@ -55,7 +80,7 @@ def run_cells(
         Stopped: if a stop was requested; finished work is saved.
         CoevoError: if a cell fails; earlier cells are kept.
     """
-    check_cells(cells, agreed=agreed)
+    check_cells(cells, measures, shown, agreed=agreed)
     counts, spent = Counts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
@@ -64,10 +89,10 @@ def run_cells(
         if stop():
             raise Stopped
         state, started = cell.state, monotonic()
-        told = _Told(progress, f"[{number}/{len(cells)}] {cell.folder.path.name}")
+        told = _Told(progress, f"[{number}/{len(cells)}] {cell.name}")
         if state != "finished":
             later_s = sum(spent) / len(spent) * (left - 1) if spent else None
-            progress.part(number, len(cells), cell.folder.path.name, later_s if left > 1 else 0.0)
+            progress.part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
         if state == "finished":
             counts.there += 1
         elif state == "cut":
@@ -76,7 +101,8 @@ def run_cells(
         else:
             _begin(cell, told, stop)
             counts.new += 1
-        measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
+        if cell.kept is None:
+            measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1

@@ -13,7 +13,7 @@ from typing import Any
 from coevo_gym.experiments.numbers import column
 from coevo_gym.experiments.parts import CROSS, CURVES, QUESTIONS, ROUNDS
 from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
-from coevo_gym.store.folder import finite, write_atomic
+from coevo_gym.store.folder import finite, storing, write_atomic
 
 NOTHING = "–"
 TOO_FEW = "too few seeds"
@@ -26,11 +26,13 @@ KEYS = ("row", "against", "round")
 
 
 def write(folder: Path, table: ResultTable) -> None:
-    """Write ``table.md``, ``table.csv`` and ``table.json``.
+    """Write ``table.md``, ``table.csv`` and ``table.json`` to a folder, created if missing.
 
     Raises:
         StoreError: if a file cannot be written.
     """
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for name, text in (
         ("table.md", markdown(table)),
         ("table.csv", as_csv(table)),

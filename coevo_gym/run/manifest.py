@@ -99,15 +99,28 @@ def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
         StoreError: if the manifest is missing, damaged, or from a later version.
     """
     manifest = read_json(folder.manifest)
+    return manifest, config_in(manifest, str(folder.manifest))
+
+
+def config_in(manifest: Any, where: str) -> RunConfig:
+    """Return the config in a manifest.
+
+    Args:
+        manifest: the parsed manifest.
+        where: the place that it was read from, for messages.
+
+    Raises:
+        StoreError: if the manifest is damaged, or from a later version.
+    """
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if schema != SCHEMA:
         raise StoreError(
-            f"{folder.manifest} has schema {schema!r}; this version of coevo_gym reads {SCHEMA}."
+            f"{where} has schema {schema!r}; this version of coevo_gym reads {SCHEMA}."
         )
     try:
-        return manifest, RunConfig.model_validate(manifest["config"])
+        return RunConfig.model_validate(manifest["config"])
     except (KeyError, ValueError) as error:
-        raise StoreError(f"{folder.manifest} has no readable config: {error}") from error
+        raise StoreError(f"{where} has no readable config: {error}") from error
 
 
 def check_unchanged(

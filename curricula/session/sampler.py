@@ -147,11 +147,6 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         return cast(CurriculumSession, self._stream.session)
 
     @property
-    def ledger(self) -> CurriculumSession:
-        """The session, under its old name."""
-        return self.session
-
-    @property
     def ticket(self) -> Ticket | None:
         """The ticket of the running episode; None between episodes and for unrecorded ones."""
         return self._ticket

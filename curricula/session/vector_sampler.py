@@ -113,11 +113,6 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         return cast(CurriculumSession, self._stream.session)
 
     @property
-    def ledger(self) -> CurriculumSession:
-        """The session, under its old name."""
-        return self.session
-
-    @property
     def guiding(self) -> Guiding | None:
         """The method's coach, studies and memories; None without a method."""
         return self._stream.guiding

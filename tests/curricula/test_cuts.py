@@ -138,8 +138,8 @@ def test_abandoning_and_closing_give_back() -> None:
     env.step("press red")
     env.close()
     env.close()
-    assert env.ledger.outstanding == ()
-    assert (env.ledger.n_ready, curriculum.seen) == (1, [])
+    assert env.session.outstanding == ()
+    assert (env.session.n_ready, curriculum.seen) == (1, [])
 
 
 def test_a_reset_that_fails_gives_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_reset_that_fails_gives_back_at_once(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(EnvBackendError):
             env.reset()
     assert env.ticket is None
-    assert env.ledger.outstanding == ()
+    assert env.session.outstanding == ()
     env.reset()
     assert env.ticket.id == "group-0/1#1"
     env.step("done")
@@ -176,7 +176,7 @@ def test_an_engine_that_cannot_grade_loses_the_episode_and_not_the_reset(
         break_engines(patch, "_grade", lambda env: True)
         with pytest.raises(EnvBackendError):
             env.cut(EndReason.TIME_LIMIT)
-    assert env.ledger.outstanding == ()
+    assert env.session.outstanding == ()
     assert curriculum.seen == []
 
 
@@ -227,7 +227,7 @@ class TestVector:
         assert envs.tickets[0].id == f"{first[0].id}#1"
         envs.step(["press red"] * 3)
         envs.close()
-        assert envs.ledger.outstanding == ()
+        assert envs.session.outstanding == ()
         assert len(curriculum.seen) == 2
 
     @pytest.mark.parametrize("mode", ["Disabled", "NextStep"])
@@ -237,13 +237,13 @@ class TestVector:
         envs.step(["press red"] * 2)
         with pytest.raises(ConfigError):
             envs.reset(seed=[1])
-        assert envs.ledger.outstanding == ()
+        assert envs.session.outstanding == ()
         assert envs.tickets == (None, None)
         envs.reset()
         envs.step(["done"] * 2)
         if mode == "NextStep":
             with pytest.raises(ConfigError):
                 envs.step(["one action for two envs"])
-            assert envs.ledger.outstanding == ()
+            assert envs.session.outstanding == ()
         envs.reset()
         assert ends(curriculum) == [(1, "time_limit", False)] * 2 + [(1, "failed", False)] * 2

@@ -102,4 +102,4 @@ def test_metrics_refuse_what_has_no_answer() -> None:
     with pytest.raises(ValueError, match="at least one"):
         metrics.cross_table([], [])
     assert metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0) == (0, 0, 0)
-    assert metrics.signal_shares([]).shares == {"forgetting": 0, "boundary": 0, "rare": 0}
+    assert metrics.shares_of({"forgetting": 0, "boundary": 0}) == {"forgetting": 0, "boundary": 0}

@@ -195,7 +195,7 @@ def test_a_sampler_made_from_a_name_has_a_json_spec() -> None:
     assert pickle.loads(pickle.dumps(env.spec)) == env.spec
     again = gym.make(spec)
     assert isinstance(again, EvolvingTaskSampler)
-    assert again.ledger.group_size == 2
+    assert again.session.group_size == 2
     assert isinstance(again.curriculum, PoolCurriculum)
     assert isinstance(again.curriculum.growth, SignalGrowth)
     assert again.curriculum.growth.config.growth.kind == "blind"

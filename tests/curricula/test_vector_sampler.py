@@ -134,7 +134,7 @@ def test_after_a_reset_that_fails_for_good_the_tickets_are_taken_anew(
         envs.reset()
     else:
         envs.step(["ignored"] * 2)
-    assert envs.ledger.outstanding == envs.tickets
+    assert envs.session.outstanding == envs.tickets
     assert [t and t.task.id for t in envs.tickets] == tasks(envs)
 
 
@@ -144,7 +144,7 @@ def test_it_works_around_make_vec_with_a_preset() -> None:
         envs.reset()
     assert envs.evolve() is not None
     envs.reset()
-    assert envs.ledger.outstanding == envs.tickets
+    assert envs.session.outstanding == envs.tickets
 
 
 def test_it_refuses_other_envs() -> None:

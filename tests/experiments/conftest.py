@@ -3,13 +3,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coevo_gym import cli
+from coevo_gym.experiments.records import CellRecord
 
 TABLE = Path(__file__).with_name("toy_table.toml")
 Coevo = Callable[..., str]
+
+
+def recorded(arm: str, **measures: Any) -> CellRecord:
+    """The record of a cell with one arm that solves half of the tasks."""
+    summary = {"table": [{"name": arm, "success": 0.5}], "arms": {arm: {}}}
+    return CellRecord(f"{arm}-1", {"config": {}}, summary, {"seconds": {"round": 0.0}, **measures})
 
 
 @pytest.fixture

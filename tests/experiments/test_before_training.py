@@ -15,7 +15,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import Rate
 from coevo_gym.experiments import measures
 from coevo_gym.experiments.cells import Cell, cells_of
-from coevo_gym.experiments.collecting import collect
+from coevo_gym.experiments.collecting import collect, finished_of
 from coevo_gym.experiments.definition import Experiment, load
 from coevo_gym.experiments.measures import MEASURES, _Ended, measure
 from coevo_gym.experiments.needs import played_rows
@@ -25,6 +25,7 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import RunFolder, read_json, write_json
+from tests.experiments.conftest import recorded
 
 TABLE = Experiment.model_validate(
     {
@@ -99,27 +100,30 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
         names = ("warm-up", cell.row.name)
         table = [{"name": name, "success": 0.1, "score": 0.2} for name in names]
         cell.folder.path.mkdir(parents=True)
-        write_json(cell.folder.manifest, {"config": cell.config.to_json()})
+        manifest = {"schema": 1, "config": cell.config.to_json(), "versions": {}}
+        write_json(cell.folder.manifest, manifest)
         write_json(cell.folder.summary, {"table": table, "arms": {cell.row.name: {}}})
     monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, made[0].config))
     for _ in range(2):
         measure(made[0].folder, "other", ("types",), {}, ("warm-up", "react"))
         measure(made[1].folder, "static", ("types",), {})
     assert asked == [("other-1", "warm-up")]
-    zero = numbers_of(made[0].folder, "warm-up")
+    records = finished_of(made)
+    other, static = (records[cell.name] for cell in made)
+    zero = numbers_of(other, "warm-up")
     assert (zero["success"], zero["success_goal_pick"]) == (0.1, len("warm-up") / 100)
-    assert numbers_of(made[0].folder, "other")["success_goal_pick"] == len("other") / 100
-    thinking = numbers_of(made[0].folder, "react")
+    assert numbers_of(other, "other")["success_goal_pick"] == len("other") / 100
+    thinking = numbers_of(other, "react")
     assert thinking == {
         "success": 0.4, "reported": 0.4, "score": 0.6, "success_goal_pick": 0.3,
     }  # fmt: skip
-    assert numbers_of(made[0].folder, "trials") == {}, "not measured yet"
-    assert "success_goal_pick" not in numbers_of(made[1].folder, "warm-up")
+    assert numbers_of(other, "trials") == {}, "not measured yet"
+    assert "success_goal_pick" not in numbers_of(static, "warm-up")
     assert read_json(made[0].folder.path / "cell.json")["warm-up"].keys() == {"types", "react"}
 
-    monkeypatch.setattr(Cell, "state", property(lambda cell: "finished"))
-    monkeypatch.setattr("coevo_gym.experiments.collecting._code", lambda cell: "one")
-    found = collect(TABLE, TABLE.rows, made, benchmark="webshop", budget="tiny", notes=("So.",))
+    found = collect(
+        TABLE, TABLE.rows, made, records, benchmark="webshop", budget="tiny", notes=("So.",)
+    )
     lines = {one.key: one for one in found.lines}
     assert (lines["zero"].mean, lines["react"].mean, lines["other"].mean) == (0.1, 0.4, 0.1)
     assert lines["react"].columns["score"] == 0.6
@@ -147,10 +151,7 @@ def test_success_by_tag(tmp_path: Path) -> None:
     final = MEASURES["types"](ended(folder, "arm", "evaluation.final=test"))
     assert final == {"goal:look at": 0.0, "goal:pick": 0.5, "scene:1": 0.0}
     assert MEASURES["types"](ended(folder, "nobody")) == {}
-    table = [{"name": "arm", "success": 0.5}]
-    write_json(folder.summary, {"table": table, "arms": {"arm": {}}})
-    write_json(folder.path / "cell.json", {"seconds": {"round": 0.0}, "types": expected})
-    found = numbers_of(folder, "arm")
+    found = numbers_of(recorded("arm", types=expected), "arm")
     assert (found["success_goal_pick"], found["success_goal_look_at"]) == (0.5, 1.0)
     assert column("success_object_mug") == ("object mug", "{:.1%}")
 
@@ -182,11 +183,7 @@ def test_eight_samples(
     found = MEASURES["at_8"](ended(RunFolder(tmp_path), "arm", "evaluation.final=test"))
     assert (found["avg_at_8"], found["best_at_8"]) == (0.125, 0.5)
     assert jobs == [("arm", "test", 8, "test", ())]
-    write_json(
-        tmp_path / "summary.json", {"table": [{"name": "arm", "success": 0.5}], "arms": {"arm": {}}}
-    )
-    write_json(tmp_path / "cell.json", {"seconds": {"round": 0.0}, "at_8": found})
-    assert numbers_of(RunFolder(tmp_path), "arm")["avg_at_8"] == 0.125
+    assert numbers_of(recorded("arm", at_8=found), "arm")["avg_at_8"] == 0.125
 
 
 def test_trials_count_the_episode_that_a_task_ends_with(

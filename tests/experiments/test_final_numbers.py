@@ -14,6 +14,7 @@ from coevo_gym.experiments.collecting import _average
 from coevo_gym.experiments.definition import load
 from coevo_gym.experiments.measures import MEASURES, _Ended
 from coevo_gym.experiments.numbers import numbers_of
+from coevo_gym.experiments.records import read_record
 from coevo_gym.run.final import stored_as
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated
@@ -29,18 +30,24 @@ def write_summary(folder: RunFolder, rate: float, **final: tuple[float, float]) 
     summary = {"table": table, "arms": {"coevolve": {"rounds": 4}}, "final": {"coevolve": scores}}
     folder.path.mkdir(parents=True, exist_ok=True)
     write_json(folder.summary, summary)
+    write_json(folder.manifest, manifest_of(*final))
+
+
+def manifest_of(*final: str) -> dict[str, Any]:
+    return {"schema": 1, "config": {"evaluation": {"final": final}}}
 
 
 def test_scores_are_numbers_and_the_first_is_reported(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     write_summary(folder, 0.5, test_normal=(0.25, 0.125), test_challenge=(0.2, 0.1))
     write_json(folder.path / "cell.json", {"seconds": {"rollout": 6.0, "round": 2.0}})
-    found = numbers_of(folder, "coevolve")
+    record = read_record(folder)
+    found = numbers_of(record, "coevolve")
     assert (found["success"], found["reported"]) == (0.5, 0.25)
     assert (found["final_test_normal"], found["final_test_normal_scenarios"]) == (0.25, 0.125)
     assert (found["final_test_challenge"], found["final_test_challenge_scenarios"]) == (0.2, 0.1)
     assert (found["seconds_all"], found["seconds_per_round"]) == (8.0, 0.5)
-    without = numbers_of(folder, "warm-up")
+    without = numbers_of(record, "warm-up")
     assert without["reported"] == without["success"] == 0.5
 
 

@@ -12,7 +12,8 @@ from coevo_gym.experiments.measures import MEASURES, _Ended
 from coevo_gym.experiments.numbers import COLUMNS, numbers_of
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
-from coevo_gym.store.folder import RunFolder, write_json
+from coevo_gym.store.folder import RunFolder
+from tests.experiments.conftest import recorded
 
 TASKS = {"a": "base", "b": "base", "c": "miss_func", "d": ""}
 
@@ -32,12 +33,8 @@ def test_the_last_evaluation_by_subset(tmp_path: Path) -> None:
     assert MEASURES["subsets"](nobody) == {}
 
 
-def test_it_is_printed_by_subset(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    write_json(folder.summary, {"table": [{"name": "arm", "success": 0.5}], "arms": {"arm": {}}})
-    measured = {"seconds": {"round": 0.0}, "subsets": {"base": 0.5, "miss_func": 1.0}}
-    write_json(folder.path / "cell.json", measured)
-    found = numbers_of(folder, "arm")
+def test_it_is_printed_by_subset() -> None:
+    found = numbers_of(recorded("arm", subsets={"base": 0.5, "miss_func": 1.0}), "arm")
     assert (found["success_base"], found["success_miss_func"]) == (0.5, 1.0)
     table = load("seal_table3")
     assert len(table.rows) == 5
@@ -57,9 +54,8 @@ def test_the_last_evaluation_by_kind_of_goal(tmp_path: Path) -> None:
             )
     one = _Ended(folder, load_config("quickstart", environ={}).config, "arm", {})
     assert MEASURES["types"](one) == {"goal:pick": 0.5, "goal:two": 1.0, "object:mug": 1.0}
-    write_json(folder.summary, {"table": [{"name": "arm", "success": 0.5}], "arms": {"arm": {}}})
-    write_json(folder.path / "cell.json", {"seconds": {"round": 0.0}, "types": {"goal:pick": 0.5}})
-    assert numbers_of(folder, "arm")["success_goal_pick"] == 0.5
+    of_types = numbers_of(recorded("arm", types={"goal:pick": 0.5}), "arm")
+    assert of_types["success_goal_pick"] == 0.5
 
 
 def test_the_kinds_are_those_of_alfworld() -> None:

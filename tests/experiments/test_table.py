@@ -23,6 +23,7 @@ from coevo_gym.experiments.definition import load
 from coevo_gym.experiments.measures import measure
 from coevo_gym.experiments.numbers import numbers_of
 from coevo_gym.experiments.parts import _gain, efficiencies
+from coevo_gym.experiments.records import read_record
 from coevo_gym.experiments.results import compare
 from coevo_gym.report.collect import load_report_data
 from coevo_gym.store.folder import RunFolder, read_json
@@ -215,6 +216,24 @@ def test_what_is_there_is_not_run_again(finished: Path, copied: Path, coevo: Coe
     assert table_of(copied) == table_of(finished)
 
 
+def test_a_table_continues_from_a_file_as_from_its_folder(
+    finished: Path, copied: Path, coevo: Coevo, tmp_path: Path
+) -> None:
+    file = tmp_path / "cells.jsonl"
+    assert f"Cells: {file}. Table: {tmp_path}/cells.md" in coevo(*CHEAP, "--export", str(file))
+    assert file.with_suffix(".md").read_text() == (finished / "table.md").read_text()
+    shutil.rmtree(copied)
+    first, *others = file.read_text().splitlines(keepends=True)
+    assert '"cell":"blind-1"' in first
+    file.write_text("".join(others))
+    there = coevo(*CHEAP, "--from", str(file), "--finished")
+    assert "3 of 4 cells are finished." in there
+    assert not copied.exists()
+    assert "1 new cells, 0 resumed, 3 were there" in coevo(*CHEAP, "--from", str(file))
+    assert [path.name for path in copied.iterdir() if path.is_dir()] == ["blind-1"]
+    assert without_hours(table_of(copied)) == without_hours(table_of(finished))
+
+
 def test_rows_that_cannot_be_compared_without_saying_so_are_told_of(
     copied: Path, coevo: Coevo
 ) -> None:
@@ -364,7 +383,7 @@ def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyP
     assert 0 < found["likeness"] <= 1
     assert found["transfer"]["benchmark"] == "webshop"
     assert 0 <= found["transfer"]["before"] <= 1
-    numbers = numbers_of(folder, "blind")
+    numbers = numbers_of(read_record(folder), "blind")
     assert numbers["transfer"] == found["transfer"]["success"]
     assert numbers["likeness"] == found["likeness"]
     seconds = found["seconds"]
@@ -382,7 +401,7 @@ def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyP
 def test_what_never_evolved_is_like_nothing(copied: Path) -> None:
     found = measure(RunFolder(copied / "static-1"), "static", ("likeness",), {})
     assert found["likeness"] is None
-    assert "likeness" not in numbers_of(RunFolder(copied / "static-1"), "static")
+    assert "likeness" not in numbers_of(read_record(RunFolder(copied / "static-1")), "static")
 
 
 def test_nobody_pays_without_saying_so(coevo: Coevo, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from coevo_gym.core.notes import NO_NOTES, Note, Notes  # noqa: E402
 from coevo_gym.core.seams import Advantage  # noqa: E402
 from coevo_gym.core.trajectory import EndReason, Group, TokenDecision  # noqa: E402
 from coevo_gym.trainers.advantages import (  # noqa: E402
-    leave_one_out_advantages,
     overlong_penalty,
     relative_to_group,
     relative_to_group_and_state,
@@ -126,13 +125,6 @@ class TestLeaveOneOut:
 
     def test_equal_rewards_are_0(self) -> None:
         assert relative_to_others([0.1] * 7) == [0.0] * 7
-
-    def test_of_tensors(self) -> None:
-        rewards = torch.tensor([[3.0, 1.0, 5.0, 99.0], [1.0, 1.0, 1.0, 1.0]])
-        mask = torch.tensor([[True, True, True, False], [True] * 4])
-        found = leave_one_out_advantages(rewards, mask)
-        assert found.dtype == rewards.dtype
-        assert found.tolist() == [pytest.approx([0.0, -3.0, 3.0, 0.0]), [0.0] * 4]
 
 
 class TestGiGPO:

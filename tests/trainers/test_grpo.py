@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
+from coevo_gym.trainers.advantages import relative_to_group  # noqa: E402
 from coevo_gym.trainers.grpo import (  # noqa: E402
     GRPOConfig,
-    group_advantages,
     grpo_loss,
     k3,
     trajectory_weights,
@@ -53,26 +53,13 @@ class TestAdvantages:
     @pytest.mark.parametrize("name", ["grpo.sample_std", "grpo.no_std", "grpo.zero_variance"])
     def test_vectors(self, name: str) -> None:
         vector = VECTORS[name]
-        rewards = torch.tensor([vector["R"]], dtype=torch.float64)
-        found = group_advantages(rewards, normalise_std=name != "grpo.no_std")
-        assert found[0].tolist() == pytest.approx(vector["expected"], abs=1e-9)
-
-    def test_equal_rewards_that_do_not_add_up_exactly_are_still_zero(self) -> None:
-        found = group_advantages(torch.full((1, 7), 0.1, dtype=torch.float64))
-        assert found.tolist() == [[0.0] * 7]
-
-    def test_a_group_of_one_has_no_baseline(self) -> None:
-        with pytest.raises(ValueError, match="K >= 2"):
-            group_advantages(torch.ones(3, 1))
+        found = relative_to_group(vector["R"], normalise_std=name != "grpo.no_std")
+        assert found == pytest.approx(vector["expected"], abs=1e-9)
 
     def test_lost_rollouts_are_left_out_not_scored_0(self) -> None:
-        rewards = torch.tensor([[1.0, 0.0, 0.0, 9.0], [1.0, 9.0, 9.0, 9.0]])
-        mask = torch.tensor([[True, True, True, False], [True, False, False, False]])
-        found = group_advantages(rewards, mask)
-        alone = group_advantages(rewards[:1, :3])
-        assert found[0, :3].tolist() == pytest.approx(alone[0].tolist())
-        assert found[0, 3] == 0
-        assert found[1].tolist() == [0, 0, 0, 0]
+        found = relative_to_group([1.0, 0.0, 0.0, 9.0], [True, True, True, False])
+        assert found == [*relative_to_group([1.0, 0.0, 0.0]), 0.0]
+        assert relative_to_group([1.0, 9.0], [True, False]) == [0.0, 0.0]
 
 
 class TestLoss:
