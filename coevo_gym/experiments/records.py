@@ -114,7 +114,7 @@ def _parsed(line: bytes, where: str) -> CellRecord:
             "delete that line to run the cell again."
         )
     config_in(parts[0], where)
-    return CellRecord(name, *parts, where)
+    return CellRecord(name, *parts, where=where)
 
 
 def write_records(path: Path, records: Iterable[CellRecord]) -> None:
