@@ -18,7 +18,7 @@ class Phase:
         until: the number of steps after which the phase ends, counted from the start of the walk;
             None for the last phase.
         agent: the agent that acts, which also decides how much of the walk it sees.
-        cue: what the agent is told in this phase, besides the cues of the walk.
+        cue: text for the agent in this phase, besides the cues of the walk.
     """
 
     until: int | None
