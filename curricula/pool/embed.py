@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.provision import extra_advice
+from coevo_gym.provision import SENTENCES, extra_advice, models_home
 
 Vectors = NDArray[np.float64]
 
+_MINILM = "sentence-transformers/all-MiniLM-L6-v2"
 _WORD = re.compile(r"\w+")
 
 
@@ -83,6 +84,9 @@ class HashingEmbedder:
 class SentenceEmbedder:
     """A sentence-transformers model, loaded on first use.
 
+    The default model is loaded from ``$COEVO_HOME`` if `coevo model fetch minilm` has put it there,
+    and otherwise from the Hugging Face Hub.
+
     Args:
         model: name or path of the model.
 
@@ -90,7 +94,7 @@ class SentenceEmbedder:
         ConfigError: on first use, if sentence-transformers is not installed.
     """
 
-    def __init__(self, model: str = "sentence-transformers/all-MiniLM-L6-v2") -> None:
+    def __init__(self, model: str = _MINILM) -> None:
         self.model = model
         self._loaded: Any = None
 
@@ -102,6 +106,9 @@ class SentenceEmbedder:
 
 
 def _load_sentence_model(model: str) -> Any:
+    fetched = models_home() / SENTENCES
+    if model == _MINILM and (fetched / "config.json").is_file():
+        model = str(fetched)
     try:
         return import_module("sentence_transformers").SentenceTransformer(model)
     except ImportError as error:

@@ -64,7 +64,7 @@ class Refined(BaseModel):
 
     Attributes:
         chosen: their numbers, from 1, the most useful first.
-        advice: what they say about the task.
+        advice: their advice for the task, in new words.
     """
 
     chosen: list[int]
