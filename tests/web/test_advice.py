@@ -45,7 +45,9 @@ def _tell(database: Path, group: str, position: int, cue: str) -> None:
         )
         episode = json.loads(zlib.decompress(body)) | {"cue_ids": [cue]}
         packed = zlib.compress(json.dumps(episode).encode())
-        db.execute(f"UPDATE trajectories SET body = ? WHERE {place}", (packed, ARM, group, position))
+        db.execute(
+            f"UPDATE trajectories SET body = ? WHERE {place}", (packed, ARM, group, position)
+        )
         db.commit()
 
 

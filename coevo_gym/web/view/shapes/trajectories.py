@@ -20,7 +20,8 @@ class TrajectoryRow(Shape):
     ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
     policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice that the
     episode was told, ``any`` or ``none``), ``q`` (words of the task's name and
-    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``, ``success``, ``advantage``.
+    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``,
+    ``success``, ``advantage``.
 
     Attributes:
         id: id of the episode in paths: ``ARM.GROUP.POSITION``.
