@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.advice import AdviceOrigin, AdviceState
 from coevo_gym.core.benchmark import Clue, Evidence
-from coevo_gym.core.notes import NO_NOTES, Note, Notes
+from coevo_gym.core.notes import NO_NOTES, VERDICTS, Note, Notes
 from coevo_gym.core.seams import Act, AdviceMemory, Coach, Guidance, Memory, Study, Ticket
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
@@ -25,9 +25,15 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach, places, told_ids
-from coevo_gym.methods.agentevolver.experience import Experience, Usefulness
+from coevo_gym.methods.agentevolver.experience import (
+    OFFERED,
+    REFUSED,
+    Experience,
+    Usefulness,
+)
 from coevo_gym.methods.agentevolver.leak import leak
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.replays import EXAMINED, FAULT, LEFT_OUT, UNLIKE
 from coevo_gym.methods.agentevolver.rules import RuleExperiences, rule_experience
 from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.trainers.loop import Loop, LoopConfig
@@ -489,3 +495,8 @@ def test_no_experience_is_trained_on_or_told_in_an_evaluation() -> None:
     envs.close()
     assert policy.prompts
     assert not any(secrets(prompt.messages) for prompt in policy.prompts)
+
+
+def test_labels_of_its_notes_are_verdicts_and_no_failures() -> None:
+    labels = {EXAMINED, LEFT_OUT, UNLIKE, FAULT, OFFERED, REFUSED, "good", "bad"}
+    assert labels | {"helped", "harmed", "even"} == VERDICTS.keys()

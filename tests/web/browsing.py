@@ -28,6 +28,7 @@ from playwright.sync_api import (
 )
 
 import coevo_gym
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.web.shell import HEADERS
 from tests import needs
 
@@ -111,7 +112,7 @@ class Visit:
         main = self.page.locator("main")
         expect(main.locator("h1")).not_to_be_empty()
         assert not main.locator(".problem").count()
-        assert "This page has a fault" not in main.inner_text()
+        assert "This page failed" not in main.inner_text()
         wide = self.page.viewport_size
         self.page.set_viewport_size(NARROW)
         try:
@@ -122,8 +123,13 @@ class Visit:
         assert not self.complaints
 
 
-def answering(visit: Visit, answers: Mapping[str, Any]) -> Callable[[Route], None]:
-    """Answers requests from the viewer's files, and from ``answers`` by the API's paths."""
+def answering(
+    visit: Visit, answers: Mapping[str, Any], refused: Mapping[str, Any]
+) -> Callable[[Route], None]:
+    """Answers requests from the viewer's files, and from ``answers`` by the API's paths.
+
+    The answers in ``refused`` have the status 404, as have all other paths.
+    """
 
     def answer(route: Route) -> None:
         parts = urlsplit(route.request.url)
@@ -144,7 +150,7 @@ def answering(visit: Visit, answers: Mapping[str, Any]) -> Callable[[Route], Non
             return
         visit.asked.append((path, parse_qs(parts.query)))
         missing = {"error": "NotFound", "message": f"There is no {path}."}
-        body = json.dumps(answers.get(path, missing))
+        body = json.dumps(answers.get(path, refused.get(path, missing)))
         route.fulfill(status=200 if path in answers else 404, body=body,
                       headers={**HEADERS, "content-type": "application/json"})  # fmt: skip
 
@@ -153,13 +159,18 @@ def answering(visit: Visit, answers: Mapping[str, Any]) -> Callable[[Route], Non
 
 @contextmanager
 def visit(
-    browser: Browser, answers: Mapping[str, Any] | None = None, **options: Any
+    browser: Browser,
+    answers: Mapping[str, Any] | None = None,
+    *,
+    refused: Mapping[str, Any] = FrozenDict(),
+    **options: Any,
 ) -> Iterator[Visit]:
     """A tab of its own, as in a browser that was never used before.
 
     Args:
         browser: the browser.
         answers: of the API, by path; None to let requests through to a server.
+        refused: answers with the status 404, by path.
         options: of the context, such as ``viewport`` and ``color_scheme``.
     """
     context: BrowserContext = browser.new_context(**options)
@@ -168,7 +179,7 @@ def visit(
         visit = Visit(context.new_page())
         visit.listen()
         if answers is not None:
-            visit.page.route(f"{ADDRESS}/**", answering(visit, answers))
+            visit.page.route(f"{ADDRESS}/**", answering(visit, answers, refused))
         yield visit
     finally:
         context.close()

@@ -76,7 +76,7 @@ def trajectory_row(position: int = 0, *, arm: str = "coevolve", step: int = 7) -
         "position": position, "task": _brief(), "policy_version": step, "success": won,
         "score": 1.0 if won else 0.5, "end_reason": "solved" if won else "failed", "steps": 4,
         "errors": 0 if won else 1, "signals": [] if won else ["boundary"],
-        "advantage": 0.87 if won else -0.87,
+        "advice": [ADVICE] if won else [], "advantage": 0.87 if won else -0.87,
     }  # fmt: skip
 
 
@@ -164,17 +164,63 @@ LABELS = (
 )  # fmt: skip
 
 
+ADVICE = "e1" * 8
+
+
+def advice() -> list[dict[str, Any]]:
+    """Three pieces of advice: useful, not measured, and dropped as harmful."""
+    about = {
+        "memory": "experiences", "source": "rule", "task": _brief(), "episode": "coevolve.g7.0",
+        "step": 2, "held": True, "why": "",
+    }  # fmt: skip
+    texts = {"content": "Choose every option before buying.", "when_to_use": "jackets with sizes"}
+    return [
+        about | {"id": ADVICE, "texts": texts, "utility": 0.4, "groups": 3,
+                 "steps": [3, 5, 7], "utilities": [0.5, 0.25, 0.4]},
+        about | {"id": "e2" * 8, "texts": {"content": "Compare prices."}, "utility": None,
+                 "groups": 0, "steps": [], "utilities": [], "episode": None},
+        about | {"id": "e3" * 8, "texts": texts, "utility": -0.5, "groups": 8, "held": False,
+                 "why": "harmful", "steps": [3], "utilities": [-0.5]},
+    ]  # fmt: skip
+
+
+def arm_advice(arm: str = "coevolve") -> dict[str, Any]:
+    """The advice of an arm."""
+    return {"arm": arm, "held": 2, "dropped": {"harmful": 1}, "rows": advice(), "left": 0}
+
+
+STEP_LABELS = (1, 0, -1, 1)
+
+
+def _step_labels() -> list[dict[str, Any]]:
+    """Labels of all steps of an episode: of the whole, and one note for each label."""
+    about = {"kind": "attribution", "failure": False, "turn": None, "turns": None,
+             "source": "replay"}  # fmt: skip
+    tones = {1: "good", -1: "bad"}
+    return [
+        about | {"label": "examined", "tone": "", "step": None, "value": 0.0,
+                 "labels": list(STEP_LABELS)},
+        *(
+            about | {"label": tones[label], "tone": tones[label], "step": n, "value": label}
+            for n, label in enumerate(STEP_LABELS, 1)
+            if label
+        ),
+    ]  # fmt: skip
+
+
 def notes() -> list[dict[str, Any]]:
     """What was noted about an episode: of each of its turns, of a step, and of the whole."""
     about = {"failure": False, "step": None, "turn": None, "turns": None, "source": "rule"}
     labels = ("pass", "argument_mismatch", "not_reached")
     return [
         *(
-            about | {"kind": "turn_label", "label": label, "failure": n == 1, "turn": n + 1,
+            about | {"kind": "turn_label", "label": label, "failure": n == 1,
+                     "tone": "bad" if n == 1 else "", "turn": n + 1,
                      "turns": 3, "value": 0.0}
             for n, label in enumerate(labels)
         ),
-        about | {"kind": "credit", "label": "turned_it", "failure": True, "step": 3, "value": 0.5},
+        about | {"kind": "credit", "label": "turned_it", "failure": True, "tone": "bad",
+                 "step": 3, "value": 0.5},
         about | {"kind": "credit", "label": "", "value": -0.25, "source": "model",
                  "says": {"lesson": "Choose every option before buying."}},
         *(
@@ -184,6 +230,7 @@ def notes() -> list[dict[str, Any]]:
                                   {"text": "", "likeness": 0.0}]}
             for n, text in ((1, "A page with jackets."), (2, None), (3, "Thank you!"))
         ),
+        *_step_labels(),
     ]  # fmt: skip
 
 
@@ -202,6 +249,7 @@ def arm_notes(arm: str = "coevolve", n: int = 20) -> dict[str, Any]:
                 "labels": [
                     {
                         "label": label, "failure": label not in ("pass", "not_reached"),
+                        "tone": "" if label in ("pass", "not_reached") else "bad",
                         "total": sum(row), "counts": row,
                         "latest": [{"id": f"{arm}.g7.{i}", "step": 7} for i in range(k % 3)],
                         "n_tasks": 3 * (k % 2),
@@ -236,6 +284,13 @@ def arm_notes(arm: str = "coevolve", n: int = 20) -> dict[str, Any]:
     }  # fmt: skip
 
 
+RECEIPT = [
+    "Thank you for shopping with us!", "Your code:", "None", "Purchased", "asin", "B000000000",
+    "options", '{"color": "navy", "size": "large"}', "attrs", "None", "Target", "asin", "options",
+    "instuction text", "Reward", "Your score (min 0.0, max 1.0)", "0.5", "Reward Details", "None",
+]  # fmt: skip
+
+
 def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
     """A whole training episode."""
     row = trajectory_row(position, arm=arm)
@@ -251,7 +306,7 @@ def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
         "position": position, "size": 4, "split": "train", "notice": "", "task": _brief(),
         "instruction": ASKED, "system": "You are a shopper.", "steps": steps(),
         "last_observation": "Thank you for shopping with us!",
-        "last_page": _shop("done", texts=["Thank you for shopping with us!", "Your score: 0.5"]),
+        "last_page": _shop("done", texts=RECEIPT),
         "grade": {
             "success": row["success"], "score": row["score"], "end_reason": row["end_reason"],
             "report": {"r_type": 1.0, "r_att": 0.5, "r_option": 0.0, "r_price": 1.0,
@@ -263,7 +318,9 @@ def trajectory(position: int = 1, *, arm: str = "coevolve") -> dict[str, Any]:
             for kind in row["signals"]
         ],
         "siblings": siblings, "policy_version": 7, "advantage": row["advantage"],
-        "cue_ids": ["recover-from-errors"], "interface": interface["version"],
+        "cue_ids": ["recover-from-errors", f"exp:{ADVICE},gone"],
+        "advice": [{"id": ADVICE, "texts": advice()[0]["texts"]}],
+        "interface": interface["version"],
         "shown_by": interface, "notes": notes(),
         "stored": {"choices": True, "tokens": True, "advantages": True},
         "before": None, "after": trajectory_row(2)["id"],
@@ -462,6 +519,10 @@ ANSWERS: dict[str, Any] = {
     f"{_AT}/arms/static/notes": {
         "arm": "static", "kinds": [], "numbers": [], "interfaces": [], "left": 0,
     },
+    f"{_ARM}/advice": arm_advice(),
+    f"{_AT}/arms/static/advice": {
+        "arm": "static", "held": 0, "dropped": {}, "rows": [], "left": 0,
+    },
     f"{_ARM}/rounds": {"rows": [round_row(n) for n in range(6)]},
     f"{_ARM}/rounds/round-4": {
         "round": round_row(), "contexts": [CONTEXT], "drafts": [draft_row(n) for n in range(4)],
@@ -496,6 +557,8 @@ PLACES = {
     "run": f"#/{_AT}",
     "arm": f"#/{_ARM}",
     "round": f"#/{_ARM}/rounds/round-4",
+    "advice": f"#/{_ARM}/advice",
+    "one-advice": f"#/{_ARM}/advice/{ADVICE}",
     "groups": f"#/{_ARM}/groups",
     "group": f"#/{_ARM}/groups/g7",
     "trajectories": f"#/{_AT}/trajectories",
@@ -518,10 +581,10 @@ ATTACK = (
 )
 _NAMES = frozenset(
     (
-        "after", "arm", "arms", "before", "child", "colour", "context", "dark", "draft",
+        "advice", "after", "arm", "arms", "before", "child", "colour", "context", "dark", "draft",
         "end_reason", "format", "gate", "group", "home", "id", "kind", "of", "only", "origin",
         "page", "parent", "parents", "path", "places", "record", "round", "run", "signal",
-        "signals", "split", "state", "task_id", "unit", "what",
+        "signals", "split", "state", "task_id", "tone", "unit", "what",
     )
 )  # fmt: skip
 """Fields that name a thing, or hold one of a few words: they stay as they are."""

@@ -80,7 +80,7 @@ def test_a_comparison_says_by_how_much_how_surely_and_on_which_tasks(shared: Vis
     assert "max_steps: 15 in A, 20 in B" in said
     cells = page.locator(".cross td b").all_inner_texts()
     assert cells == ["20", "4", "13", "23"]
-    won = page.get_by_role("table", name="B alone solves")
+    won = page.get_by_role("table", name="Only B solves")
     assert won.locator("tbody tr").count() == 13
     first = won.locator("tbody tr").first
     assert [link.get_attribute("href") for link in first.locator("a").all()] == [
@@ -125,7 +125,7 @@ def attacked(chromium: Browser) -> Iterator[Visit]:
 def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) -> None:
     attacked.jump(PLACES[name])
     main = attacked.page.locator("main")
-    assert "This page has a fault" not in main.inner_text()
+    assert "This page failed" not in main.inner_text()
     assert not main.locator("script, img, iframe, style, [onload]").count()
     assert attacked.page.evaluate("window.hit") is None
     assert not attacked.page.evaluate(f"{HIDDEN}.test(document.body.textContent + document.title)")

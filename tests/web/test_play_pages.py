@@ -131,14 +131,14 @@ def test_an_episode_of_text_by_keyboard_alone(
         at_step(page, 2)
         page.keyboard.type("go to the moon")
         page.keyboard.press("Enter")
-        expect(page.locator(".refusal")).to_contain_text("That took no step")
+        expect(page.locator(".refusal")).to_contain_text("No step taken")
         page.get_by_role("textbox").fill("")
         for step, action in enumerate(rest, start=2):
             at_step(page, step)
             page.keyboard.type(action.upper())  # an action in any case of letters
             page.keyboard.press("Enter")
         solved(page)
-        page.get_by_role("button", name="Keep as a demonstration").click()
+        page.get_by_role("button", name="Save as a demonstration").click()
         expect(page.locator(".grade")).to_contain_text("Saved as a demonstration")
     (kept,) = read_tasks(made.demonstrations)
     assert kept.solution == task.solution
@@ -205,8 +205,8 @@ def test_a_fault_is_the_machines_and_one_goes_on_where_one_was(
         with monkeypatch.context() as patch:
             break_engines(patch, "_act", lambda env: True)
             page.get_by_role("button", name=rest[0], exact=True).click()
-            expect(page.locator(".problem")).to_contain_text("It says nothing about you")
-        page.get_by_role("button", name="Go on where I was").click()
+            expect(page.locator(".problem")).to_contain_text("infrastructure error")
+        page.get_by_role("button", name="Continue the episode").click()
         for step, action in enumerate(rest, start=2):
             at_step(page, step)
             page.get_by_role("button", name=action, exact=True).click()
@@ -226,7 +226,7 @@ def test_a_score_goes_on_task_after_task(
             page.get_by_role("button", name="Give up").click()
             expect(page.locator(".grade h2")).to_have_text("✗ Not solved")
             expect(page.locator(".grade")).to_contain_text("never become demonstrations")
-            assert not page.get_by_role("button", name="Keep as a demonstration").count()
+            assert not page.get_by_role("button", name="Save as a demonstration").count()
             page.get_by_role("button", name="Next task").click()
             at_step(page, 1)
             task = scores.next()
@@ -332,7 +332,7 @@ def test_code_is_edited_and_run(
         page.keyboard.press("Control+Enter")
         expect(page.locator(".grade h2")).to_have_text("✗ Not solved")
         expect(page.locator(".checks li").first).to_contain_text("assert answers match")
-        page.get_by_role("button", name="The same again").click()
+        page.get_by_role("button", name="Play again").click()
         at_step(page, 1)
         editor.fill(task.solution[0])
         page.keyboard.press("Control+Enter")

@@ -91,7 +91,7 @@ def test_what_did_the_explorer_do_to_find_this_task(stranger: Stranger) -> None:
     stranger.row()
     assert stranger.clicks == 3
     main = stranger.page.locator("main")
-    expect(main).to_contain_text("Where the explorer began")
+    expect(main).to_contain_text("Starting point")
     expect(main.locator("#walks li")).not_to_have_count(0)
     expect(main.locator(".gate-list .good")).not_to_have_count(0)
     expect(main.locator(".chart-of-lineage svg")).to_be_visible()
@@ -114,7 +114,7 @@ def test_how_do_two_arms_differ_on_one_task(stranger: Stranger) -> None:
     expect(columns).to_have_count(2)
     expect(columns.first).to_contain_text("static")
     expect(columns.last).to_contain_text("coevolve")
-    stranger.link("Two episodes step by step")
+    stranger.link("Compare two episodes")
     expect(stranger.page.locator(".side-row")).not_to_have_count(0)
 
 
@@ -122,7 +122,7 @@ def test_the_arms_of_a_run_are_compared(stranger: Stranger) -> None:
     main = stranger.page.locator("main")
     stranger.link(RUN)
     expect(main.locator(".headline")).to_contain_text("one seed; repeats can differ by more")
-    stranger.link("Compare its arms")
+    stranger.link("Compare arms")
     assert stranger.clicks == 2
     expect(main.locator(".headline")).to_contain_text("takes several seeds")
     expect(main.locator(".chart-of-intervals svg")).to_be_visible()
@@ -162,7 +162,7 @@ def test_the_page_says_that_it_follows_and_when_nobody_answers(
 ) -> None:
     with browsing.visit(chromium) as visit:
         visit.go("#/", address)
-        expect(visit.page.locator(".live.on")).to_have_text("Live")
+        expect(visit.page.locator(".live.on")).to_have_text("Connected")
         visit.page.context.set_offline(True)
         visit.page.evaluate("place => { window.location.hash = place }", f"#/runs/{RUN}/drafts")
         expect(visit.page.get_by_role("alert")).to_contain_text("coevo view")
@@ -185,7 +185,7 @@ def crawl(visit: Visit, address: str, most: int) -> set[str]:
         visit.page.evaluate("place => { window.location.hash = place }", place)
         visit.settle()
         assert not visit.page.locator("main .problem").count(), place
-        assert "no such place" not in visit.page.locator("h1").inner_text(), place
+        assert "not found" not in visit.page.locator("h1").inner_text(), place
         assert visit.overflow() == 0, place
         assert not visit.complaints, place
         hrefs = visit.page.eval_on_selector_all(
@@ -206,11 +206,11 @@ def test_an_exported_file_opens_without_a_server(chromium: Browser, exported: Pa
         asked: list[str] = []
         visit.page.on("request", lambda request: asked.append(request.url))
         visit.go(f"#/runs/{RUN}/trajectories?success=false", exported.as_uri())
-        expect(visit.page.locator(".live")).to_have_text("From a file")
+        expect(visit.page.locator(".live")).to_have_text("Exported file")
         visit.page.locator("[data-row]").first.click()
         expect(visit.page.locator("#step-1")).to_be_visible()
         visit.page.go_back()
-        visit.page.get_by_label("Words of the task").fill("no such words anywhere")
+        visit.page.get_by_label("Words in the task").fill("no such words anywhere")
         expect(visit.page.locator(".empty")).to_be_visible()
         assert not visit.complaints
         assert {url.split(":")[0] for url in asked} <= {"file", "data"}

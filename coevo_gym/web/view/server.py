@@ -64,7 +64,7 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
             return _told(refusal.to_problem(), refusal.status)
         except Exception as error:
             logger.exception("the viewer failed at %s", unquote(path)[:200])
-            message = f"The viewer failed: {type(error).__name__}. Its terminal says more."
+            message = f"The viewer failed: {type(error).__name__}. See its terminal for details."
             return _told(Problem(error="Failed", message=message), 500)
 
     async def live(_: Request) -> Response:
@@ -87,11 +87,9 @@ async def _refused(request: Request, error: Exception) -> Response:
     """Return an HTTP error in the format of all other errors."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
-        message = f"There is no {request.url.path[:200]} here."
+        message = f"The path {request.url.path[:200]} does not exist."
         return _told(Problem(error="NotFound", message=message), 404)
-    message = (
-        "Nothing can be changed here: send a GET." if error.status_code == 405 else error.detail
-    )
+    message = "The viewer only accepts GET requests." if error.status_code == 405 else error.detail
     told = _told(Problem(error="Refused", message=message), error.status_code)
     told.headers.update(error.headers or {})
     return told

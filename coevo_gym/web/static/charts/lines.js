@@ -124,7 +124,7 @@
   const tipOf = (spec, { label }, point) => {
     const ends = given(point.low) && given(point.high) ? `(${interval(spec.y.format, point)})` : "";
     const at = write(spec.x.format || "count", point.x);
-    const [unit, remark] = spec.x.label.split(", "); // "env steps, exploration included"
+    const [unit, remark] = spec.x.label.split(", "); // "env steps, including exploration"
     const where = remark ? `${at} ${unit}` : `${unit}: ${at}`;
     return [shorten(label, 230), `${spec.y.label}: ${write(spec.y.format, point.y)}`, ends, where]
       .filter(Boolean)

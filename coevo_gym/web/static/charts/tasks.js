@@ -25,7 +25,7 @@
       { label: "0\u202f%", sample: "bar", colour: shade(0) },
       { label: "50\u202f%", sample: "bar", colour: shade(0.5) },
       { label: "100\u202f%", sample: "bar", colour: shade(1) },
-      { label: "not tried: no box", sample: "bar", colour: "none" },
+      { label: "no episodes: no box", sample: "bar", colour: "none" },
     ],
 
     table: ({ rows, columns, cells, y }) => {
@@ -113,7 +113,7 @@
     parts: () => [],
 
     table: ({ nodes }) => ({
-      head: ["task", "found", "grew from", "because of", ""],
+      head: ["task", "found", "parents", "because of", ""],
       rows: placed(nodes).map(({ label, round, href, kind, said, parents }) => [
         { text: label, href },
         foundIn(round),

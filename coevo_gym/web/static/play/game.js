@@ -51,7 +51,7 @@
           ? html`<span role="status">Saved as a demonstration in <code>${kept.file}</code></span>`
           : kept.why_not
             ? html`<span class="soft small">${kept.why_not}</span>`
-            : html`<button type="button" disabled=${busy} onClick=${keep}>Keep as a demonstration</button>`}
+            : html`<button type="button" disabled=${busy} onClick=${keep}>Save as a demonstration</button>`}
       </div>
       ${score && html`<${play.Score} score=${score} />`}
     </section>`;
@@ -147,7 +147,7 @@
       </section>
       ${wrong && html`<p class="bad-words" role="alert">${wrong.message}</p>`}
       ${state.refusal && html`<div class="refusal" role="alert">
-        <p><b>Not a step.</b> <${coevo.Words} text=${worded(state.refusal.reason)} most=${600} /></p>
+        <p><b>No step taken.</b> <${coevo.Words} text=${worded(state.refusal.reason)} most=${600} /></p>
         ${state.refusal.shown && state.refusal.shown !== state.observation && html`<${coevo.Prose} class="mono small" text=${state.refusal.shown} most=${3000} />`}
       </div>`}
       ${state.fault && html`<${Fault} fault=${state.fault} busy=${busy} goOn=${() => send("go-on", {})} />`}

@@ -30,7 +30,7 @@
   window.htmPreact = { ...window.preactHooks, h, render, Fragment, Component, html: coevo.html };
   coevo.views = {};
 
-  /** Class names of those keys whose value is truthy: `cls("tag", { on: true })` is "tag on". */
+  /** The keys with a truthy value as class names: `cls("tag", { on: true })` is "tag on". */
   coevo.cls = (...parts) =>
     parts
       .flatMap((part) =>
@@ -40,10 +40,10 @@
       )
       .join(" ");
 
-  /** A part of an address; what is no Unicode text becomes a mark, where the browser would fail. */
+  /** A part of an address; invalid Unicode is replaced, because browsers reject it. */
   coevo.encode = (part) => encodeURIComponent(String(part).toWellFormed());
 
-  /** A value kept in the browser's storage under `coevo.NAME`, where that is allowed. */
+  /** A value in the browser's storage under `coevo.NAME`, if the browser allows it. */
   coevo.kept = (name, fallback) => {
     try {
       const found = window.localStorage.getItem(`coevo.${name}`);

@@ -1,5 +1,5 @@
-// The keyboard. A component says which keys it listens to while it is shown; the help overlay
-// lists them. Keys that are typed into a field stay with the field, but Escape.
+// The keyboard. Components register keys while they are shown; the help dialog lists them. Input
+// fields keep all keys but Escape.
 "use strict";
 
 (() => {
@@ -26,11 +26,11 @@
   coevo.inField = inField;
 
   /**
-   * Listen to keys while a component is shown; the one that came last is asked first.
+   * Handle keys while a component is shown; the latest component has priority.
    *
-   * @param keys objects `{key, does, run}`: the key as the browser names it, what it does in words
-   *   (without them the help does not list it), and the function; `false` from it passes the key on.
-   * @param alone whether nothing beneath hears of a key meanwhile, as under a dialog.
+   * @param keys objects `{key, does, run}`: the key's name in the browser, its description (keys
+   *   without one are not listed), and the function; it returns `false` to pass the key on.
+   * @param alone true to block the keys of all other components, as in a dialog.
    */
   coevo.useKeys = (keys, { alone = false } = {}) => {
     const layer = useRef({ keys, alone });
@@ -41,7 +41,7 @@
     }, []);
   };
 
-  /** The keys that do something now, for the help. */
+  /** The active keys, for the help dialog. */
   coevo.keysNow = () => {
     const seen = new Set();
     return [...layers]

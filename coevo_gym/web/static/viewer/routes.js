@@ -24,7 +24,7 @@
     try {
       return decodeURIComponent(part);
     } catch {
-      return part; // a stray percent sign that somebody typed
+      return part; // an incomplete percent code in a typed address
     }
   };
 
@@ -81,7 +81,7 @@
     window.addEventListener(kind, () => (moved = true), { passive: true });
   }
 
-  /** Scroll to where one was, again while the page grows, until somebody scrolls otherwise. */
+  /** Restore the scroll position while the page grows, until the user scrolls. */
   const scrollBack = (of, to, until) => {
     if (entry !== of || moved || performance.now() > until) return;
     const room = document.documentElement.scrollHeight - window.innerHeight;
@@ -117,7 +117,7 @@
     node.focus({ preventScroll: true });
   });
 
-  /** Go to a place; `replace` leaves no entry behind for the back button. */
+  /** Go to a place; with `replace`, without a new history entry. */
   const go = (href, { replace = false } = {}) => {
     if (!replace) {
       window.location.hash = href;
@@ -127,7 +127,7 @@
     changed();
   };
 
-  /** Where the page is; a component that uses it is drawn anew when that changes. */
+  /** The current place; components that use it are drawn again when it changes. */
   const usePlace = () => {
     const [place, setPlace] = useState(() => (here = here || placeOf(window.location.hash)));
     useEffect(() => {
@@ -137,14 +137,14 @@
     return place;
   };
 
-  /** Change some filters of this place; what is "" goes. Going on to another page of a list resets. */
+  /** Change some filters; "" removes one. Any change but the page number returns to the first page. */
   const setParams = (changes, { replace = true } = {}) => {
     const place = placeOf(window.location.hash);
     const kept = "page" in changes ? place.params : { ...place.params, page: "" };
     go(link(place.parts, { ...kept, ...changes }), { replace });
   };
 
-  /** The filters of this place as they are now, which what is drawn may not show yet. */
+  /** The current filters, which the page may not show yet. */
   const paramsNow = () => placeOf(window.location.hash).params;
 
   Object.assign(coevo, { route, link, go, usePlace, setParams, paramsNow });

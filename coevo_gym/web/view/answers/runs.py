@@ -301,10 +301,7 @@ def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
         f"drafting or training. The policy acts {config.evaluation.manner}.",
-        f"Every number is of one run with seed {config.seed}: the intervals say how sure the "
-        "success rates are on tasks like the held-out ones, not how another seed would end.",
-        *(
-            f"{arm} is for comparison only: its new tasks are {mark}."
-            for arm, mark in marks.items()
-        ),
+        f"All numbers are from one run with seed {config.seed}. The intervals cover the choice of "
+        "held-out tasks, not the variation between seeds.",
+        *(f"{arm} is a control: its new tasks are {mark}." for arm, mark in marks.items()),
     )

@@ -15,7 +15,8 @@ class DraftRow(Shape):
 
     Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or
     ``false``), ``signal`` (kind of its context), ``step_from``, ``step_to``, ``q`` (words of the
-    instruction, the reason or the id). Sorts: ``found`` (default).
+    instruction, the reason or the id). Sorts: ``found`` (default), ``gate``,
+    ``task`` (instruction), ``signal``.
 
     Attributes:
         id: id of the draft, used in paths.

@@ -114,7 +114,7 @@ class EpisodeRow(Shape):
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
     ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
-    ``score``, ``steps``.
+    ``score``, ``steps``, ``success``.
 
     Attributes:
         id: id of the episode in paths: ``TASK.SAMPLE``.

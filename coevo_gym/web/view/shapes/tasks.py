@@ -30,7 +30,7 @@ class TaskRow(Shape):
     Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
     led to the task), ``practised`` (``true`` or ``false``), ``success_from``, ``success_to``
     (share, in [0, 1]), ``q`` (words of name, id and instruction). Sorts: ``found`` (default),
-    ``success``, ``episodes``, ``name``.
+    ``success``, ``episodes``, ``children``, ``name``.
 
     Attributes:
         id: id of the task.
