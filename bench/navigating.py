@@ -2,9 +2,10 @@
 
 Trains the tiny policy on WebShop with the method `agentevolver`, twice per seed: with experiences
 told to half of each group, and without. Labels are off in both, so the arms differ in navigating
-alone. Compares success over the last steps: with navigating, of the rollouts that are told nothing
-(`memory.experiences.success_free`); without it, of all rollouts. Prints both per seed, and the mean
-difference with its 95 % interval, paired over seeds.
+alone. Compares success over the last steps: with navigating, of the rollouts without experiences
+(`memory.experiences.success_free`; of all rollouts in a step without guided ones), else of all.
+Prints per seed both rates, the learner steps with guided rollouts, and the processor time; then the
+mean difference with its 95 % interval, paired over seeds.
 
 The tiny policy cannot read cues. So this checks that navigating does no harm by its bookkeeping:
 expect no difference. Whether experiences help needs a language model.
@@ -17,9 +18,10 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import coevo_gym
 from coevo_gym.core.stats import paired
@@ -29,14 +31,17 @@ ARM = "agentevolver"
 FREE = "memory.experiences.success_free"
 
 
-def success(folder: Path, key: str, last: int) -> float:
-    """Return the mean success over the last steps of a run."""
-    lines = [line for line in read_lines(folder / "metrics.jsonl") if line["event"] == "step"]
-    return fmean(line[key] for line in lines[-last:] if key in line)
+Steps = Sequence[Mapping[str, Any]]
+"""Metrics of the learner steps of a run."""
 
 
-def train(folder: Path, seed: int, steps: int, *, navigating: bool) -> Path:
-    """Train one arm, and return its folder."""
+def unguided(steps: Steps) -> float:
+    """Return the mean success of unguided rollouts."""
+    return fmean(step.get(FREE, step["success"]) for step in steps)
+
+
+def train(folder: Path, seed: int, steps: int, *, navigating: bool) -> Steps:
+    """Train one arm, and return its metrics."""
     method = f"arm.{ARM}.set.method"
     sets = {
         "arms": [ARM],
@@ -51,7 +56,7 @@ def train(folder: Path, seed: int, steps: int, *, navigating: bool) -> Path:
         "evaluation.n_tasks": 1,
     }
     coevo_gym.train("quickstart", sets=sets, folder=folder)
-    return folder
+    return [line for line in read_lines(folder / "metrics.jsonl") if line["event"] == "step"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -61,17 +66,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds, from 1")
     parser.add_argument("--last", type=int, default=20, help="steps whose success is averaged")
     options = parser.parse_args(arguments)
-    print("| seed | unguided half, navigating on | all, navigating off | difference | CPU s |")
-    print("|---|---|---|---|---|")
+    print("| seed | unguided, navigating on | navigating off | difference | guided steps | CPU s |")
+    print("|---|---|---|---|---|---|")
     free, every = list[float](), list[float]()
     for seed in range(1, options.seeds + 1):
         started = time.process_time()
         with tempfile.TemporaryDirectory() as name:
             on = train(Path(name) / "on", seed, options.steps, navigating=True)
             off = train(Path(name) / "off", seed, options.steps, navigating=False)
-            free.append(success(on, FREE, options.last))
-            every.append(success(off, "success", options.last))
+            free.append(unguided(on[-options.last :]))
+            every.append(unguided(off[-options.last :]))
         both = f"{free[-1]:.1%} | {every[-1]:.1%} | {free[-1] - every[-1]:+.1%}"
+        both += f" | {sum(FREE in step for step in on)} of {len(on)}"
         print(f"| {seed} | {both} | {time.process_time() - started:.0f} |", flush=True)
     found = paired(free, every)
     print(f"difference {found.mean:+.1%}, 95 % interval {found.low:+.1%} to {found.high:+.1%}")
