@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -105,11 +105,35 @@ class ImitationStep(NamedTuple):
     loss: float
 
 
+@dataclass
+class _Epoch:
+    """An epoch under way.
+
+    Attributes:
+        order: order of the training samples.
+        step: number of steps taken.
+        tokens: number of tokens trained on.
+        total: sum of the losses of the positions learned from, in nats.
+        positions: number of these positions.
+    """
+
+    order: list[int]
+    step: int = 0
+    tokens: int = 0
+    total: float = 0.0
+    positions: int = 0
+
+    @property
+    def loss(self) -> float:
+        """Mean loss per position; NaN if every step was skipped."""
+        return self.total / self.positions if self.positions else math.nan
+
+
 class Imitator:
     """A trainer that fine-tunes a policy one epoch at a time.
 
-    Its state can be saved between epochs. A run resumed from a saved state ends with bit-identical
-    weights to an uninterrupted run.
+    Its state can be saved between epochs, and within an epoch that was stopped. A run resumed from
+    a saved state ends with bit-identical weights to an uninterrupted run.
 
     Args:
         policy: policy to train.
@@ -147,23 +171,44 @@ class Imitator:
         self.losses: list[float] = []
         self.watched: list[float] = []
         self._kept: list[torch.Tensor] = []  # weights of the best epoch; [] if the policy has them
+        self._epoch: _Epoch | None = None  # an epoch that was stopped
 
     @property
     def over(self) -> bool:
         """True if the watched loss has converged or ``max_epochs`` is reached."""
         return self._converged or len(self.losses) == self.config.max_epochs
 
-    def epoch(self, on_step: Callable[[ImitationStep], None] | None = None) -> None:
-        """Pass over the demonstrations once.
+    @property
+    def steps(self) -> int:
+        """Number of optimiser steps so far, those of a stopped epoch included."""
+        done = len(self.losses) * self.steps_per_epoch
+        return done if self._epoch is None else done + self._epoch.step
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens that a stopped epoch was trained on; 0 between epochs."""
+        return 0 if self._epoch is None else self._epoch.tokens
+
+    def epoch(
+        self,
+        on_step: Callable[[ImitationStep], None] | None = None,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Pass over the demonstrations once, or finish the pass that was stopped.
 
         Args:
             on_step: function called after each optimiser step.
+            stop: function called before each optimiser step. If it returns True, the epoch is
+                stopped: it is in the state, and the next call continues it.
 
         Raises:
             TrainingDiverged: if three steps in a row, or the loss of the whole epoch, are not
                 finite.
         """
-        self.losses.append(self._pass(on_step))
+        loss = self._pass(on_step, stop)
+        if loss is None:
+            return
+        self.losses.append(loss)
         watched = _loss(self.policy, self._watch, self.config) if self._watch else self.losses[-1]
         self.watched.append(watched)
         if not math.isfinite(self.losses[-1] + watched):
@@ -200,7 +245,8 @@ class Imitator:
             "sizes": self._sizes,
             "losses": list(self.losses),
             "watched": list(self.watched),
-            "kept": self._kept if self._best_epoch < len(self.losses) else [],
+            "kept": [] if self._has_best else self._kept,
+            "epoch": None if self._epoch is None else asdict(self._epoch),
             "optimizer": self._optimizer.state_dict(),
             "nonfinite_steps": self._optimizer.nonfinite_steps,
             "rng": self._rng.bit_generator.state,
@@ -218,9 +264,16 @@ class Imitator:
         self._optimizer.load_state_dict(state["optimizer"])
         self._optimizer.nonfinite_steps = int(state["nonfinite_steps"])
         self._rng.bit_generator.state = state["rng"]
-        at_hand = self._best_epoch == len(self.losses) and not self.over
+        epoch = state.get("epoch")  # earlier versions saved between epochs only
+        self._epoch = None if epoch is None else _Epoch(**epoch)
+        at_hand = self._has_best and not self.over
         self._kept = self._weights() if at_hand else list(state["kept"])
         return self
+
+    @property
+    def _has_best(self) -> bool:
+        """True if the policy has the weights of the best epoch."""
+        return self._best_epoch == len(self.losses) and self._epoch is None
 
     @property
     def _sizes(self) -> list[int]:
@@ -244,28 +297,38 @@ class Imitator:
     def _weights(self) -> list[torch.Tensor]:
         return [weight.detach().to("cpu", copy=True) for weight in self.policy.parameters()]
 
-    def _pass(self, on_step: Callable[[ImitationStep], None] | None) -> float:
-        """Train once on all samples; return the mean loss of the steps taken, or NaN."""
-        config, total, positions, tokens = self.config, 0.0, 0, 0
-        order = self._rng.permutation(len(self._train)).tolist()
+    def _pass(
+        self, on_step: Callable[[ImitationStep], None] | None, stop: Callable[[], bool]
+    ) -> float | None:
+        """Train once on all samples; return the mean loss of the steps taken, or NaN.
+
+        Returns None if the pass was stopped.
+        """
+        config = self.config
+        if self._epoch is None:
+            self._epoch = _Epoch(self._rng.permutation(len(self._train)).tolist())
+        epoch = self._epoch
         self.policy.train(True)
         try:
-            for step in range(self.steps_per_epoch):
-                start = step * config.batch_decisions
-                chosen = order[start : start + config.batch_decisions]
+            while epoch.step < self.steps_per_epoch:
+                if stop():
+                    return None
+                start = epoch.step * config.batch_decisions
+                chosen = epoch.order[start : start + config.batch_decisions]
                 batch = [self._train[index] for index in chosen]
                 self._optimizer.zero_grad()
                 loss = _loss(self.policy, batch, config, backward=True)
                 if self._optimizer.step(loss) is not None:
-                    total += loss * _positions(batch)
-                    positions += _positions(batch)
-                tokens += sum(map(n_tokens, batch))
+                    epoch.total += loss * _positions(batch)
+                    epoch.positions += _positions(batch)
+                epoch.tokens += sum(map(n_tokens, batch))
+                epoch.step += 1
                 if on_step:
-                    so_far = total / positions if positions else math.nan
-                    on_step(ImitationStep(step + 1, tokens, so_far))
+                    on_step(ImitationStep(epoch.step, epoch.tokens, epoch.loss))
         finally:
             self.policy.train(False)
-        return total / positions if positions else math.nan
+        self._epoch = None
+        return epoch.loss
 
 
 def _hold_out(

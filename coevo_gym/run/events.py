@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from time import monotonic
 from typing import Any
 
 from coevo_gym.core.advice import AdviceState
@@ -13,6 +14,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.stats import SOLVED
 from coevo_gym.core.trajectory import Group
+from coevo_gym.core.waiting import duration
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.manifest import note_interface
 from coevo_gym.run.progress import Progress
@@ -60,6 +62,8 @@ class ArmEvents(Events):
     send: Callable[[Mapping[str, Any]], None] = lambda line: None
     evaluation: dict[str, float] = field(default_factory=dict)
     _interfaces: set[str] = field(default_factory=set, init=False)
+    _step_began: float = field(default_factory=monotonic, init=False)
+    _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
         """Store the groups of the current step, whose number is the last step's plus 1."""
@@ -149,6 +153,16 @@ class ArmEvents(Events):
         self.progress.update(done, **facts, **self._pool(metrics))
         if state.step % self.every_steps == 0:
             self.save()
+        self._step_began, began = monotonic(), self._step_began
+        self._last_took_s = self._step_began - began
+
+    def step_under_way(self) -> str:
+        """Describe the step that a stop waits for, and about how long it will take."""
+        began = f"step {self.loop.state.step + 1} of {self.arm} began "
+        began += f"{duration(monotonic() - self._step_began)} ago"
+        if self._last_took_s is None:
+            return f"{began}; no step has been timed yet"
+        return f"{began}; the last one took {duration(self._last_took_s)}"
 
     def _pool(self, metrics: Metrics) -> dict[str, str]:
         """Describe the pool; the round that finds a fixed task set is not mentioned."""

@@ -10,7 +10,6 @@ from types import FrameType, TracebackType
 from typing import Any, NoReturn, Self
 
 INTERRUPTED = 130
-_STOPPING = b"\nStopping after this step and saving. Press Ctrl-C again to exit now.\n"
 _SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -26,10 +25,14 @@ class StopRequest:
 
     Args:
         at_once: called at the second signal; None ends the process.
+
+    Attributes:
+        waits_for: returns the work that has to finish before the stop, in words; "" if unknown.
     """
 
     def __init__(self, at_once: Callable[[], NoReturn] | None = None) -> None:
         self.requested = False
+        self.waits_for: Callable[[], str] = lambda: ""
         self._at_once = at_once
         self._before: dict[signal.Signals, Any] = {}
 
@@ -62,4 +65,6 @@ class StopRequest:
             os._exit(INTERRUPTED)
         self.requested = True
         # Not through sys.stderr: a handler may run in the middle of a write to it.
-        os.write(2, _STOPPING)
+        work = f": {found}" if (found := self.waits_for()) else ""
+        text = f"\nStopping after this step and saving{work}. Press Ctrl-C again to exit now.\n"
+        os.write(2, text.encode(errors="replace"))

@@ -455,7 +455,11 @@ class _Run:
                 f"{loop.state.env_steps:,} env steps, and loop.max_env_steps is {most:,}. Raise "
                 "loop.max_env_steps, or lower curriculum.initial_size."
             )
-        loop.run()
+        self.stop.waits_for = arm.events.step_under_way
+        try:
+            loop.run()
+        finally:
+            self.stop.waits_for = lambda: ""
         arm.save(checkpoints)
         if not loop.over or loop.session.evolving:
             raise Stopped

@@ -1,4 +1,4 @@
-"""The warm-up: imitation of references, resumable between epochs."""
+"""The warm-up: imitation of references, resumable between optimiser steps."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ def imitate_references(
 
     An epoch of a language model may take many minutes, so its progress is reported after each
     optimiser step, and its state is saved after each epoch. The tiny policy takes seconds for all
-    epochs: its progress is one line, and it is saved only when the user stops it.
+    epochs: its progress is one line, and it is saved only when the user stops it. A stop takes
+    effect before the next optimiser step, and the state is saved then.
 
     Args:
         assembly: the parts of the run.
-        folder: folder for the state between epochs. A call that finds a state there continues from
-            it, after playing the references again to collect the same demonstrations.
+        folder: folder for the state. A call that finds a state there continues from it, after
+            playing the references again to collect the same demonstrations.
         progress: progress display.
-        stop: called between epochs; returns True to stop.
+        stop: called before each optimiser step; returns True to stop.
 
     Returns:
         The results; None if there is no task to imitate.
@@ -70,36 +71,36 @@ def imitate_references(
 
     def save() -> None:
         state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
-        checkpoints.save(len(imitator.losses), state)
+        checkpoints.save(imitator.steps, state)
 
     total = epochs
     if slow:
         progress.update(len(tasks), env_steps=f"{demonstrations.env_steps:,}")
         total = epochs * imitator.steps_per_epoch
-        progress.phase(WARMUP, total, len(imitator.losses) * imitator.steps_per_epoch)
+        progress.phase(WARMUP, total, imitator.steps)
     while not (imitator.over or stop()):
-        imitator.epoch(_reporting(imitator, progress) if slow else None)
-        if slow:
+        imitator.epoch(_reporting(imitator, progress) if slow else None, stop)
+        if slow and not stop():
             save()
     if stop():
-        if not slow:
-            save()
+        save()
         raise Stopped
     progress.update(total, tasks=str(len(tasks)))
     return imitator.finish()
 
 
 def _reporting(imitator: Imitator, progress: Progress) -> Callable[[ImitationStep], None]:
-    """Return a callback that reports the steps of the next epoch."""
-    done, begun = len(imitator.losses), time.monotonic()
-    facts = {"epoch": f"{done + 1} of {imitator.config.max_epochs}"}
+    """Return a callback that reports the steps of the next epoch, or the rest of a stopped one."""
+    epoch, begun = len(imitator.losses) + 1, time.monotonic()
+    facts = {"epoch": f"{epoch} of {imitator.config.max_epochs}"}
     if imitator.watched != imitator.losses:  # some tasks are held out
         facts["watched_loss"] = f"{imitator.watched[-1]:.3f}"
+    already = imitator.tokens
 
     def report(at: ImitationStep) -> None:
-        rate = at.tokens / max(time.monotonic() - begun, 1e-9)
+        rate = (at.tokens - already) / max(time.monotonic() - begun, 1e-9)
         progress.update(
-            done * imitator.steps_per_epoch + at.step,
+            (epoch - 1) * imitator.steps_per_epoch + at.step,
             **facts,
             loss=f"{at.loss:.3f}",
             speed=f"{rate:,.0f} tokens/s",

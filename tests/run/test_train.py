@@ -166,7 +166,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     running.wait_for("train static: 2/6")
     running.process.send_signal(signal.SIGINT)
     assert running.end() == 130, running.text
-    assert "Stopping after this step" in running.text
+    assert re.search(r"Stopping after this step and saving: step \d of static began", running.text)
     assert "Go on with: coevo resume toy-run" in running.text
     assert "Traceback" not in running.text
     again = child("resume", "toy-run")

@@ -1,4 +1,4 @@
-"""The warm-up: stopped after any epoch it ends as if it had not been, and says how far it is."""
+"""The warm-up: stopped after any step it ends as if it had not been, and says how far it is."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from coevo_gym.run.train import resume, train
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.trainers.sft import Imitator
+from coevo_gym.trainers.update.optimizer import GuardedOptimizer
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.run.conftest import TOY
 from tests.run.test_train import metrics
@@ -136,13 +137,43 @@ def test_stopped_after_any_epoch_it_ends_the_same(
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         begin(folder, sets, stop=AfterEpochs(patch, epochs))
-    assert Checkpoints(epochs_of(folder)).steps() == ([epochs] if epochs else [])
+    assert len(Checkpoints(epochs_of(folder)).steps()) == bool(epochs)
     assert not list((folder.checkpoints / "warm-up").glob("step-*"))
     done = AfterEpochs(monkeypatch, 0)
     go_on(folder)
     assert -done.left == EPOCHS - epochs
     assert equal(start_of(folder), start_of(straight))
     assert read_json(folder.summary) == read_json(straight.summary)
+    assert metrics(folder.path) == metrics(straight.path)
+    assert not epochs_of(folder).exists()
+
+
+@pytest.mark.parametrize("steps", [1, 4, 5])
+def test_stopped_within_an_epoch_it_ends_the_same(
+    straight: RunFolder,
+    sets: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    steps: int,
+) -> None:
+    """A stop takes effect before the next step of the optimiser."""
+    taken, step = list[int](), GuardedOptimizer.step
+
+    def counted(optimizer: GuardedOptimizer, *arguments: Any) -> Any:
+        taken.append(1)
+        return step(optimizer, *arguments)
+
+    monkeypatch.setattr(GuardedOptimizer, "step", counted)
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Stopped):
+        begin(folder, sets, stop=lambda: len(taken) == steps)
+    assert (len(taken), Checkpoints(epochs_of(folder)).steps()[-1:]) == (steps, [steps])
+    told = Recorder()
+    go_on(folder, told)
+    if sets is not TINY:
+        assert ("warm-up", EPOCHS * STEPS, steps) in told.phases
+        assert len(taken) == EPOCHS * STEPS
+    assert equal(start_of(folder), start_of(straight))
     assert metrics(folder.path) == metrics(straight.path)
     assert not epochs_of(folder).exists()
 
@@ -204,7 +235,7 @@ def test_a_state_of_other_demonstrations_is_refused(
     saved = Checkpoints(epochs_of(folder)).latest()
     assert saved is not None
     saved.state["imitator"]["sizes"].pop()
-    Checkpoints(epochs_of(folder)).save(2, saved.state)
+    Checkpoints(epochs_of(folder)).save(saved.step, saved.state)
     with pytest.raises(StoreError, match="demonstrations or their seed differ"):
         go_on(folder)
 

@@ -297,6 +297,43 @@ class TestImitator:
             for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
                 assert torch.equal(one, other)
 
+    @pytest.mark.parametrize("config", [WILD, ImitationConfig(max_epochs=3, batch_decisions=9)])
+    def test_goes_on_after_any_step(
+        self, shown: Demonstrations, config: ImitationConfig, tmp_path: Path
+    ) -> None:
+        straight = self.policy()
+        told: list[ImitationStep] = []
+        whole = Imitator(straight, shown, config, seed=3)
+        while not whole.over:
+            whole.epoch(told.append)
+        expected = whole.finish()
+        assert whole.steps_per_epoch > 2
+        for most in range(len(told)):
+            policy, retold = self.policy(), list[ImitationStep]()
+            imitator = Imitator(policy, shown, config, seed=3)
+
+            def stop(retold: list[ImitationStep] = retold, most: int = most) -> bool:
+                return len(retold) == most
+
+            while imitator.steps < most or not stop():
+                imitator.epoch(retold.append, stop)
+            assert (imitator.steps, len(imitator.losses)) == (
+                most,
+                most // imitator.steps_per_epoch,
+            )
+            state = {"policy": policy.state_dict(), "imitator": imitator.state_dict()}
+            Checkpoints(tmp_path).save(most, state)
+            saved = Checkpoints(tmp_path).at(most).state
+            policy = TinyPolicy(SMALL, seed=9)
+            policy.load_state_dict(saved["policy"])
+            again = Imitator(policy, shown, config, seed=3).load_state_dict(saved["imitator"])
+            while not again.over:
+                again.epoch(retold.append)
+            assert again.finish() == expected
+            assert retold == told
+            for one, other in zip(policy.parameters(), straight.parameters(), strict=True):
+                assert torch.equal(one, other)
+
     def test_a_state_of_other_demonstrations_is_refused(self, envs: EnvPool) -> None:
         policy, config = Bigrams(), ImitationConfig(max_epochs=2)
         imitator = Imitator(policy, token_demonstrations(envs, 4), config)

@@ -93,6 +93,10 @@ def test_goes_on_after_any_epoch(
         imitator = Imitator(policy, shown, config, seed=1)
         for _ in range(stopped):
             imitator.epoch()
+        if stopped % 2:  # also within an epoch
+            asked = iter([False, True])
+            imitator.epoch(stop=lambda asked=asked: next(asked))  # type: ignore[misc]
+            assert imitator.steps == stopped * imitator.steps_per_epoch + 1
         states = policy.state_dict(), imitator.state_dict()
         policy = new_policy()
         policy.load_state_dict(states[0])
