@@ -352,7 +352,7 @@ def _presets_on_a_cpu() -> Iterator[str]:
         for cost in preset_costs()
         if cost.device == "CPU"
     ]
-    heads = ("env steps per arm", "memory", "disk", "paid requests, at most")
+    heads = ("env steps per arm", "memory", "disk", "paid requests")
     yield from _table("preset", "description", *heads, rows=rows)
 
 
@@ -362,8 +362,7 @@ def _presets_on_a_gpu() -> Iterator[str]:
         (
             f"`{cost.name}`",
             cost.about,
-            cost.device or "none",
-            gib(cost.memory),
+            f"{cost.device}: {gib(cost.memory)}",
             gib(cost.disk),
             "–" if cost.seconds is None else duration(cost.seconds),
             _requests(cost),
@@ -371,7 +370,7 @@ def _presets_on_a_gpu() -> Iterator[str]:
         for cost in preset_costs()
         if cost.device != "CPU"
     ]
-    heads = ("smallest GPU", "memory", "disk", "time per arm, at most", "paid requests, at most")
+    heads = ("smallest GPU: memory", "disk", "time per arm", "paid requests")
     yield from _table("preset", "description", *heads, rows=rows)
 
 
