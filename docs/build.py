@@ -381,10 +381,14 @@ def _requests(cost: PresetCost) -> str:
 
 def _presets_by_card() -> Iterator[str]:
     """Yield a table of the GPUs that each preset with a language model fits."""
-    cards = sorted(CARDS, key=lambda key: CARDS[key].memory)
-    heads = [f"`{key}`<br>{gib(CARDS[key].memory)}" for key in cards]
+    by_size: dict[int, list[str]] = {}
+    for key in sorted(CARDS, key=lambda key: CARDS[key].memory):
+        by_size.setdefault(CARDS[key].memory, []).append(key)
+    heads = [
+        f"{' '.join(f'`{key}`' for key in keys)}<br>{gib(size)}" for size, keys in by_size.items()
+    ]
     rows = [
-        (f"`{cost.name}`", *(cost.fits[key] for key in cards))
+        (f"`{cost.name}`", *(cost.fits[keys[0]] for keys in by_size.values()))
         for cost in preset_costs()
         if cost.fits
     ]
