@@ -352,7 +352,7 @@ def _presets_on_a_cpu() -> Iterator[str]:
         for cost in preset_costs()
         if cost.device == "CPU"
     ]
-    heads = ("env steps per arm", "memory", "disk", "paid requests, at most")
+    heads = ("env steps per arm", "memory", "disk", "paid requests")
     yield from _table("preset", "description", *heads, rows=rows)
 
 
@@ -362,8 +362,7 @@ def _presets_on_a_gpu() -> Iterator[str]:
         (
             f"`{cost.name}`",
             cost.about,
-            cost.device or "none",
-            gib(cost.memory),
+            f"{cost.device}: {gib(cost.memory)}",
             gib(cost.disk),
             "–" if cost.seconds is None else duration(cost.seconds),
             _requests(cost),
@@ -371,7 +370,7 @@ def _presets_on_a_gpu() -> Iterator[str]:
         for cost in preset_costs()
         if cost.device != "CPU"
     ]
-    heads = ("smallest GPU", "memory", "disk", "time per arm, at most", "paid requests, at most")
+    heads = ("smallest GPU: memory", "disk", "time per arm", "paid requests")
     yield from _table("preset", "description", *heads, rows=rows)
 
 
@@ -382,10 +381,14 @@ def _requests(cost: PresetCost) -> str:
 
 def _presets_by_card() -> Iterator[str]:
     """Yield a table of the GPUs that each preset with a language model fits."""
-    cards = sorted(CARDS, key=lambda key: CARDS[key].memory)
-    heads = [f"`{key}`<br>{gib(CARDS[key].memory)}" for key in cards]
+    by_size: dict[int, list[str]] = {}
+    for key in sorted(CARDS, key=lambda key: CARDS[key].memory):
+        by_size.setdefault(CARDS[key].memory, []).append(key)
+    heads = [
+        f"{' '.join(f'`{key}`' for key in keys)}<br>{gib(size)}" for size, keys in by_size.items()
+    ]
     rows = [
-        (f"`{cost.name}`", *(cost.fits[key] for key in cards))
+        (f"`{cost.name}`", *(cost.fits[keys[0]] for keys in by_size.values()))
         for cost in preset_costs()
         if cost.fits
     ]

@@ -22,7 +22,7 @@ from coevo_gym.run.planning.fitting import gib
 from coevo_gym.run.planning.model import ModelPlan
 
 _CPU = Device("CPU", 64 * GIB, is_gpu=False)  # what a run needs does not depend on the size
-Fit = Literal["yes", "with changes", "no"]
+Fit = Literal["yes", "lower", "no"]
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class PresetCost:
         seconds: seconds of sampling and updates, if every answer is as long as it may be; None
             where there is no estimate, as on a CPU.
         requests: requests of the run to models that may cost money, by model.
-        fits: for each known GPU, "yes", "no", or "with changes" if it fits with smaller batches
-            or contexts only; empty without a language model.
+        fits: for each known GPU, "yes", "no", or "lower" if it fits only with
+            smaller batches or contexts; empty without a language model.
     """
 
     name: str
@@ -117,4 +117,4 @@ def _on_smallest(config: RunConfig, on_cards: Mapping[str, ModelPlan]) -> ModelP
 def _fit(model: ModelPlan) -> Fit:
     if not model.shortfall:
         return "yes"
-    return "no" if model.least > model.device.memory else "with changes"
+    return "no" if model.least > model.device.memory else "lower"
