@@ -13,6 +13,7 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.experiments.cells import Cell, Counts, cells_of
 from coevo_gym.experiments.collecting import collect, finished_of
 from coevo_gym.experiments.definition import Experiment, Row, Size
+from coevo_gym.experiments.measures import missing_measures
 from coevo_gym.experiments.needs import played_rows
 from coevo_gym.experiments.records import ENDING, CellRecord, read_records, write_records
 from coevo_gym.experiments.results import ResultTable, lines_of, table_of
@@ -194,32 +195,37 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
             f"{chosen.folder} has no finished cell of these rows and seeds. Run `coevo experiment` "
             "without --export first."
         )
-    chosen = _of_records(chosen, records, path)
-    cells, shown = chosen.cells(), chosen.shown()
     for record in records.values():
-        check_measured(record, chosen.experiment.measures, shown.get(record.row_and_seed[0], ()))
-    table = _collected(chosen, cells, finished_of([cell for cell in cells if cell.kept]))
+        check_measured(record, chosen.experiment.measures)
+    chosen, cells, why = _played(_of_records(chosen, records, path))
+    table = _collected(chosen, cells, finished_of([cell for cell in cells if cell.kept]), why)
     write_records(path, records.values())
     write_atomic(path.with_suffix(".md"), markdown(table).encode())
     return table
 
 
 def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
-    """Return the part of a table that records cover, with the rows that their runs show."""
-    names = {name for name, _ in (record.row_and_seed for record in records.values())}
+    """Return the part of a table that records cover, with rows shown from their runs."""
+    of_row = defaultdict[str, list[CellRecord]](list)
+    for record in records.values():
+        of_row[record.row_and_seed[0]].append(record)
     experiment = chosen.experiment
     known = {row.name for row in experiment.rows if not row.shows}
-    if other := sorted(names - known):
+    if other := sorted(of_row.keys() - known):
         raise ConfigError(
             f"{path} contains cells of {', '.join(other)}, which {experiment.name} does not have. "
             "Write to another file."
         )
-    with_runs = tuple(row for row in experiment.rows if row.name in names)
-    rows = tuple(
-        row
-        for row in experiment.rows
-        if row in with_runs or (row.shows and experiment.source_of(row, with_runs) in names)
-    )
+    with_runs = tuple(row for row in experiment.rows if row.name in of_row)
+
+    def covered(row: Row) -> bool:
+        shown = (row.shows,) if row.shows else ()
+        return any(
+            not missing_measures(record.measures, experiment.measures, shown)
+            for record in of_row.get(experiment.source_of(row, with_runs), ())
+        )
+
+    rows = tuple(row for row in experiment.rows if covered(row))
     seeds = sorted({record.row_and_seed[1] for record in records.values()})
     return replace(chosen, rows=rows, seeds=tuple(seeds), kept=records)
 

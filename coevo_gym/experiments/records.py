@@ -104,8 +104,8 @@ def read_records(path: Path) -> dict[str, CellRecord]:
 def _parsed(line: bytes, where: str) -> CellRecord:
     try:
         value = json.loads(line)
-        name, parts = value["cell"], [value[part] for part in _PARTS]
-        sound = bool(_NAME.fullmatch(name)) and all(isinstance(part, dict) for part in parts)
+        name, parts = value["cell"], {part: value[part] for part in _PARTS}
+        sound = _NAME.fullmatch(name) and all(isinstance(part, dict) for part in parts.values())
     except (ValueError, LookupError, TypeError, RecursionError):
         sound = False
     if not sound:
@@ -113,8 +113,8 @@ def _parsed(line: bytes, where: str) -> CellRecord:
             f"{where[0].upper()}{where[1:]} is not the record of a cell. Restore the file, or "
             "delete that line to run the cell again."
         )
-    config_in(parts[0], where)
-    return CellRecord(name, *parts, where=where)
+    config_in(parts["manifest"], where)
+    return CellRecord(name, **parts, where=where)
 
 
 def write_records(path: Path, records: Iterable[CellRecord]) -> None:

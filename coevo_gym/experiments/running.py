@@ -40,7 +40,7 @@ def check_cells(
             check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
 
 
-def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str]) -> None:
+def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
     """Check that all measures of a finished cell were taken.
 
     Raises:

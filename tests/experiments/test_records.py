@@ -116,6 +116,18 @@ def test_a_file_has_the_rows_that_its_runs_show(tmp_path: Path) -> None:
     assert [line.key for line in export(chosen, file).lines] == ["start", "blind"]
 
 
+def test_rows_that_were_not_measured_are_left_out_of_a_file(tmp_path: Path) -> None:
+    told = TABLE.read_text().replace('"diversity", "curve", "cpu_hours"]', '"types"]')
+    mine = tmp_path / "toy_table.toml"
+    mine.write_text(f'{told}\n[[rows]]\nname = "aloud"\nshows = "react"\nof = "blind"\n')
+    before: list[dict[str, Any]] = [{}, {"warm-up": {"types": {"goal:a": 0.5}}}]
+    for number, more in enumerate(before):
+        chosen, file = choose(load(str(mine)), tmp_path / str(number)), tmp_path / f"{number}.jsonl"
+        end(chosen, "static-1", types={"goal:a": 0.25}, **more)
+        keys = [line.key for line in export(chosen, file).lines]
+        assert keys == (["start", "static"] if more else ["static"])
+
+
 def test_only_chosen_cells_are_exported(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path, rows=("static",)), tmp_path / "cells.jsonl"
     end(chosen_in(tmp_path), "static-1", "blind-1")
