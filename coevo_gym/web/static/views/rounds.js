@@ -124,7 +124,7 @@
             <${Table} label="Drafts of the round" rows=${detail.drafts} columns=${coevo.draftColumns(kinds, { round: false })} keyOf=${(draft) => draft.position} href=${coevo.draftHref(run)} empty=${html`<${Empty} title="The round tried no draft." />`} />
           <//>
           <${Section} title="From where it explored"><${Contexts} detail=${detail} run=${run} kinds=${kinds} /><//>
-          ${Object.keys(detail.usage).length > 0 && html`<${Section} title="What models were asked"><${Facts} value=${detail.usage} most=${60} /><//>`}`;
+          ${Object.keys(round.usage).length > 0 && html`<${Section} title="What models were asked"><${Facts} value=${round.usage} most=${60} /><//>`}`;
       }}<//>
     <//>`;
   };

@@ -67,6 +67,7 @@
         <${Table} label="Tasks" rows=${page.rows} columns=${taskColumns(kinds, params.arm ? [] : names)} keyOf=${(task) => task.id} href=${(task) => link(["runs", run, "tasks", task.id])}
           empty=${html`<${coevo.NoMatch} noun="task"><p>Tasks show here when the first step of an arm is over.</p><//>`} />
         <${Pager} of=${page} noun="task" />`}<//>
+      <${coevo.TaskSets} run=${run} />
     <//>`;
   };
 

@@ -14,7 +14,7 @@ from coevo_gym.provision import home
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 TABLES = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value);
 CREATE TABLE IF NOT EXISTS trajectories (
