@@ -158,7 +158,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also write the success of the arms over env steps as an SVG picture, to this file.",
+            help="Also write success over env steps as one SVG picture, to this file.",
         ),
     ] = None,
     output: Annotated[

@@ -108,7 +108,7 @@
     empty: ({ points }) => !points.length,
 
     parts: ({ parts, behind }) => [
-      ...(behind.length ? [{ label: "held-out", sample: "mark", colour: "var(--chart-rule)" }] : []),
+      ...(behind.length ? [{ label: "held-out", sample: "mark", colour: "var(--chart-faint)" }] : []),
       ...parts.map((part) => ({ ...part, sample: "mark" })),
     ],
 
@@ -134,7 +134,7 @@
         y: { domain: around(domain.y, height), axis: null },
         marks: [
           Plot.frame({ stroke: "var(--chart-rule)" }),
-          Plot.dot(behind, { x: "0", y: "1", r: 2, fill: "var(--chart-rule)" }),
+          Plot.dot(behind, { x: "0", y: "1", r: 2.2, fill: "var(--chart-faint)" }),
           d3.groups(told, ({ style }) => style).map(([style, mine]) =>
             Plot.dot(mine, { x: "x", y: "y", r: 3.6, href: "href", ...marked(style) }),
           ),

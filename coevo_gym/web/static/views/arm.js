@@ -67,6 +67,8 @@
       <${Pager} of=${{ total: rows.length, page: now, pages, per_page: PER_PAGE }} noun="step" />`;
   };
 
+  const SECTIONS = [["rounds", "Rounds"], ["over-time", "Over time"], ["tasks", "Task by task"], ["steps", "Steps"]];
+
   coevo.views.Arm = ({ run, arm, params }) => {
     const kinds = coevo.useKinds();
     const found = coevo.useData(["runs", run, "arms", arm, "steps"], {}, { run });
@@ -74,14 +76,15 @@
       <a class="button" href=${link(["runs", run, "trajectories"], { arm })}>Its episodes</a>
       <a class="button" href=${link(["runs", run, "tasks"], { arm })}>Its tasks</a>`;
     return html`<${Page} title=${`Arm ${arm}`} crumbs=${crumbsOf(run)} run=${run} actions=${actions} wide>
-      <${Section} title="Rounds of evolution"><${Rounds} run=${run} arm=${arm} kinds=${kinds} /><//>
+      <${coevo.Contents} of=${SECTIONS} />
+      <${Section} title="Rounds of evolution" id="rounds"><${Rounds} run=${run} arm=${arm} kinds=${kinds} /><//>
       <${Loaded} of=${found}>${(table) => table.step.length === 0
         ? html`<${Empty} title="This arm has not finished a step yet."><p>The page follows the run: steps show here as they come.</p><//>`
         : html`
-          <${Section} title="Over time"><${StepCharts} table=${table} metric=${params.metric} kinds=${kinds} /><//>
+          <${Section} title="Over time" id="over-time"><${StepCharts} table=${table} metric=${params.metric} kinds=${kinds} /><//>
           <${coevo.ArmNotes} run=${run} arm=${arm} />
-          <${Section} title="Task by task"><${coevo.RoundsMap} run=${run} table=${table} /><//>
-          <${Section} title="Steps"><${Steps} run=${run} arm=${arm} table=${table} page=${Number(params.page) || 1} /><//>`}<//>
+          <${Section} title="Task by task" id="tasks"><${coevo.RoundsMap} run=${run} table=${table} /><//>
+          <${Section} title="Steps" id="steps"><${Steps} run=${run} arm=${arm} table=${table} page=${Number(params.page) || 1} /><//>`}<//>
     <//>`;
   };
 

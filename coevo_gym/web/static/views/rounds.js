@@ -82,8 +82,8 @@
     const first = point && kept.find((one) => one.arm === arm) === point;
     const start = first ? kept.find((one) => one.arm === START) : undefined;
     return html`<${Section} title="What changed after it" id="changed">
-      <h3 class="sub">On held-out tasks</h3>
-      ${point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">No evaluation came after this round, or the run kept none of its tasks' ends.</p>`}
+      ${!coevo.lacks("evaluations") && html`<h3 class="sub">On held-out tasks</h3>`}
+      ${coevo.lacks("evaluations") ? "" : point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">No evaluation came after this round, or the run kept none of its tasks' ends.</p>`}
       ${!round.first && html`<h3 class="sub">On the tasks of the pool</h3><${Practised} run=${run} arm=${arm} step=${round.step} />`}
     <//>`;
   };

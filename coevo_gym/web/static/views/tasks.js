@@ -53,7 +53,7 @@
     const names = (coevo.useData(["runs", run]).data?.arms || []).filter((arm) => arm.trained).map((arm) => arm.name);
     const rounds = useRounds(run, names);
     const options = Object.values(kinds).map((kind) => [kind.name, kind.label]);
-    return html`<${Page} title="Tasks" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="tasks" wide>
+    return html`<${Page} title="Tasks" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="tasks" wide actions=${html`<a class="button" href="#task-sets">The task sets as a whole</a>`}>
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>
         <${TextFilter} value=${params.q} label="Words of the task" />
         <${Select} label="In the pool of" name="arm" value=${params.arm} options=${names.map((name) => [name, name])} />

@@ -300,8 +300,8 @@ def _stores(run: ShownRun) -> dict[str, bool]:
 def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     marks = manifest.get("marks", {})
     return (
-        "All arms start from the same warmed-up policy and the same first task set (D_0). Env steps "
-        "count training, exploration and the replays of gates, but not warm-up and evaluation.",
+        "All arms start from the same warmed-up policy and the same first task set (D_0). Env "
+        "steps count training, exploration and the replays of gates, not warm-up or evaluation.",
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
         f"drafting or training. The policy acts {config.evaluation.manner}.",
         f"Every number is of one run with seed {config.seed}: the intervals say how sure the "

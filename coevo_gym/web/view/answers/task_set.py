@@ -20,8 +20,9 @@ from coevo_gym.web.view.numbers import spread
 from coevo_gym.web.view.shapes.measures import ArmTaskSet, MappedTask, Similarity, TaskSet
 from coevo_gym.web.view.shelf import ShownRun
 
-MOST_MAPPED = 500
+MOST_MAPPED = 300
 """Maximum number of an arm's tasks on the map, and of held-out tasks."""
+_BLOCK, _ITERATIONS = 12, 40
 
 
 class Asked(NamedTuple):
@@ -153,21 +154,20 @@ def plane(rows: Vectors) -> tuple[Vectors, float]:
     if not len(rows):
         return np.zeros((0, 2)), math.nan
     centred = rows - rows.mean(axis=0)
-    # Use the smaller product: of the rows if there are few, else of the columns.
-    if len(rows) <= centred.shape[1]:
-        values, vectors = np.linalg.eigh(centred @ centred.T)
-        axes = centred.T @ vectors[:, :-3:-1]
-        lengths = np.linalg.norm(axes, axis=0)
-        axes = axes / np.where(lengths > 1e-12, lengths, 1.0)
-    else:
-        values, vectors = np.linalg.eigh(centred.T @ centred)
-        axes = vectors[:, :-3:-1]
+    total = float((centred * centred).sum())
+    if total < 1e-12:
+        return np.zeros((len(rows), 2)), math.nan
+    # Subspace iteration: a full decomposition takes minutes on a busy machine.
+    n = min(_BLOCK, centred.shape[1])
+    axes = np.random.default_rng(0).normal(size=(centred.shape[1], n))
+    for _ in range(_ITERATIONS):
+        axes, _ = np.linalg.qr(centred.T @ (centred @ axes))
+    _, lengths, turn = np.linalg.svd(centred @ axes, full_matrices=False)
+    axes = (axes @ turn.T)[:, :2]
     signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])])
     at = np.zeros((len(rows), 2))
-    at[:, : axes.shape[1]] = centred @ (axes * np.where(signs == 0, 1.0, signs))
-    variance = np.maximum(values, 0.0)
-    total = float(variance.sum())
-    return at, float(variance[-2:].sum()) / total if total > 1e-12 else math.nan
+    at[:, : axes.shape[1]] = centred @ (axes * signs)
+    return at, float((lengths[:2] ** 2).sum() / total)
 
 
 def _known(value: float) -> float | None:

@@ -198,7 +198,7 @@ class _Export:
         for told in answers(self._shelf, episodes=not self._report):
             if not self._add(part, told, room - part.packed if self._report else math.inf):
                 self._left_out.append(f"{told.path} is too large for this file.")
-            if part.packed > room:
+            if part.packed > room and not self._report:
                 raise ConfigError(
                     f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit of a single file. "
                     f"Export to a folder: --export {folder}"

@@ -7,7 +7,7 @@ from coevo_gym.web.view.shapes.base import Shape
 
 
 class ArmMeasures(Shape):
-    """What an arm practised, and what its rounds cost and yielded.
+    """Practice of an arm, and costs and results of its rounds.
 
     Attributes:
         arm: name of the arm.
