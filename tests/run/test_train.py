@@ -125,7 +125,7 @@ def test_the_report_shows_the_run(finished: Path) -> None:
     assert {item.label for item in sets.similarity} == {"D_0", "evolved by coevolve"}
     assert len(measures.warmup_loss) > 1
     (arm,) = sets.arms
-    assert len(arm.tasks) == coevolve.pool_size
+    assert len(arm.distance) > 1
     assert 0.0 < (arm.self_similarity[0] or 0.0) <= 1.0
     numbers = measures.arms[1].numbers
     assert numbers["accepted"] == len(evolved)

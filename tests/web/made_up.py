@@ -373,7 +373,7 @@ def round_row(n: int = 4) -> dict[str, Any]:
         "id": f"round-{n}", "arm": "coevolve", "step": 5 * n, "env_steps": 9000 * n,
         "first": n == 0, "kinds": {"boundary": 4, "rare": 2}, "contexts": 6, "drafts": 12,
         "accepted": 5, "held": 0, "rejected": {"duplicate": 4, "replay": 3}, "pool_size": 40 + n,
-        "steps_spent": 410, "gate_steps": 260, "seconds": 12.5, "calls": 0, "tokens": 0, "usd": 0.0,
+        "steps_spent": 410, "gate_steps": 260, "seconds": 12.5, "calls": 0, "tokens": 0, "usd": 0.0, "usage": {},
     }  # fmt: skip
 
 
@@ -472,17 +472,12 @@ def measures() -> dict[str, Any]:
 
 
 def task_set() -> dict[str, Any]:
-    """The task set of the arm that evolved, in seven rounds."""
-    tasks = [
-        {"id": TASK, "instruction": ASKED, "x": n / 10, "y": (n * 7 % 5) / 10, "round": n // 2}
-        for n in range(16)
-    ]
+    """The task set of the arm that evolved."""
     return {
         "arms": [
-            {"arm": "coevolve", "tasks": tasks, "self_similarity": [0.5, 0.4, 0.38],
+            {"arm": "coevolve", "self_similarity": [0.5, 0.4, 0.38],
              "distance": [None, 0.1, 0.2]},
         ],
-        "held_out": [[0.3, 0.2], [1.1, 0.1]], "shown": 0.14,
         "similarity": [{"label": "D_0", "counts": [0, 3, 5]}, {"label": "new", "counts": [1, 1]}],
     }  # fmt: skip
 

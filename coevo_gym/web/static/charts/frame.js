@@ -13,8 +13,8 @@
 //
 // Axes are {label, format, domain}. A format is a name in coevo.charts.formats or a function from
 // number to text. A number that is null or NaN is missing and leaves a gap. What each kind takes
-// beside that stands above it: lines (lines.js), columns, rows, intervals (bars.js), heat, map and
-// lineage (tasks.js). coevo.Cross is a table of two by two (cross.js).
+// beside that stands above it: lines (lines.js), columns, rows, intervals (bars.js), heat and lineage
+// (tasks.js). coevo.Cross is a table of two by two (cross.js).
 "use strict";
 
 (() => {

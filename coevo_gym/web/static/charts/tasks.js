@@ -3,7 +3,7 @@
 
 (() => {
   const { given } = coevo;
-  const { NARROW, kinds, write, textWidth, shorten, marked, plot, tips, axisX } = coevo.charts;
+  const { NARROW, kinds, write, textWidth, shorten, plot, tips, axisX } = coevo.charts;
 
   // ---- heat ---------------------------------------------------------------------------------
 
@@ -94,55 +94,6 @@
 
   const shade = (share) =>
     `color-mix(in oklab, var(--chart-high) ${Math.round(100 * share)}%, var(--chart-low))`;
-
-  // ---- map ----------------------------------------------------------------------------------
-
-  /**
-   * Tasks as points of a plane, with the same scale on both axes. What kind "map" takes:
-   *   points  [{x, y, instruction, round, style, href}]
-   *   behind  [[x, y]]: points without words, drawn in grey
-   *   parts   [{label, style}]: what the styles stand for
-   *   domain  {x, y}: the ends of both axes
-   */
-  kinds.map = {
-    empty: ({ points }) => !points.length,
-
-    parts: ({ parts, behind }) => [
-      ...(behind.length ? [{ label: "held-out", sample: "mark", colour: "var(--chart-faint)" }] : []),
-      ...parts.map((part) => ({ ...part, sample: "mark" })),
-    ],
-
-    table: ({ points }) => ({
-      head: ["task", "found in"],
-      rows: points.map(({ instruction, href, round }) => [{ text: instruction, href }, round ? `round ${round}` : "D_0"]),
-    }),
-
-    draw: ({ points, behind, domain }, width) => {
-      const [wide, tall] = [domain.x, domain.y].map(([low, high]) => Math.max(high - low, 1e-9));
-      const inner = width - 16;
-      const unit = Math.max(wide / inner, tall / Math.min(inner, 460));
-      const height = Math.max(tall / unit, 0.4 * inner);
-      const around = ([low, high], size) => [(low + high - unit * size) / 2, (low + high + unit * size) / 2];
-      const told = points.map((point) => ({
-        ...point, tip: () => `${shorten(point.instruction, 900)}\n${point.round ? `round ${point.round}` : "D_0"}`,
-      })); // prettier-ignore
-      return plot({
-        width,
-        height: height + 16,
-        margin: 8,
-        x: { domain: around(domain.x, inner), axis: null },
-        y: { domain: around(domain.y, height), axis: null },
-        marks: [
-          Plot.frame({ stroke: "var(--chart-rule)" }),
-          Plot.dot(behind, { x: "0", y: "1", r: 2.2, fill: "var(--chart-faint)" }),
-          d3.groups(told, ({ style }) => style).map(([style, mine]) =>
-            Plot.dot(mine, { x: "x", y: "y", r: 3.6, href: "href", ...marked(style) }),
-          ),
-          tips(told, { x: "x", y: "y" }),
-        ],
-      });
-    },
-  };
 
   // ---- lineage ------------------------------------------------------------------------------
 

@@ -127,33 +127,6 @@
 
   // ---- task sets ----------------------------------------------------------------------------
 
-  const GROUPS = 5;
-
-  /** Rounds in at most GROUPS groups, each with a name: [{first, last, label}]. */
-  const roundGroups = (last) => {
-    const n = Math.min(last, GROUPS);
-    return d3.range(n).map((i) => {
-      const [first, end] = [Math.round((last * i) / n) + 1, Math.round((last * (i + 1)) / n)];
-      return { first, last: end, label: first === end ? `round ${first}` : `rounds ${first}–${end}` };
-    });
-  };
-
-  const Maps = ({ run, of }) => {
-    const maps = useMemo(() => {
-      const groups = roundGroups(d3.max(of.arms, ({ tasks }) => d3.max(tasks, ({ round }) => round)) || 0);
-      const styleOf = (round) => (round ? groups.findIndex(({ last }) => round <= last) : GROUPS);
-      const all = [...of.held_out, ...of.arms.flatMap(({ tasks }) => tasks.map(({ x, y }) => [x, y]))];
-      const domain = { x: d3.extent(all, ([x]) => x), y: d3.extent(all, ([, y]) => y) };
-      const parts = [{ label: "D_0", style: GROUPS }, ...groups.map(({ label }, style) => ({ label, style }))];
-      return of.arms.map(({ arm, tasks }) => ({
-        arm, domain, parts,
-        points: tasks.map((task) => ({ ...task, style: styleOf(task.round), href: link(["runs", run, "tasks", task.id]) })),
-      })); // prettier-ignore
-    }, [of]);
-    return html`<div class="chart-grid">${maps.map(({ arm, points, parts, domain }) => html`<${Chart} key=${arm} kind="map" title=${`Map of the tasks: ${arm}`} points=${points} parts=${parts} behind=${of.held_out} domain=${domain} />`)}</div>
-      <p class="note">Tasks with similar words are close to each other. The axes are the two directions in which the words differ most${given(of.shown) && html`; they show ${percent(of.shown, 0)} of the variance`}.${of.held_out.length > 0 && " Grey points are held-out tasks, which nothing that trains or explores reads."}</p>`;
-  };
-
   const Diversity = ({ of }) => {
     const style = styles(of.arms.map(({ arm }) => arm), of.arms[of.arms.length - 1].arm); // prettier-ignore
     const series = (name) => of.arms.map((one) => ({ label: one.arm, style: style[one.arm], points: one[name].map((y, x) => ({ x, y })) }));
@@ -179,8 +152,7 @@
     return html`<${Section} title="The task sets as a whole" id="task-sets">
       <${Loaded} of=${found} lines=${3}>${(of) => of.arms.length === 0 ? html`<p class="note">No tasks evolved in this run.</p>` : html`
         <${Diversity} of=${of} />
-        ${of.similarity.length > 0 && html`<${Similarity} sets=${of.similarity} />`}
-        <${Maps} run=${run} of=${of} />`}<//>
+        ${of.similarity.length > 0 && html`<${Similarity} sets=${of.similarity} />`}`}<//>
     <//>`;
   };
 

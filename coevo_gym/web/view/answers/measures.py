@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from coevo_gym.config import RunConfig
+from coevo_gym.core.errors import StoreError
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.metrics import cross_table, feedback_ratio
 from coevo_gym.run.evolving.answers import answers_of, warnings
 from coevo_gym.run.final import final_scores
 from coevo_gym.run.table import RANDOM, WARMUP, final_columns
-from coevo_gym.store.folder import StoreError
 from coevo_gym.web.view.answers.rounds import rounds_of
 from coevo_gym.web.view.shapes.measures import (
     ArmMeasures,

@@ -168,7 +168,7 @@ def _without_walks(told: Told) -> Told:
             return [stripped(one) for one in value]
         if not isinstance(value, dict):
             return value
-        empty = {name: [] for name in _WALKED if isinstance(value.get(name), list)}
+        empty: Json = {name: [] for name in _WALKED if isinstance(value.get(name), list)}
         left = {k: v for k, v in value.items() if k not in empty}
         return {name: stripped(one) for name, one in left.items()} | empty
 

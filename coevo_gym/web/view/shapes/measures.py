@@ -93,30 +93,11 @@ class RunMeasures(Shape):
     warmup_loss: tuple[float | None, ...]
 
 
-class MappedTask(Shape):
-    """A task on the map.
-
-    Attributes:
-        id: id of the task.
-        instruction: the instruction, cut with ``…`` after 300 characters.
-        x: horizontal coordinate, without unit.
-        y: vertical coordinate, without unit.
-        round: number of the round that found it; 0 for the first task set.
-    """
-
-    id: str
-    instruction: str
-    x: float
-    y: float
-    round: int
-
-
 class ArmTaskSet(Shape):
     """The tasks of an arm, and their diversity from round to round.
 
     Attributes:
         arm: name of the arm.
-        tasks: the tasks on the map, in order of arrival; an even sample if there are many.
         self_similarity: SR@5 of the pool after each round, the first task set first: the mean
             cosine of a task to its 5 nearest tasks; null if undefined.
         distance: ED_rel after each round: the energy distance of the evolved tasks from the first
@@ -124,7 +105,6 @@ class ArmTaskSet(Shape):
     """
 
     arm: str
-    tasks: tuple[MappedTask, ...]
     self_similarity: tuple[float | None, ...]
     distance: tuple[float | None, ...]
 
@@ -146,15 +126,9 @@ class TaskSet(Shape):
 
     Attributes:
         arms: one entry per arm that evolved.
-        held_out: coordinates of the held-out tasks on the map; empty if the benchmark is not
-            installed. They are for people: nothing that trains or explores reads them.
-        shown: share of the variance of the words that the two axes of the map show; null if
-            undefined.
         similarity: similarity of the first task set and of each arm's evolved tasks to the held-out
             tasks; empty if the benchmark is not installed.
     """
 
     arms: tuple[ArmTaskSet, ...]
-    held_out: tuple[tuple[float, float], ...]
-    shown: float | None
     similarity: tuple[Similarity, ...]
