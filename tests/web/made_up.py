@@ -373,7 +373,8 @@ def round_row(n: int = 4) -> dict[str, Any]:
         "id": f"round-{n}", "arm": "coevolve", "step": 5 * n, "env_steps": 9000 * n,
         "first": n == 0, "kinds": {"boundary": 4, "rare": 2}, "contexts": 6, "drafts": 12,
         "accepted": 5, "held": 0, "rejected": {"duplicate": 4, "replay": 3}, "pool_size": 40 + n,
-        "steps_spent": 410, "gate_steps": 260, "seconds": 12.5, "calls": 0, "tokens": 0, "usd": 0.0, "usage": {},
+        "steps_spent": 410, "gate_steps": 260, "seconds": 12.5, "calls": 0, "tokens": 0,
+        "usd": 0.0, "usage": {},
     }  # fmt: skip
 
 
