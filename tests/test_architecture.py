@@ -30,7 +30,7 @@ FLOOR_OF = {
     "agents": 3, "curricula": 3,
     "trainers": 4, "testing": 4, "serve": 4,
     "methods": 5,
-    "config": 6, "run": 6, "experiments": 6, "export": 6, "report": 6, "sinks": 6, "web": 6,
+    "config": 6, "run": 6, "experiments": 6, "export": 6, "sinks": 6, "web": 6,
     "cli": 7,
 }  # fmt: skip
 HEAVY = {

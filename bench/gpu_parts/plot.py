@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from importlib.resources import files
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
 from gpu_parts.table import described
 
-from coevo_gym.report.charts import LineChart, Lines, Series, draw_lines
-from coevo_gym.report.data import CurvePoint
-from coevo_gym.report.svg import Element, el, nice_ticks, nice_top
-from coevo_gym.report.words import compact, percent
+from coevo_gym.web.view.export.curve import Line, Point, draw
+from coevo_gym.web.view.export.curve import picture as drawn
+from coevo_gym.web.view.numbers import compact, percent
 
-WIDTH, EDGE = 860, 24
+SIZE = (812.0, 250.0)
 LINE = 125
 """Characters in a line of text."""
 Row = Mapping[str, Any]
 
 
 def picture(found: Mapping[str, Any]) -> str:
-    """Return an SVG file: a chart for each part with rows to draw, a line for each other part."""
+    """Return an SVG file: charts for each part with rows to draw, a line for each other part."""
     title = f"{found['card']}, {found['date']}, PyTorch {found['software']['torch']}"
-    parts = [_text(title, EDGE, "bold")]
-    y = EDGE + 20.0
-    for line in _lines(found):
-        parts.append(_text(line, y, "axis-label"))
-        y += 17
     charts = [
-        _chart(found["train"], "train", _training_name, "budget_tokens", _TRAINING),
-        _chart(found["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
+        *_charts(found["train"], "train", _training_name, "budget_tokens", _TRAINING),
+        *_charts(found["rollout"], "rollout", _rollout_name, "batch", _ROLLOUT),
     ]
-    for chart in charts:
-        if chart.empty:
-            continue
-        parts.append(_text(chart.title, y + 22, "bold"))
-        y += 34
-        drawn = draw_lines(chart, WIDTH - 2 * EDGE)
-        height = float(dict(drawn.attributes)["height"])
-        parts.append(el("svg", drawn, x=EDGE, y=y, width=WIDTH - 2 * EDGE, height=height))
-        y += height + 8
-    y += 8
-    style = files("coevo_gym.report").joinpath("templates/figure.css").read_text(encoding="utf-8")
-    paper = el("rect", width=WIDTH, height=y, style="fill: var(--paper)")
-    inner = "".join(map(str, [paper, *parts]))
-    size = f'viewBox="0 0 {WIDTH} {y:g}" width="{WIDTH}" height="{y:g}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">\n'
-        f"<style>\n{style}</style>\n{inner}\n</svg>\n"
-    )
-
-
-def _text(text: str, y: float, style: str) -> Element:
-    return el("g", el("text", text, class_=style, x=EDGE, y=y), class_="chart")
+    return drawn(charts, [title, *_lines(found)], SIZE)
 
 
 def _lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -99,37 +70,20 @@ _LABELS = {
 }
 
 
-def _chart(rows: object, part: str, name: Any, over: str, panels: Any) -> LineChart:
-    drawn = [row for row in _measured(rows) if over in row]
-    names = list(dict.fromkeys(name(row) for row in drawn))
+def _charts(
+    rows: object, part: str, name: Callable[[Row], str], over: str, measures: Any
+) -> Iterator[str]:
+    """Yield one chart for each measure of a part, with a line for each setting."""
+    measured = [row for row in _measured(rows) if over in row]
     title, x_label = _LABELS[part]
-    lines = tuple(
-        _panel(drawn, names, name, over, *panel, named=i == 0) for i, panel in enumerate(panels)
-    )
-    right = max((float(row[over]) for row in drawn), default=1.0)
-    return LineChart(part, title, f"{title}, a line for each setting.", lines, x_label, right)
-
-
-def _panel(
-    rows: Sequence[Row],
-    names: Sequence[str],
-    name: Any,
-    over: str,
-    label: str,
-    key: str,
-    write: Any,
-    *,
-    named: bool,
-) -> Lines:
-    series = []
-    for style, one in enumerate(names):
-        mine = [row for row in rows if name(row) == one and row.get(key) is not None]
-        points = tuple(CurvePoint(float(row[over]), float(row[key])) for row in mine)
-        series.append(Series(one, style, points))
-    top = nice_top(max((p.success for s in series for p in s.points), default=1.0))
-    if write is percent:
-        write = partial(percent, digits=0 if top >= 0.05 else 1)  # there is no room for 100.0 %
-    return Lines(tuple(series), label, top, nice_ticks(top), write, height=160, named=named)
+    for label, key, write in measures:
+        lines = [
+            Line(one, [Point(float(row[over]), float(row[key])) for row in mine])
+            for one in dict.fromkeys(map(name, measured))
+            if (mine := [row for row in measured if name(row) == one and row.get(key) is not None])
+        ]
+        if lines:
+            yield draw(lines, title, x_label, f"{title}: {label}", write=write, size=SIZE)
 
 
 def _training_name(row: Row) -> str:

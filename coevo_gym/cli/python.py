@@ -65,9 +65,9 @@ def train(
         >>> summary.table[-1].success  # doctest: +SKIP
         0.62
     """
-    from coevo_gym.report.write import write_report
     from coevo_gym.run.planning.fitting import require_memory
     from coevo_gym.run.train import train as train_run
+    from coevo_gym.web.view.export.write import write_report
 
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
     if isinstance(config, Resolved) and sets:

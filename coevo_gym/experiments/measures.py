@@ -40,9 +40,9 @@ from coevo_gym.core.task import Split
 from coevo_gym.curricula.gates.similarity import set_aside
 from coevo_gym.curricula.metrics import max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import by_type
-from coevo_gym.report.task_sets import ArmTasks, spread_of
 from coevo_gym.run.evals.job import EvalJob, TrialRules, run_job
 from coevo_gym.run.evals.told import cues_of
 from coevo_gym.run.evals.trials import TrialFolder, run_trials_in
@@ -191,14 +191,13 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     if not rounds:
         return []
-    first, *later = (applied.result.accepted for applied in rounds)
     rows = list[dict[str, float | None]]()
-    spread = spread_of(ArmTasks(ended.arm, first, tuple(later)))
-    for applied, after in zip(rounds, spread.rounds, strict=True):
-        numbers = {"sr": after.likeness, "ed": after.distance}
+    sets = [[task.instruction for task in applied.result.accepted] for applied in rounds]
+    for number, (applied, after) in enumerate(zip(rounds, diversity(sets), strict=True)):
+        numbers = {"sr": after.self_similarity, "ed": after.distance}
         known = {name: n if math.isfinite(n) else None for name, n in numbers.items()}
         n_tasks = len(applied.result.accepted)
-        rows.append({"round": after.round, "step": applied.step, "tasks": n_tasks, **known})
+        rows.append({"round": number, "step": applied.step, "tasks": n_tasks, **known})
     return rows
 
 

@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from coevo_gym.curricula.pool.embed import Vectors, normalise
+from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors, normalise
 
 _ROWS = 1000
 """Number of rows whose cosines to all others are held in memory at once."""
+
+
+class Diversity(NamedTuple):
+    """The diversity of a task set after an addition.
+
+    Attributes:
+        self_similarity: SR@5 of all tasks: mean cosine to the 5 nearest tasks, or NaN.
+        distance: ED_rel from the first set to all added tasks, or NaN.
+    """
+
+    self_similarity: float
+    distance: float
+
+
+def diversity(sets: Sequence[Sequence[str]]) -> list[Diversity]:
+    """Return the diversity of a growing task set, by hashed words, after each addition.
+
+    Args:
+        sets: instructions of the first tasks (D_0), then those that each round added.
+
+    Example:
+        >>> [round(one.self_similarity, 2) for one in diversity([["buy a", "buy b"], ["sell c"]])]
+        [0.33, 0.11]
+    """
+    embed = HashingEmbedder()
+    first, *later = sets
+    tasks = GrowingSet(embed(first))
+    found = [Diversity(tasks.self_similarity, tasks.distance)]
+    for texts in later:
+        tasks.add(embed(texts))
+        found.append(Diversity(tasks.self_similarity, tasks.distance))
+    return found
 
 
 class GrowingSet:

@@ -25,9 +25,11 @@ from coevo_gym.experiments.numbers import numbers_of
 from coevo_gym.experiments.parts import _gain, efficiencies
 from coevo_gym.experiments.records import read_record
 from coevo_gym.experiments.results import compare
-from coevo_gym.report.collect import load_report_data
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.progress import read_progress
+from coevo_gym.web.view.answers.task_set import task_set
+from coevo_gym.web.view.library import Library
+from coevo_gym.web.view.shelf import Shelf
 from tests.experiments.conftest import TABLE, Coevo
 from tests.run.conftest import Child
 
@@ -370,10 +372,11 @@ def test_rounds_and_who_solves_what(finished: Path) -> None:
     assert all(-1 <= one["sr"] <= 1 for one in rounds)
     assert rounds[0]["tasks"] == 8
     assert all(one["ed"] >= 0 for one in rounds[1:])
-    (found,) = load_report_data(RunFolder(finished / "blind-1")).spreads
+    shelf = Shelf(Library([RunFolder(finished / "blind-1")]))
+    (found,) = task_set(shelf.runs()[0]).arms
     kept = read_json(finished / "blind-1" / "cell.json")["diversity"]
-    assert [one["sr"] for one in kept] == [row.likeness for row in found.rounds]
-    assert [one["ed"] for one in kept[1:]] == [row.distance for row in found.rounds[1:]]
+    assert [one["sr"] for one in kept] == pytest.approx(found.self_similarity)
+    assert [one["ed"] for one in kept[1:]] == pytest.approx(found.distance[1:])
 
 
 def test_what_is_measured_once_is_kept(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import pytest
 from coevo_gym.config import load_config
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Split
-from coevo_gym.report.words import NARROW
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evals.comparison import compare
 from coevo_gym.run.evals.sides import final_sides
@@ -23,6 +22,7 @@ from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from tests.run.conftest import TOY, Coevo
 from tests.run.test_steady import quiet
+from tests.web.exports import data_in
 
 FINAL = ["evaluation.final=test"]
 SETS = ["arms=static,coevolve", "evaluation.temperature=1.0", "learner.average=0.6"]
@@ -224,10 +224,11 @@ def test_commands_show_final_scores(
         final["coevolve"]["test"]["success_rate"]
     )
     coevo("report", "scored")
-    page = (done / "report.html").read_text()
-    assert "Scored once" in page
-    for name, share in zip(POLICIES, shares, strict=True):
-        assert share.replace("%", f"{NARROW}%") in page, name
+    data = data_in(done / "report.html")
+    (column,) = data["answers"]["runs/scored/measures"]["final"].values()
+    assert {name: f"{share:.1%}" for name, share in column.items()} == dict(
+        zip(POLICIES, shares, strict=True)
+    )
 
 
 @pytest.fixture

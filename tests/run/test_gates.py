@@ -16,7 +16,6 @@ from coevo_gym.core.seams import Evolver
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.gates.similarity import BinnedEvolver
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.report.collect import load_report_data
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.manifest import make_manifest
 from coevo_gym.run.rounds import carried_out_by, stack
@@ -24,6 +23,10 @@ from coevo_gym.run.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.reader import RunReader
+from coevo_gym.web.view.answers.drafts import draft_rows, story_of
+from coevo_gym.web.view.answers.runs import run_detail
+from coevo_gym.web.view.library import Library
+from coevo_gym.web.view.shelf import Shelf
 from tests.run.conftest import TOY
 from tests.toy import BENCHMARK
 
@@ -168,10 +171,15 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     assert tried
     assert tried <= {"solved in 1 of 2 tries", "solved in 2 of 2 tries"}
     assert read_json(folder.summary)["arms"]["coevolve"]["rounds"] >= 2
-    report = load_report_data(folder)
-    assert report.rejections
-    assert "hold" not in {row.gate for row in (*report.rejections, *report.rejected)}
-    assert all("solve, hold" in row.verdict for row in report.lineage)
+    run = Shelf(Library([folder])).runs()[0]
+    gates = run_detail(run).gates
+    assert sum(n for gate, n in gates.items() if gate != "hold") > 0
+    accepted = [row for row in draft_rows(run) if row["accepted"]]
+    assert accepted
+    stories = [story_of(run, row["id"]) for row in accepted]
+    assert all(
+        story and [g.gate for g in story.gates][-2:] == ["solve", "hold"] for story in stories
+    )
 
 
 def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:

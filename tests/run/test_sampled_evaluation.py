@@ -17,7 +17,6 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Completion, Prompt, Request
 from coevo_gym.core.stats import SOLVED, wilson_interval
 from coevo_gym.core.trajectory import View
-from coevo_gym.report.collect import load_report_data
 from coevo_gym.run.assembly import Assembly
 from coevo_gym.run.evals.comparison import compare
 from coevo_gym.run.evals.sides import find_sides
@@ -27,6 +26,7 @@ from coevo_gym.run.train import Summary, train
 from coevo_gym.store.folder import RunFolder, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.web.view.answers.evals import evaluation_detail
+from coevo_gym.web.view.answers.measures import run_measures
 from coevo_gym.web.view.answers.runs import run_detail
 from coevo_gym.web.view.library import Library
 from coevo_gym.web.view.shelf import Shelf
@@ -200,10 +200,11 @@ def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, Summ
 def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, Summary]) -> None:
     folder, summary = sampled
     assert summary.samples == SAMPLES
-    data = load_report_data(RunFolder(folder))
-    assert [row.n_tasks for row in data.table] == [10, 10, 10, 10]
+    run = Shelf(Library([RunFolder(folder)])).runs()[0]
+    data = run_detail(run)
+    assert [row.n_tasks for row in data.arms] == [10, 10, 10, 10]
     assert "The policy acts at temperature 1, in 3 episodes per task." in " ".join(data.notes)
-    (cross,) = data.cross
+    (cross,) = run_measures(run).cross
     assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
     reader = RunReader(RunFolder(folder).database)
     for line in read_lines(folder / "metrics.jsonl"):

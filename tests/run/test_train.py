@@ -16,11 +16,16 @@ from typing import Any
 import pytest
 
 from coevo_gym import cli
-from coevo_gym.report.collect import load_report_data
 from coevo_gym.run import train
 from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.trainers.parts import training_success
+from coevo_gym.web.view.answers.measures import run_measures
+from coevo_gym.web.view.answers.runs import run_detail
+from coevo_gym.web.view.answers.task_set import task_set
+from coevo_gym.web.view.answers.tasks import task_rows
+from coevo_gym.web.view.library import Library
+from coevo_gym.web.view.shelf import Shelf, ShownRun
 from tests.run.conftest import TOY, Child
 from tests.run.test_folder import full
 
@@ -98,40 +103,46 @@ def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
     assert {split for (split,) in rows(finished, "tasks", "split")} == {"train"}
 
 
+def shown(run: Path) -> ShownRun:
+    return Shelf(Library([RunFolder(run)])).runs()[0]
+
+
 def test_the_report_shows_the_run(finished: Path) -> None:
-    data = load_report_data(RunFolder(finished))
-    assert [row.name for row in data.table] == ["random", "warm-up", "static", "coevolve"]
-    assert [curve.arm for curve in data.curves] == ["static", "coevolve"]
-    assert [point.env_steps for point in data.curves[0].points][-1] == data.table[2].env_steps
-    assert len(data.training[0].points) == 6
-    assert data.rounds[0].pool_size == 8
-    evolved = [row for row in data.rounds if row.contexts and row.id != "round-0"]
-    assert sum(evolved[0].signals.values()) > 0
-    assert sum(row.accepted for row in evolved) == len(data.lineage)
-    assert all(row.parent and row.actions and row.context for row in data.lineage)
-    assert any(row.served for row in data.lineage)
-    assert {item.label for item in data.similarity} == {"D_0", "evolved by coevolve"}
-    assert len(data.warmup_loss) > 1
-    (evolution,) = data.evolution
-    assert (evolution.arm, evolution.accepted) == ("coevolve", len(data.lineage))
-    assert evolution.pass_rate == evolution.accepted / evolution.drafts
-    assert 0.0 < evolution.likeness_before <= 1.0
-    assert 0.0 < evolution.explore_share < 1.0
-    assert 0.0 < evolution.gate_share < 1.0
-    assert 0.0 < evolution.time_share < 1.0
+    run = shown(finished)
+    detail, measures, sets = run_detail(run), run_measures(run), task_set(run)
+    static, coevolve = detail.arms[2:]
+    assert [row.name for row in detail.arms] == ["random", "warm-up", "static", "coevolve"]
+    evaluations = [point for point in detail.evaluations if point.arm == "static"]
+    assert evaluations[-1].env_steps == static.env_steps
+    assert len(detail.training[0].success) == 6
+    rows = task_rows(run)
+    evolved = [row for row in rows if row["step"]]
+    assert coevolve.pool_size == 8 + len(evolved) > 8
+    assert sum(row["step"] == 0 for row in rows) == 8
+    assert sum(coevolve.signals.values()) > 0
+    assert all(row["parents"] and row["signal"] for row in evolved)
+    assert any(row["practice"] for row in evolved)
+    assert {item.label for item in sets.similarity} == {"D_0", "evolved by coevolve"}
+    assert len(measures.warmup_loss) > 1
+    (arm,) = sets.arms
+    assert len(arm.distance) > 1
+    assert 0.0 < (arm.self_similarity[0] or 0.0) <= 1.0
+    numbers = measures.arms[1].numbers
+    assert numbers["accepted"] == len(evolved)
+    assert numbers["pass_rate"] == numbers["accepted"] / numbers["candidates"]
+    assert 0.0 < numbers["share_explore_steps"] < 1.0
+    assert 0.0 < numbers["share_gate_steps"] < 1.0
+    assert 0.0 < (measures.arms[1].round_time or 0.0) < 1.0
     arms = read_json(finished / "summary.json")["arms"]
-    for practice in data.practice:
-        numbers = arms[practice.arm]["curriculum"]
-        assert practice.mixed == numbers["mixed_groups"] > 0
-        assert practice.tags == numbers["tags_covered"] > 0
-        assert practice.reserve == numbers["reserve"] > 0
-        shares = (practice.fail_share, practice.mixed_share, practice.pass_share)
-        assert sum(shares) == pytest.approx(1)
-        assert practice.mixed_share == numbers["steps_mixed"] / numbers["practice_steps"]
-    assert [practice.arm for practice in data.practice] == ["static", "coevolve"]
-    (cross,) = data.cross
+    for row in measures.arms:
+        stored = arms[row.arm]["curriculum"]
+        for name in ("mixed_groups", "tags_covered", "reserve"):
+            assert row.numbers[name] == stored[name] > 0
+        practised = ("steps_all_fail", "steps_mixed", "steps_all_pass")
+        assert sum(row.numbers[how] or 0 for how in practised) == stored["practice_steps"]
+    (cross,) = measures.cross
     assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
-    solved = {row.name: row.success for row in data.table}
+    solved = {row.name: row.success for row in detail.arms}
     assert cross.both + cross.only_ours == round(10 * solved[cross.ours])
     assert cross.both + cross.only_baseline == round(10 * solved[cross.baseline])
 
@@ -266,8 +277,8 @@ def test_what_is_called_success_is_success_whatever_is_learned_from(
     printed = capsys.readouterr().out
     for line in lines:
         assert f"train static: {line['step']}/3, success {line['success']:.0%}" in printed
-    (curve,) = load_report_data(RunFolder(tmp_path / "runs" / "toy-run")).training
-    assert [point.success for point in curve.points] == [line["success"] for line in lines]
+    (curve,) = run_detail(shown(tmp_path / "runs" / "toy-run")).training
+    assert list(curve.success) == [line["success"] for line in lines]
 
 
 def test_dynamic_sampling_does_not_hide_what_was_set_aside() -> None:

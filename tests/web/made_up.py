@@ -430,7 +430,8 @@ def round_row(n: int = 4) -> dict[str, Any]:
         "id": f"round-{n}", "arm": "coevolve", "step": 5 * n, "env_steps": 9000 * n,
         "first": n == 0, "kinds": {"boundary": 4, "rare": 2}, "contexts": 6, "drafts": 12,
         "accepted": 5, "held": 0, "rejected": {"duplicate": 4, "replay": 3}, "pool_size": 40 + n,
-        "steps_spent": 410, "gate_steps": 260, "seconds": 12.5, "calls": 0, "tokens": 0, "usd": 0.0,
+        "steps_spent": 410, "gate_steps": 260, "seconds": 12.5, "calls": 0, "tokens": 0,
+        "usd": 0.0, "usage": {},
     }  # fmt: skip
 
 
@@ -497,6 +498,48 @@ def run_row(state: str = "finished") -> dict[str, Any]:
     }  # fmt: skip
 
 
+def measures() -> dict[str, Any]:
+    """Measures of the run, with an arm that evolved and one that did not."""
+    numbers = {
+        "groups": 640.0, "mixed_groups": 0.41, "mixed_groups_recent": 0.28, "steps_mixed": 900.0,
+        "steps_all_fail": 300.0, "steps_all_pass": 600.0, "reserve": 12.4, "tags_covered": 18.0,
+        "contexts": 30.0, "candidates": 96.0, "accepted": 41.0, "pass_rate": 41 / 96, "yield": 3.2,
+        "conversion": 1 / 3, "share_explore_steps": 0.1, "share_gate_steps": None,
+    }  # fmt: skip
+    usage = {
+        "calls": 201, "cached": 3, "prompt_tokens": 655_040, "completion_tokens": 70_220,
+        "usd": 0.37, "seconds": 10.0, "used": 190, "repaired": 4, "by_rule": 7,
+    }  # fmt: skip
+    return {
+        "arms": [
+            {"arm": "static", "numbers": {}, "signals": 123, "rounds": 0, "round_time": None},
+            {"arm": "coevolve", "numbers": numbers, "signals": 123, "rounds": 5, "round_time": 0.2},
+        ],
+        "cross": [
+            {"baseline": "static", "ours": "coevolve", "both": 120, "only_baseline": 21,
+             "only_ours": 66, "neither": 93},
+        ],
+        "final": {"test, once": {"warm-up": 0.31, "coevolve": 0.6}},
+        "lengths": [{"policy": "coevolve", "solved": [2, 2, 4], "failed": [4, 15]}],
+        "usage": [
+            {"arm": "D_0", "purpose": "explore", "usage": usage},
+            {"arm": "coevolve", "purpose": "summary", "usage": usage},
+        ],
+        "warmup_loss": [2.3, 1.1, None, 0.4],
+    }  # fmt: skip
+
+
+def task_set() -> dict[str, Any]:
+    """The task set of the arm that evolved."""
+    return {
+        "arms": [
+            {"arm": "coevolve", "self_similarity": [0.5, 0.4, 0.38],
+             "distance": [None, 0.1, 0.2]},
+        ],
+        "similarity": [{"label": "D_0", "counts": [0, 3, 5]}, {"label": "new", "counts": [1, 1]}],
+    }  # fmt: skip
+
+
 def _hit(what: str, path: str) -> dict[str, Any]:
     return {
         "what": what, "path": path, "run": RUN, "title": "webshop", "text": ASKED, "note": "static",
@@ -513,6 +556,8 @@ ANSWERS: dict[str, Any] = {
     "runs": {"runs": [run_row(), run_row("training") | {"id": "shop-2", "name": "shop-2"}],
              "evals": []},
     _AT: run(),
+    f"{_AT}/measures": measures(),
+    f"{_AT}/task-set": task_set(),
     f"{_ARM}/steps": step_table(),
     f"{_AT}/arms/static/steps": step_table() | {"arm": "static"},
     f"{_ARM}/notes": arm_notes(),
@@ -526,7 +571,6 @@ ANSWERS: dict[str, Any] = {
     f"{_ARM}/rounds": {"rows": [round_row(n) for n in range(6)]},
     f"{_ARM}/rounds/round-4": {
         "round": round_row(), "contexts": [CONTEXT], "drafts": [draft_row(n) for n in range(4)],
-        "usage": {},
     },
     f"{_ARM}/groups": _paged([group_row(n) for n in range(7, 12)]),
     f"{_ARM}/groups/g7": {
@@ -571,6 +615,7 @@ PLACES = {
     "task-arms": f"#/{_AT}/tasks/{TASK}/arms",
     "side": f"#/side?a={_AT}%2Ftrajectories%2Fcoevolve.g7.0&b={_AT}%2Ftrajectories%2Fcoevolve.g7.1",
     "search": f"#/search?q=jacket&run={RUN}",
+    "terms": "#/terms?term=sr",
 }
 """A place of each view."""
 

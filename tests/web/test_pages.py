@@ -19,6 +19,7 @@ from coevo_gym.web.view.shapes.base import About, Shape
 from coevo_gym.web.view.shapes.drafts import DraftDetail, DraftPage
 from coevo_gym.web.view.shapes.evals import EvalList, EvaluationDetail
 from coevo_gym.web.view.shapes.found import SearchResult
+from coevo_gym.web.view.shapes.measures import RunMeasures, TaskSet
 from coevo_gym.web.view.shapes.notes import ArmNotes
 from coevo_gym.web.view.shapes.runs import RunDetail, RunList
 from coevo_gym.web.view.shapes.steps import (
@@ -41,6 +42,8 @@ SHAPES: dict[str, type[Shape]] = {
     "about": About,
     "runs": RunList,
     "runs/[^/]+": RunDetail,
+    ".+/measures": RunMeasures,
+    ".+/task-set": TaskSet,
     ".+/steps": StepTable,
     ".+/groups": GroupPage,
     ".+/groups/[^/]+": GroupDetail,

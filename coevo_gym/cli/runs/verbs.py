@@ -158,7 +158,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also write success and pool size as one SVG picture, to this file.",
+            help="Also write success over env steps as one SVG picture, to this file.",
         ),
     ] = None,
     output: Annotated[
@@ -181,7 +181,7 @@ def report(
       coevo report /shared/runs/quickstart --output report.html
     """
     folder = RunFolder.of(run)
-    from coevo_gym.report.write import write_picture, write_report
+    from coevo_gym.web.view.export.write import write_picture, write_report
 
     for target in (output, picture):
         if target is not None and (target.is_dir() or not target.parent.is_dir()):
@@ -224,8 +224,8 @@ def _end(
     final: FinalScores,
 ) -> None:
     """Print the results of a finished run, and the command that opens them."""
-    from coevo_gym.report.write import write_report
     from coevo_gym.run.evolving.answers import in_words, warnings
+    from coevo_gym.web.view.export.write import write_report
 
     print_numbers(result_table(rows, split, samples=samples, final=final))
     say("This is one seed: repeats can differ by more than these intervals.")

@@ -11,7 +11,6 @@ from rich.table import Table
 from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say_aside
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.report.svg import clean
 from coevo_gym.run.tasks.importing import Importer, Judged, add_to_run
 from coevo_gym.store.folder import RunFolder, write_atomic
 
@@ -90,7 +89,7 @@ def _print(judged: list[Judged], out: Path | None, folder: RunFolder | None) -> 
         row = one.to_json()
         gate = f"rejected by {row['gate']}" if row["gate"] else "refused"
         verdict, why = (f"accepted as {row['name']}", "") if one.task else (gate, row["reason"])
-        table.add_row(str(one.line), verdict, cell(clean(why)))
+        table.add_row(str(one.line), verdict, cell(why))
     if judged:
         print_table(table)
     n = sum(one.task is not None for one in judged)

@@ -135,12 +135,10 @@ def _answer(folder: RunFolder, one: Held) -> str:
 
 
 def _show(one: Held) -> None:
-    from coevo_gym.report.svg import clean
-
     say(f"{one.task.name}, {one.round_id} of {' and '.join(one.arms)}")
-    say(f"held because: {clean(one.verdict.reason)}\n\n{clean(one.task.instruction)}\n")
+    say(f"held because: {one.verdict.reason}\n\n{one.task.instruction}\n")
     for number, action in enumerate(one.task.solution, start=1):
-        say(f"{number:4}  {clean(action)}")
+        say(f"{number:4}  {action}")
     passed = ", ".join(check.gate for check in one.verdict.checks)
     say(f"\npassed: {passed or 'all gates before it'}")
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from coevo_gym.cli.output import SafeConsole, console
 from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.kinds import kind_of
+from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Task
-from coevo_gym.report.svg import clean
 from coevo_gym.run.tasks.story import Story
 from coevo_gym.store.reader import HOLD
 
@@ -24,7 +24,6 @@ WIDEST = 110
 _CUT = 240
 _CUT_OBSERVATION = 160
 _FEW = 3
-_WHOLE = 1_000_000
 
 
 def tell(story: Story, *, full: bool = False) -> None:
@@ -207,7 +206,7 @@ class _Teller:
         for place, (number, (action, observation, error)) in enumerate(shown):
             if left_out > 0 and place == _FEW:
                 grid.add_row("…", Text(f"{left_out} more", "dim"))
-            told = Text(self._cut(action) if few else clean(action, _WHOLE))
+            told = Text(self._cut(action) if few else visible(action))
             if error:
                 told.append(f"  ({error})", "red")
             grid.add_row(str(number), told)
@@ -217,7 +216,7 @@ class _Teller:
 
     def _cut(self, text: str, most: int = _CUT) -> str:
         if self._full:
-            return clean(text, _WHOLE)
+            return visible(text)
         flat = _line(text)
         if len(flat) <= most:
             return flat
@@ -273,7 +272,7 @@ def _all(draft: Mapping[str, Any]) -> list[str]:
 
 def _line(text: str) -> str:
     """Return a text on one line, safe to print."""
-    return " ".join(clean(text, _WHOLE).split())
+    return " ".join(visible(text).split())
 
 
 def _grid() -> Table:

@@ -20,7 +20,9 @@ from coevo_gym.web.view.answers import (
     tasks,
 )
 from coevo_gym.web.view.answers import search as searching
+from coevo_gym.web.view.answers import task_set as task_sets
 from coevo_gym.web.view.answers import trajectories as episodes
+from coevo_gym.web.view.answers.measures import run_measures
 from coevo_gym.web.view.answers.progress import progress_of
 from coevo_gym.web.view.query import Query
 from coevo_gym.web.view.refusals import NotFound
@@ -53,6 +55,8 @@ _PLAIN: Mapping[str, Answer] = {
     "runs": lambda shelf, query, _: runs.run_list(shelf),
     "runs/{run}": lambda shelf, query, of: runs.run_detail(shelf.run(of["run"])),
     "runs/{run}/progress": lambda shelf, query, of: progress_of(shelf.run(of["run"])),
+    "runs/{run}/measures": lambda shelf, query, of: run_measures(shelf.run(of["run"])),
+    "runs/{run}/task-set": lambda shelf, query, of: task_sets.task_set(shelf.run(of["run"])),
     "runs/{run}/arms/{arm}/steps": lambda shelf, query, of: steps.step_table(
         shelf.run(of["run"]), of["arm"]
     ),

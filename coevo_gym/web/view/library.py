@@ -25,8 +25,9 @@ class Library:
     """The runs and evaluations to show. Ids are looked up, never converted to file paths.
 
     Args:
-        given: names or paths of runs, tables of runs, or evaluations; empty for all of ``runs/``
-            and ``evals/``. Runs and evaluations created later in these folders are included.
+        given: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty for
+            all of ``runs/`` and ``evals/``. Runs and evaluations created later in these folders are
+            included.
 
     Raises:
         ConfigError: if a name does not exist or is ambiguous.
@@ -36,8 +37,8 @@ class Library:
         {'quickstart': RunFolder(path=PosixPath('runs/quickstart'))}
     """
 
-    def __init__(self, given: Sequence[str] = ()) -> None:
-        found = [_find(name) for name in given]
+    def __init__(self, given: Sequence[str | RunFolder] = ()) -> None:
+        found = [_find(one) if isinstance(one, str) else one for one in given]
         self._all = not found
         self._runs = [folder for folder in found if isinstance(folder, RunFolder)]
         self._evals = [folder for folder in found if isinstance(folder, EvalFolder)]

@@ -106,6 +106,10 @@ class ViewReader(RunReader):
         ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
         return Counts(trajectories, tasks)
 
+    def instructions(self) -> dict[str, str]:
+        """Return the instructions of all tasks by id."""
+        return dict(self._rows("SELECT id, instruction FROM tasks"))
+
     def kept(self) -> dict[str, bool]:
         """Return flags for choices, tokens and advantages: True if any are stored."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)

@@ -175,10 +175,10 @@ class ShownRun:
             )
         return found
 
-    def kept(self, name: str, make: Any) -> Any:
-        """Return the result of ``make()``, cached until the index changes."""
+    def kept(self, name: str, make: Any, *, until: object = None) -> Any:
+        """Return the result of ``make()``, cached until the index, or a given value, changes."""
         with told_as_damaged():
-            revision = self.index.refresh()
+            revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
         if known is None or known[0] != revision:
             known = self._kept[name] = (revision, make())

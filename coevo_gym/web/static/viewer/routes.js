@@ -28,8 +28,16 @@
     }
   };
 
+  /** Kinds of pages that this file lacks, as an export names them: "search", or "groups/" for single
+   * groups. Parts of an address alternate between a kind and an id. */
+  const { home, without: lacking = "" } = document.documentElement.dataset;
+  const without = lacking.split(" ").filter(Boolean);
+  const lacks = (...parts) =>
+    parts.some((part, i) => i % 2 === 0 && (without.includes(part) || (i + 1 < parts.length && without.includes(`${part}/`))));
+
   /** The way to a place: `link(["runs", "a b"], { page: 2 })` is "#/runs/a%20b?page=2". */
   const link = (parts, params = {}) => {
+    if (lacks(...parts)) return undefined;
     const path = parts.map((part) => coevo.encode(part)).join("/");
     const query = new URLSearchParams();
     for (const [name, value] of Object.entries(params)) {
@@ -57,6 +65,7 @@
     return { ...place, view: null, named: {} };
   };
 
+  if (home && !window.location.hash) window.history.replaceState(null, "", `#/${home}`);
   const listeners = new Set();
   let shown = window.location.hash;
   let here = null;
@@ -147,5 +156,5 @@
   /** The current filters, which the page may not show yet. */
   const paramsNow = () => placeOf(window.location.hash).params;
 
-  Object.assign(coevo, { route, link, go, usePlace, setParams, paramsNow });
+  Object.assign(coevo, { route, lacks, link, go, usePlace, setParams, paramsNow });
 })();

@@ -107,7 +107,7 @@
   ];
 
   const RunTabs = ({ run, now }) => html`<nav class="tabs" aria-label="Pages of this run">
-    ${TABS.map(
+    ${TABS.filter(([name]) => !coevo.lacks("runs", run, name)).map(
       ([name, words]) => html`<a key=${name} href=${link(name ? ["runs", run, name] : ["runs", run])} aria-current=${now === name ? "page" : null}>${words}</a>`,
     )}
   </nav>`;
@@ -173,7 +173,7 @@
         ${run && !missing && html`<a class="top-run" href=${link(["runs", run])}><${Words} text=${run} most=${32} /></a>`}
         <span class="grow"></span>
         <${Live} />
-        <${SearchBox} run=${run} />
+        ${!coevo.lacks("search") && html`<${SearchBox} run=${run} />`}
         <${ThemeSwitch} />
         <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick=${() => setHelp(coevo.keysNow())}>?</button>
       </header>

@@ -69,6 +69,8 @@
       <${Pager} of=${{ total: rows.length, page: now, pages, per_page: PER_PAGE }} noun="step" />`;
   };
 
+  const SECTIONS = [["rounds", "Rounds"], ["over-time", "Over time"], ["tasks", "Success by task"], ["steps", "Steps"]];
+
   coevo.views.Arm = ({ run, arm, params }) => {
     const kinds = coevo.useKinds();
     const found = coevo.useData(["runs", run, "arms", arm, "steps"], {}, { run });
@@ -76,15 +78,16 @@
       <a class="button" href=${link(["runs", run, "trajectories"], { arm })}>Episodes</a>
       <a class="button" href=${link(["runs", run, "tasks"], { arm })}>Tasks</a>`;
     return html`<${Page} title=${`Arm ${arm}`} crumbs=${crumbsOf(run)} run=${run} actions=${actions} wide>
-      <${Section} title="Evolution rounds"><${Rounds} run=${run} arm=${arm} kinds=${kinds} /><//>
+      <${coevo.Contents} of=${SECTIONS} />
+      <${Section} title="Evolution rounds" id="rounds"><${Rounds} run=${run} arm=${arm} kinds=${kinds} /><//>
       <${Loaded} of=${found}>${(table) => table.step.length === 0
         ? html`<${Empty} title="This arm has not finished a step yet."><p>Steps appear here as they finish.</p><//>`
         : html`
-          <${Section} title="Over time"><${StepCharts} table=${table} metric=${params.metric} kinds=${kinds} /><//>
+          <${Section} title="Over time" id="over-time"><${StepCharts} table=${table} metric=${params.metric} kinds=${kinds} /><//>
           <${coevo.ArmAdvice} run=${run} arm=${arm} />
           <${coevo.ArmNotes} run=${run} arm=${arm} />
-          <${Section} title="Success by task"><${coevo.RoundsMap} run=${run} table=${table} /><//>
-          <${Section} title="Steps"><${Steps} run=${run} arm=${arm} table=${table} page=${Number(params.page) || 1} /><//>`}<//>
+          <${Section} title="Success by task" id="tasks"><${coevo.RoundsMap} run=${run} table=${table} /><//>
+          <${Section} title="Steps" id="steps"><${Steps} run=${run} arm=${arm} table=${table} page=${Number(params.page) || 1} /><//>`}<//>
     <//>`;
   };
 

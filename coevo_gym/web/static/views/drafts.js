@@ -106,7 +106,8 @@
   const Story = ({ story, kinds, run, open = true }) => html`
     ${story.context && html`<${Section} title="Starting point"><${Context} context=${story.context} kinds=${kinds} run=${run} open=${open} /><//>`}
     <${Section} title="Exploration" id="walks">
-      ${story.walks.length === 0 && html`<p class="soft">No exploration: rules made this draft from its parent task.</p>`}
+      ${story.walks.length === 0 && coevo.lacks("trajectories") && html`<p class="soft">Walks are not in this file.</p>`}
+      ${story.walks.length === 0 && !coevo.lacks("trajectories") && html`<p class="soft">No exploration: rules made this draft from its parent task.</p>`}
       ${story.walks.map((walk) => html`<details class="walk" key=${walk.number} open=${story.walks.length === 1 || walk.number === 0}><summary><b>Walk ${walk.number + 1}</b> <span class="soft">${plural(walk.exchanges.length, "action")}</span></summary><${Exchanges} of=${walk.exchanges} label=${`Walk ${walk.number + 1}`} /></details>`)}
       ${story.proposal && html`<details class="more"><summary>Proposal of the model</summary><${Facts} value=${story.proposal} /></details>`}
       ${story.actions.length > 0 && html`<details class="more" open><summary>Proposed reference solution</summary><ol class="mono">${story.actions.map((action) => html`<li><${Words} text=${action} most=${240} /></li>`)}</ol></details>`}

@@ -53,6 +53,9 @@
       { label: "Share", num: true, cell: (row) => percent(row.total / all) },
       { label: "First steps", num: true, cell: share(parts[0]) },
       { label: "Last steps", num: true, cell: share(parts[parts.length - 1]) },
+      ...of.labels.some((row) => row.thirds) ? ["Early turns", "Middle", "Late"].map((label, i) => ({
+        label, num: true, cell: ({ thirds }) => percent(thirds ? thirds[i] / sum(thirds) : null),
+      })) : [],
       of.labels.some((row) => row.n_tasks > 0) && { label: "Tasks", cell: (row) => row.n_tasks > 0 && html`<${LabelTasks} run=${run} of=${row} />` },
       { label: "Latest episodes", cell: ({ latest }) => html`<span class="arm-list">${latest.map(
         ({ id, step }) => html`<a key=${id} href=${link(["runs", run, "trajectories", id])} title=${`Episode ${id}`}>step ${count(step)}</a>`,

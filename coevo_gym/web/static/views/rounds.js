@@ -81,8 +81,8 @@
     const first = point && kept.find((one) => one.arm === arm) === point;
     const start = first ? kept.find((one) => one.arm === START) : undefined;
     return html`<${Section} title="Changes after this round" id="changed">
-      <h3 class="sub">On held-out tasks</h3>
-      ${point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">There is no evaluation after this round, or its results by task are not stored.</p>`}
+      ${!coevo.lacks("evaluations") && html`<h3 class="sub">On held-out tasks</h3>`}
+      ${coevo.lacks("evaluations") ? "" : point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">There is no evaluation after this round, or its results by task are not stored.</p>`}
       ${!round.first && html`<h3 class="sub">On the tasks of the pool</h3><${Practised} run=${run} arm=${arm} step=${round.step} />`}
     <//>`;
   };
@@ -123,7 +123,7 @@
             <${Table} label="Drafts of the round" rows=${detail.drafts} columns=${coevo.draftColumns(kinds, { round: false })} keyOf=${(draft) => draft.position} href=${coevo.draftHref(run)} empty=${html`<${Empty} title="This round has no drafts." />`} />
           <//>
           <${Section} title="Starting points"><${Contexts} detail=${detail} run=${run} kinds=${kinds} /><//>
-          ${Object.keys(detail.usage).length > 0 && html`<${Section} title="Model use"><${Facts} value=${detail.usage} most=${60} /><//>`}`;
+          ${Object.keys(round.usage).length > 0 && html`<${Section} title="Model use"><${Facts} value=${round.usage} most=${60} /><//>`}`;
       }}<//>
     <//>`;
   };

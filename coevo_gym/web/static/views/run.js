@@ -59,27 +59,27 @@
     const [gates, signals] = useMemo(
       () => [
         Object.entries(run.gates).map(([gate, n]) => ({ label: gate, values: [n], href: link(["runs", run.id, "drafts"], { gate }) })),
-        Object.keys(run.signals).map((kind) => ({
-          label: kinds[kind]?.label || kind, values: trained.map((arm) => arm.signals[kind] || 0), href: link(["runs", run.id, "trajectories"], { signal: kind }),
-        })), // prettier-ignore
+        coevo.signalBars(run, kinds),
       ],
       [run, kinds],
     );
     return html`<div class="chart-pair">
       <${coevo.Chart} kind="rows" title="Drafts rejected, by gate" rows=${gates} fills=${[{ label: "drafts", style: 1 }]} x=${{ label: "drafts" }} none="No draft was rejected." />
-      <${coevo.Chart} kind="rows" title="Signals, by arm" rows=${signals} fills=${trained.map(({ name }) => ({ label: name, style: style[name] }))} x=${{ label: "signals" }} none="No signals yet." />
+      <${coevo.Chart} kind="rows" title="Signals, by arm" rows=${signals.rows} fills=${signals.fills} x=${{ label: "signals" }} none="No signals yet." />
     </div>`;
   };
 
   const Overview = ({ run, kinds }) => html`
     <p class="headline">${run.headline}</p>
     ${run.progress.state !== "finished" && html`<${coevo.Progress} progress=${run.progress} wide />`}
+    <${coevo.Contents} of=${coevo.RUN_SECTIONS} />
     <${Table} label="Arms of the run" rows=${run.arms} columns=${columnsOf(run)} keyOf=${(arm) => arm.name}
       href=${(arm) => (arm.trained ? link(["runs", run.id, "arms", arm.name]) : null)} />
-    <${Section} title="Success"><${Curves} run=${run} /><//>
-    <${Section} title="Curriculum"><${Counts} run=${run} kinds=${kinds} /><${coevo.ArmsOverTime} run=${run} /><//>
-    ${run.notes.length > 0 && html`<${Section} title="Notes"><ul class="notes">${run.notes.map((note) => html`<li><${Words} text=${note} most=${600} /></li>`)}</ul><//>`}
-    <${Section} title="Setup">
+    <${Section} title="Success" id="success"><${Curves} run=${run} /><${coevo.HeldOut} run=${run} /><//>
+    <${Section} title="Curriculum" id="curriculum"><${Counts} run=${run} kinds=${kinds} /><${coevo.ArmsOverTime} run=${run} /><//>
+    <${coevo.RunMeasures} run=${run} />
+    ${run.notes.length > 0 && html`<${Section} title="Notes" id="notes"><ul class="notes">${run.notes.map((note) => html`<li><${Words} text=${note} most=${600} /></li>`)}</ul><//>`}
+    <${Section} title="Setup" id="settings">
       <p class="note">${run.benchmark}, ${run.model}, seed ${run.seed}; evaluated on the split <code>${run.split}</code>. Folder: <code><${Words} text=${run.path} /></code></p>
       <details class="more"><summary>Settings</summary><${Facts} value=${run.config} most=${400} /></details>
       <details class="more"><summary>Versions and hashes</summary><${Facts} value=${run.manifest} most=${200} /></details>

@@ -54,7 +54,7 @@
     const names = (coevo.useData(["runs", run]).data?.arms || []).filter((arm) => arm.trained).map((arm) => arm.name);
     const rounds = useRounds(run, names);
     const options = Object.values(kinds).map((kind) => [kind.name, kind.label]);
-    return html`<${Page} title="Tasks" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="tasks" wide>
+    return html`<${Page} title="Tasks" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="tasks" wide actions=${html`<a class="button" href="#task-sets">The task sets as a whole</a>`}>
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>
         <${TextFilter} value=${params.q} label="Words in the task" />
         <${Select} label="Pool of" name="arm" value=${params.arm} options=${names.map((name) => [name, name])} />
@@ -68,6 +68,7 @@
         <${Table} label="Tasks" rows=${page.rows} columns=${taskColumns(kinds, params.arm ? [] : names)} keyOf=${(task) => task.id} href=${(task) => link(["runs", run, "tasks", task.id])}
           empty=${html`<${coevo.NoMatch} noun="task"><p>Tasks appear here after an arm's first step.</p><//>`} />
         <${Pager} of=${page} noun="task" />`}<//>
+      <${coevo.TaskSets} run=${run} />
     <//>`;
   };
 

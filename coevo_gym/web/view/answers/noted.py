@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from itertools import groupby, zip_longest
 from typing import Any
 
-from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, VERDICTS, Note
+from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, Note
 from coevo_gym.core.task import Split
-from coevo_gym.report.data import ArmLabels
-from coevo_gym.report.noted import arm_labels, env_steps_of, is_failure, shown_in
-from coevo_gym.report.words import spread
 from coevo_gym.web.view.answers.briefs import brief_of_id, checked_arm
+from coevo_gym.web.view.answers.note_counts import (
+    arm_labels,
+    env_steps_of,
+    is_failure,
+    shown_in,
+    tone_of,
+)
+from coevo_gym.web.view.numbers import spread
 from coevo_gym.web.view.reader import NoteMeans, ViewReader
 from coevo_gym.web.view.shapes.notes import (
     ArmNotes,
     Expected,
     InterfaceRow,
     KindOfNotes,
-    LabelRow,
     NotedEpisode,
     NotedTask,
     NoteView,
     NumbersOfNotes,
-    Tone,
 )
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
@@ -58,12 +60,12 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
     with told_as_damaged():
         run.index.refresh()
         reader = run.reader
-        kinds = arm_labels(reader.note_counts(arm), arm, spent)
+        kinds = arm_labels(reader.note_counts(arm), arm, spent, reader.turn_counts())
         interfaces = _interfaces(reader, arm, spent)
         shown = [interfaces[i] for i in spread(len(interfaces), MOST_INTERFACES)]
         return ArmNotes(
             arm=arm,
-            kinds=tuple(_kind(run, one) for one in kinds),
+            kinds=tuple(_kind(run, arm, one) for one in kinds),
             numbers=tuple(_numbers(reader.note_means(arm))),
             interfaces=tuple(shown),
             left=len(interfaces) - len(shown),
@@ -107,8 +109,8 @@ def _view(note: Note) -> NoteView:
     return NoteView(
         kind=note.kind,
         label=note.label,
-        failure=_failed(note.label),
-        tone=_tone(note.label),
+        failure=is_failure(note.label),
+        tone=tone_of(note.label),
         step=None if of_turn else place,
         turn=place if of_turn else None,
         turns=turns if of_turn else None,
@@ -123,16 +125,6 @@ def _view(note: Note) -> NoteView:
             if isinstance(text, str) and text.strip()
         },
     )
-
-
-def _failed(label: str) -> bool:
-    return bool(label) and label not in VERDICTS and is_failure(label)
-
-
-def _tone(label: str) -> Tone:
-    if _failed(label) or VERDICTS.get(label, 0) < 0:
-        return "bad"
-    return "good" if VERDICTS.get(label, 0) > 0 else ""
 
 
 def _labels(note: Note) -> tuple[int, ...]:
@@ -174,40 +166,25 @@ def _numbers(means: Iterable[NoteMeans]) -> Iterable[NumbersOfNotes]:
             )
 
 
-def _kind(run: ShownRun, found: ArmLabels) -> KindOfNotes:
-    reader, rows = run.reader, []
-    for at, label in enumerate(found.labels):
-        tasks = reader.tasks_noted(found.arm, found.kind, label) if at < MOST_LABELLED else []
-        latest = reader.episodes_noted(found.arm, found.kind, label) if at < MOST_LABELLED else []
-        rows.append(
-            LabelRow(
-                label=label,
-                failure=_failed(label),
-                tone=_tone(label),
-                total=sum(part.counts[at] for part in found.bins),
-                counts=tuple(part.counts[at] for part in found.bins),
-                latest=tuple(
-                    NotedEpisode(id=_id(found.arm, group, position), step=step)
-                    for group, position, step in latest
+def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
+    """Add the latest episodes and the tasks of the most frequent labels."""
+    reader, rows = run.reader, list(found.labels)
+    for at, row in enumerate(rows[:MOST_LABELLED]):
+        tasks = reader.tasks_noted(arm, found.kind, row.label)
+        rows[at] = row.model_copy(
+            update={
+                "latest": tuple(
+                    NotedEpisode(id=_id(arm, group, position), step=step)
+                    for group, position, step in reader.episodes_noted(arm, found.kind, row.label)
                 ),
-                n_tasks=len(tasks),
-                tasks=tuple(
+                "n_tasks": len(tasks),
+                "tasks": tuple(
                     NotedTask(task=brief_of_id(run, id), n=n, step=step)
                     for id, n, step in tasks[:MOST_TASKS]
                 ),
-            )
+            }
         )
-    return KindOfNotes(
-        kind=found.kind,
-        first=tuple(part.first for part in found.bins),
-        last=tuple(part.last for part in found.bins),
-        env_steps=tuple(
-            part.env_steps if math.isfinite(part.env_steps) else None for part in found.bins
-        ),
-        total=tuple(part.n for part in found.bins),
-        labels=tuple(rows),
-        left=found.left,
-    )
+    return found.model_copy(update={"labels": tuple(rows)})
 
 
 def _interfaces(reader: ViewReader, arm: str, spent: dict[int, float]) -> list[InterfaceRow]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Explored, Signal
@@ -68,7 +66,6 @@ def round_detail(run: ShownRun, arm: str, id: str, drafts: tuple[DraftRow, ...])
             for context in contexts
         ),
         drafts=drafts,
-        usage={purpose: _numbers(used) for purpose, used in applied.result.usage.items()},
     )
 
 
@@ -96,7 +93,3 @@ def context_view(context: Context, explored: Explored | None, signal: Signal | N
         brief=explored.brief.model_dump(mode="json") if explored and explored.brief else None,
         problems=explored.problems if explored else (),
     )
-
-
-def _numbers(used: Any) -> Mapping[str, float]:
-    return {name: float(value) for name, value in used.model_dump().items()}

@@ -7,13 +7,14 @@ from typing import Any
 
 from coevo_gym.config import RunConfig
 from coevo_gym.config.keys import with_current_keys
-from coevo_gym.report.words import headline
 from coevo_gym.run.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.parts import training_success
 from coevo_gym.web.view.answers.evals import eval_rows
+from coevo_gym.web.view.answers.measures import unused_answers, usage_of
 from coevo_gym.web.view.answers.progress import progress_of, unreadable
 from coevo_gym.web.view.answers.rounds import rounds_of
+from coevo_gym.web.view.numbers import headline
 from coevo_gym.web.view.refusals import Damaged
 from coevo_gym.web.view.shapes.runs import (
     ArmRow,
@@ -62,7 +63,7 @@ def run_detail(run: ShownRun) -> RunDetail:
         stores=_stores(run),
         config=without_secrets(with_current_keys(manifest["config"])),
         manifest=without_secrets({k: v for k, v in manifest.items() if k != "config"}),
-        notes=_notes(config, manifest),
+        notes=(*unused_answers(usage_of(rounds)), *_notes(config, manifest)),
     )
 
 
@@ -299,6 +300,8 @@ def _stores(run: ShownRun) -> dict[str, bool]:
 def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     marks = manifest.get("marks", {})
     return (
+        "All arms start from the same warmed-up policy and the same first task set (D_0). Env "
+        "steps count training, exploration and the replays of gates, not warm-up or evaluation.",
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
         f"drafting or training. The policy acts {config.evaluation.manner}.",
         f"All numbers are from one run with seed {config.seed}. The intervals cover the choice of "

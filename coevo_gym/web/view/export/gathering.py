@@ -21,6 +21,8 @@ from coevo_gym.web.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 MOST_COMPARED = 12
 """Maximum number of sides that an export compares pairwise."""
+_WALKED = ("walks", "evidence", "contrast")
+"""Fields that contain the steps of an explorer's walks and of the rollouts before them."""
 
 Json = dict[str, Any]
 
@@ -62,17 +64,22 @@ def read_all(shelf: Shelf) -> None:
             continue  # the list of runs shows the problem
 
 
-def answers(shelf: Shelf) -> Iterator[Told]:
+def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Told]:
     """Yield the responses in every export: all lists, and the data about whole runs and arms.
 
     Runs that cannot be read are skipped.
+
+    Args:
+        shelf: the runs and evaluations.
+        episodes: include lists of episodes, and the rollouts and walks in rounds.
     """
     yield _ask(shelf, "runs")
     yield _ask(shelf, "evals")
-    yield Told("search", {"hits": list(_hits(shelf))})
+    if episodes:
+        yield Told("search", {"hits": list(_hits(shelf))})
     for run in shelf.runs():
         try:
-            yield from list(_of_run(shelf, run))
+            yield from list(_of_run(shelf, run, episodes=episodes))
         except Refusal:
             continue
     for shown in shelf.evals():
@@ -83,20 +90,22 @@ def answers(shelf: Shelf) -> Iterator[Told]:
     yield from _comparisons(shelf)
 
 
-def pages(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
+def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Page]:
     """Yield the pages of groups, tasks, drafts and episodes, latest first within each kind.
 
     Args:
         shelf: the runs and evaluations.
         held_out: include the episodes of evaluations on validation and test tasks.
+        episodes: False for the pages of tasks only.
     """
-    for part in (_groups, _tasks, _drafts):
+    for part in (_groups, _tasks, _drafts) if episodes else (_tasks,):
         for run in shelf.runs():
             try:
                 yield from list(part(run))
             except Refusal:
                 continue
-    yield from _episodes(shelf, held_out=held_out)
+    if episodes:
+        yield from _episodes(shelf, held_out=held_out)
 
 
 def _groups(run: ShownRun) -> Iterator[Page]:
@@ -136,24 +145,49 @@ def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
             continue
 
 
-def page_of(shelf: Shelf, path: str) -> Told | None:
-    """Return the response of a page; None if it cannot be read."""
+def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Told | None:
+    """Return the response of a page; None if it cannot be read.
+
+    Args:
+        shelf: the runs and evaluations.
+        path: path of the page.
+        episodes: include rollouts and walks.
+    """
     try:
-        return _ask(shelf, path)
+        told = _ask(shelf, path)
     except Refusal:
         return None
+    return told if episodes else _without_walks(told)
+
+
+def _without_walks(told: Told) -> Told:
+    """Return a response without the steps of rollouts and walks."""
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, list):
+            return [stripped(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        empty: Json = {name: [] for name in _WALKED if isinstance(value.get(name), list)}
+        left = {k: v for k, v in value.items() if k not in empty}
+        return {name: stripped(one) for name, one in left.items()} | empty
+
+    return Told(told.path, stripped(told.value))
 
 
 def _ask(shelf: Shelf, path: str, query: Query | None = None) -> Told:
     return Told(path, shape_of(shelf, path, query or Query()).model_dump(mode="json"))
 
 
-def _of_run(shelf: Shelf, run: ShownRun) -> Iterator[Told]:
+def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Told]:
     at = f"runs/{run.id}"
     detail = _ask(shelf, at)
     yield detail
     yield _ask(shelf, f"{at}/progress")
-    yield Told(f"{at}/trajectories", {**_listed(_trajectories(run)), "read": 1.0})
+    yield _ask(shelf, f"{at}/measures")
+    yield _ask(shelf, f"{at}/task-set")
+    if episodes:
+        yield Told(f"{at}/trajectories", {**_listed(_trajectories(run)), "read": 1.0})
     yield Told(f"{at}/tasks", _listed(task_rows(run)))
     drafts = run.kept("drafts", lambda: draft_rows(run))
     yield Told(f"{at}/drafts", {**_ask(shelf, f"{at}/drafts").value, **_listed(drafts)})
@@ -164,9 +198,10 @@ def _of_run(shelf: Shelf, run: ShownRun) -> Iterator[Told]:
         rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
         yield rounds
         for one in rounds.value["rows"]:
-            yield _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
+            told = _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
+            yield told if episodes else _without_walks(told)
         yield Told(f"{at}/arms/{arm}/groups", _listed(group_rows(run, arm)))
-    for point in detail.value["evaluations"]:
+    for point in detail.value["evaluations"] if episodes else ():
         if point["kept"]:
             yield _ask(shelf, f"{at}/evaluations/{point['arm']}/{point['step']}")
 

@@ -6,7 +6,10 @@ import base64
 import hashlib
 import re
 import shutil
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
+from urllib.parse import quote
 
 from coevo_gym.core.errors import CoevoError
 
@@ -15,6 +18,7 @@ _SCRIPT = re.compile(r'<script src="(static/[^"]+)"></script>')
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 _LAST = '<script src="static/viewer/main.js"></script>'
 _ANSWERS = '<script src="static/viewer/exported.js"></script>'
+_BOOT = re.compile(r'<div id="app">.*?</div>\n<noscript>.*?</noscript>', re.DOTALL)
 _CHARSET = '<meta charset="utf-8">'
 _ROBOTS = '<meta name="robots" content="noindex">'
 _COMMON = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -55,6 +59,22 @@ def beside(page: str) -> str:
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
     return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)
+
+
+def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
+    """Return the page of an export, with HTML that is shown until its scripts run.
+
+    Args:
+        page: ``index.html`` of the viewer.
+        title: title of the page.
+        plain: HTML for readers without JavaScript.
+        home: place of the first page; "" for the list of runs.
+        without: kinds of pages that the export lacks, see ``web/static/viewer/routes.js``.
+    """
+    about = f'data-home="{escape(quote(home))}" data-without="{" ".join(without)}"'
+    page = page.replace('<html lang="en">', f'<html lang="en" {about}>', 1)
+    page = page.replace("<title>coevo view</title>", f"<title>{escape(title)}</title>", 1)
+    return _BOOT.sub(lambda _: f'<div id="app">{plain}</div>', page, count=1)
 
 
 def copy_static(page: str, static: Path, folder: Path) -> None:

@@ -1,4 +1,7 @@
-"""Export to files: collect and pack the responses, then write them into or next to the page."""
+"""Reports and exports: collect and pack the responses, then write them into or next to the page.
+
+A report is the export of one run without episodes and walks, small enough to keep with every run.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,33 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import wrap
 
-from coevo_gym.core.errors import ConfigError
-from coevo_gym.store.folder import storing, write_atomic
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.run.manifest import read_manifest
+from coevo_gym.store.folder import RunFolder, storing, write_atomic
+from coevo_gym.store.reader import RunReader
 from coevo_gym.web.shell import STATIC
+from coevo_gym.web.view.answers.runs import run_detail
 from coevo_gym.web.view.api import about
+from coevo_gym.web.view.export.curve import picture
 from coevo_gym.web.view.export.gathering import Told, answers, page_of, pages, read_all
 from coevo_gym.web.view.export.packing import Part, lists
-from coevo_gym.web.view.export.pages import beside, copy_static, one_file
+from coevo_gym.web.view.export.pages import beside, copy_static, exported, one_file
+from coevo_gym.web.view.export.plain import plain_pages, success_curve
 from coevo_gym.web.view.library import Library
+from coevo_gym.web.view.refusals import Refusal
 from coevo_gym.web.view.shelf import Shelf
 
 MOST_BYTES = 10_000_000
 """Maximum size of a single-file export in bytes, small enough to send by mail."""
+REPORT_BYTES = 1_400_000
+"""Size of a report in bytes up to which it contains pages of single tasks."""
 MOST_UNPACKED = 36_000_000
 """Maximum uncompressed data of a single file in bytes, which a browser unpacks at once."""
 _RESERVE = 150_000
@@ -33,6 +46,9 @@ WITHOUT_EPISODES = (
     "What was done in evaluation episodes is left out, because it shows how held-out tasks are "
     "solved. --with-episodes puts it in; such files must not be trained on."
 )
+NOT_IN_REPORT = ("trajectories", "groups/", "drafts/", "evaluations", "evals", "side", "search")
+"""Kinds of pages that a report lacks; with a slash, the pages of single items."""
+_PICTURE = (760.0, 320.0)
 
 
 @dataclass
@@ -91,38 +107,118 @@ def export_pages(
         return export.to_file(target, most_bytes) if as_file else export.to_folder(target)
 
 
+def write_report(folder: RunFolder, path: Path | None = None) -> Path:
+    """Write a run's report, by default into its folder, and return its path.
+
+    The report of a running run shows the data so far. The same data gives the same bytes.
+
+    Args:
+        folder: folder of the run.
+        path: file to write.
+
+    Raises:
+        StoreError: if one of the run's files is missing or damaged, or writing fails.
+    """
+    path = path or folder.report
+    with _opened(folder) as shelf:
+        return _Export(shelf, report=True).to_file(path, MOST_BYTES).page
+
+
+def write_picture(folder: RunFolder, path: Path) -> None:
+    """Write the success of a run's arms over env steps as a standalone SVG.
+
+    Raises:
+        StoreError: as in :func:`write_report`.
+    """
+    with _opened(folder) as shelf:
+        detail = run_detail(shelf.runs()[0])
+        curve = success_curve(detail, _PICTURE)
+        heading = (detail.name, *wrap(detail.headline, 110))
+        text = shelf.censor.clean(picture([curve] if curve else [], heading, _PICTURE))
+    write_atomic(path, text.encode("utf-8", "replace"))
+
+
+@contextmanager
+def _opened(folder: RunFolder) -> Iterator[Shelf]:
+    """Open a run that must be complete enough for a report; a refusal becomes a StoreError."""
+    read_manifest(folder)
+    RunReader(folder.database)
+    if not folder.metrics.is_file():
+        raise StoreError(
+            f"{folder.metrics}, with the run's metrics over time, is missing. Restore it, "
+            "or train again with --overwrite."
+        )
+    shelf = Shelf(Library([folder]))
+    try:
+        with only_looking(), shelf.runs()[0].kept_open():
+            run_detail(shelf.runs()[0])  # an export would skip a damaged run
+            yield shelf
+    except Refusal as refusal:
+        raise StoreError(str(refusal)) from refusal
+
+
 class _Export:
-    def __init__(self, shelf: Shelf, *, held_out: bool, tell: Callable[[str], object]) -> None:
-        self._shelf, self._held_out, self._tell = shelf, held_out, tell
-        self._page = (STATIC / "index.html").read_text(encoding="utf-8")
+    """The writer of all pages.
+
+    Args:
+        shelf: the runs and evaluations.
+        held_out: include the steps of evaluation episodes on held-out tasks.
+        report: leave out episodes and walks, and everything else that does not fit.
+        tell: callback for progress messages.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        held_out: bool = False,
+        report: bool = False,
+        tell: Callable[[str], object] = lambda now: None,
+    ) -> None:
+        self._shelf, self._held_out, self._report, self._tell = shelf, held_out, report, tell
+        names = [run.name for run in shelf.runs()]
+        self._page = exported(
+            (STATIC / "index.html").read_text(encoding="utf-8"),
+            title=names[0] if len(names) == 1 else "coevo view",
+            plain="".join(plain_pages(shelf)),
+            home=shelf.library.home,
+            without=NOT_IN_REPORT if report else (),
+        )
         evals = any(shown.folder.results.is_file() for shown in shelf.evals())
         self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
+        if report:
+            self._left_out = [f"Episodes and walks are not in a report: coevo view {names[0]}"]
         self._written = 0
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
         """Write all lists into one file, with as many pages as fit."""
         part, folder = Part(self._shelf.censor), target.with_suffix("")
-        room = most_bytes - len(one_file(self._page, STATIC, "")) - _RESERVE
-        for told in answers(self._shelf):
-            self._add(part, told)
-            if part.packed > room:
+        empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
+        room = most_bytes - empty - _RESERVE
+        for told in answers(self._shelf, episodes=not self._report):
+            if not self._add(part, told, room - part.packed if self._report else math.inf):
+                self._left_out.append(f"{told.path} is too large for this file.")
+            if part.packed > room and not self._report:
                 raise ConfigError(
                     f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit of a single file. "
                     f"Export to a folder: --export {folder}"
                 )
+        if self._report:
+            room = REPORT_BYTES - empty - _RESERVE
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
-        for page in pages(self._shelf, held_out=self._held_out):
+        for page in pages(self._shelf, held_out=self._held_out, episodes=not self._report):
             wanted[page.of, page.kind] += 1
-            if full or (found := page_of(self._shelf, page.path)) is None:
+            if full or not (found := page_of(self._shelf, page.path, episodes=not self._report)):
                 continue
             added = self._add(part, found, room - part.packed)
             there[page.of, page.kind] += added
             full = not added or part.size > MOST_UNPACKED
+        all_of = f"coevo view {folder.parent.name}" if self._report else f"--export {folder}"
         for (of, kind), n in wanted.items():
             if (kept := there[of, kind]) < n:
                 self._left_out.append(
                     f"{kept:,} of {n:,} {kind} of {of} have their pages in this file, the latest "
-                    f"ones. A folder holds all: --export {folder}"
+                    f"ones. All of them: {all_of}"
                 )
         self._add_about(part)
         data = part.to_text(lists=lists(), left_out=self._left_out)
@@ -182,7 +278,7 @@ class _Export:
         return part.add(told.path, told.value, room)
 
     def _add_about(self, part: Part) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
+        now = None if self._report else datetime.now(UTC).isoformat(timespec="seconds")
         told = about(self._shelf).model_copy(
             update={"exported": True, "made_at": now, "left_out": tuple(self._left_out)}
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coevo_gym.core.advice import advised
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.signals.kinds import UNGUIDED
 from coevo_gym.store.reader import HOLD
 from coevo_gym.web.view.query import fold
@@ -244,7 +245,8 @@ class _Told:
             for verdict in judged
             if not verdict["accepted"] and verdict["gate"] != HOLD
         )
-        usage = self._result.get("usage", {}).values()
+        usage = {name: Usage(**used) for name, used in self._result.get("usage", {}).items()}
+        spent = sum(usage.values(), NO_USAGE)
         return {
             "first": self.first,
             "kinds": dict(Counter(context["kind"] for context in self._contexts)),
@@ -256,9 +258,10 @@ class _Told:
             "steps_spent": self._result.get("env_steps", 0),
             "gate_steps": self._result.get("gate_steps", 0),
             "seconds": self._result.get("seconds", 0.0),
-            "calls": sum(used["calls"] + used.get("cached", 0) for used in usage),
-            "tokens": sum(used["prompt_tokens"] + used["completion_tokens"] for used in usage),
-            "usd": sum(used["usd"] for used in usage),
+            "calls": spent.requests,
+            "tokens": spent.tokens,
+            "usd": spent.usd,
+            "usage": {name: used.model_dump() for name, used in usage.items()},
         }
 
     def drafts(self, step: int, round_id: str) -> Iterator[tuple[Any, ...]]:

@@ -9,6 +9,8 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``runs`` | :class:`~coevo_gym.web.view.shapes.runs.RunList` |
 | ``runs/{run}`` | :class:`~coevo_gym.web.view.shapes.runs.RunDetail` |
 | ``runs/{run}/progress`` | :class:`~coevo_gym.web.view.shapes.runs.Progress` |
+| ``runs/{run}/measures`` | :class:`~coevo_gym.web.view.shapes.measures.RunMeasures` |
+| ``runs/{run}/task-set`` | :class:`~coevo_gym.web.view.shapes.measures.TaskSet` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.web.view.shapes.steps.StepTable` |
 | ``runs/{run}/arms/{arm}/notes`` | :class:`~coevo_gym.web.view.shapes.notes.ArmNotes` |
 | ``runs/{run}/arms/{arm}/advice`` | :class:`~coevo_gym.web.view.shapes.advice.ArmAdvice` |

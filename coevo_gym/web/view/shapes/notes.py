@@ -47,6 +47,8 @@ class LabelRow(Shape):
         tone: ``good`` or ``bad`` if the label is favourable or not, or "".
         total: number of notes with the label.
         counts: number of notes with the label in each interval of steps.
+        thirds: number of notes about turns in the first, the middle and the last third of an
+            episode with several turns; null if no such note has the label.
         latest: a few of the latest stored episodes with such a note, latest first.
         n_tasks: number of tasks that the notes mention, or else describe.
         tasks: some of these tasks, sorted by latest note.
@@ -57,6 +59,7 @@ class LabelRow(Shape):
     tone: Tone = ""
     total: int
     counts: tuple[int, ...]
+    thirds: tuple[int, int, int] | None = None
     latest: tuple[NotedEpisode, ...] = ()
     n_tasks: int = 0
     tasks: tuple[NotedTask, ...] = ()

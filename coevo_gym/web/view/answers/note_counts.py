@@ -5,22 +5,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from coevo_gym.core.notes import INTERFACE, Note
+from coevo_gym.core.notes import INTERFACE, VERDICTS, Note
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
-from coevo_gym.report.data import NAN, ArmLabels, LabelBin, VersionRow
 from coevo_gym.store.noted import NoteCount, StoredNote, TurnCount
+from coevo_gym.web.view.shapes.notes import KindOfNotes, LabelRow, Tone
 
 MAX_BINS = 20
 """Maximum number of ranges of steps in which labels are counted."""
 
 MAX_LABELS = 40
 """Maximum number of labels per kind that are listed; all others are only counted."""
-
-_THIRDS: tuple[Position, ...] = ("early", "middle", "late")
 
 EnvSteps = Mapping[int, float]
 """Env steps that an arm had used by the end of each learner step."""
@@ -73,10 +70,11 @@ def arm_labels(
     arm: str,
     env_steps: EnvSteps,
     turns: Iterable[TurnCount] = (),
-) -> list[ArmLabels]:
+) -> list[KindOfNotes]:
     """Return the counts of each label in an arm's notes over its steps, by kind of notes.
 
-    Notes without a label and notes about interfaces are ignored.
+    Notes without a label and notes about interfaces are ignored. The rows of labels have neither
+    episodes nor tasks.
 
     Args:
         counts: note counts of any arms.
@@ -86,52 +84,70 @@ def arm_labels(
 
     Example:
         >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
-        >>> arm_labels(counts, "a", {1: 100.0, 2: 200.0})[0].bins[1]
-        LabelBin(first=2, last=2, env_steps=200.0, n=1, counts=(0, 1))
+        >>> (turn,) = arm_labels(counts, "a", {1: 100.0, 2: 200.0})
+        >>> [(row.label, row.counts) for row in turn.labels]
+        [('pass', (3, 0)), ('late', (0, 1))]
     """
     mine = [one for one in counts if one.arm == arm and one.label and one.kind != INTERFACE]
     last = max((*env_steps, *(one.step for one in mine)), default=0)
     placed = [one for one in turns if one.arm == arm]
     return [
-        _with_thirds(
-            _of_kind(arm, kind, [one for one in mine if one.kind == kind], last, env_steps),
-            (one for one in placed if one.kind == kind),
+        _of_kind(
+            kind,
+            [one for one in mine if one.kind == kind],
+            _thirds(one for one in placed if one.kind == kind),
+            last,
+            env_steps,
         )
         for kind in sorted({one.kind for one in mine})
     ]
 
 
-def _with_thirds(found: ArmLabels, turns: Iterable[TurnCount]) -> ArmLabels:
-    thirds = {label: Counter[Position]() for label in found.labels}
+def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
+    """Return the numbers of notes about early, middle and late turns, by label."""
+    found: dict[str, Counter[Position]] = {}
     for one in turns:
-        if one.label in thirds and one.turns > 1:
-            thirds[one.label][position(one.turn, one.turns)] += one.n
-    if not any(thirds.values()):
-        return found
-    first, middle, last = _THIRDS
-    of = tuple((n[first], n[middle], n[last]) for n in thirds.values())
-    return replace(found, thirds=of)
+        if one.turns > 1:
+            found.setdefault(one.label, Counter())[position(one.turn, one.turns)] += one.n
+    return {label: (n["early"], n["middle"], n["late"]) for label, n in found.items()}
 
 
 def _of_kind(
-    arm: str, kind: str, counts: list[NoteCount], last: int, env_steps: EnvSteps
-) -> ArmLabels:
+    kind: str,
+    counts: list[NoteCount],
+    thirds: Mapping[str, tuple[int, int, int]],
+    last: int,
+    env_steps: EnvSteps,
+) -> KindOfNotes:
     parts = parts_of(last)
     ends = [end for _, end in parts]
     total, found = Counter[str](), [Counter[str]() for _ in parts]
     for one in counts:
         total[one.label] += one.n
         found[bisect_left(ends, one.step)][one.label] += one.n
-    spent = dict(zip(ends, [NAN] * len(ends), strict=True))
+    spent = dict[int, float | None].fromkeys(ends)
     for step in sorted(env_steps):
         spent[ends[bisect_left(ends, step)]] = float(env_steps[step])
     ranked = sorted(total, key=lambda label: (-total[label], label))
-    labels = tuple(ranked[:MAX_LABELS])
-    bins = tuple(
-        LabelBin(first, end, spent[end], mine.total(), tuple(mine[label] for label in labels))
-        for (first, end), mine in zip(parts, found, strict=True)
+    return KindOfNotes(
+        kind=kind,
+        first=tuple(first for first, _ in parts),
+        last=tuple(ends),
+        env_steps=tuple(spent.values()),
+        total=tuple(mine.total() for mine in found),
+        labels=tuple(
+            LabelRow(
+                label=label,
+                failure=is_failure(label),
+                tone=tone_of(label),
+                total=total[label],
+                counts=tuple(mine[label] for mine in found),
+                thirds=thirds.get(label),
+            )
+            for label in ranked[:MAX_LABELS]
+        ),
+        left=max(0, len(ranked) - MAX_LABELS),
     )
-    return ArmLabels(arm, kind, labels, bins, len(ranked) - len(labels))
 
 
 def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
@@ -147,8 +163,15 @@ def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
 
 
 def is_failure(label: str) -> bool:
-    """Return True if a label stands for a failure, as all do except known exceptions."""
-    return label not in NO_FAILURES
+    """Return True if a label stands for a failure, as all do except verdicts and known others."""
+    return bool(label) and label not in VERDICTS and label not in NO_FAILURES
+
+
+def tone_of(label: str) -> Tone:
+    """Return whether a label is favourable, unfavourable, or neither."""
+    if is_failure(label) or VERDICTS.get(label, 0) < 0:
+        return "bad"
+    return "good" if VERDICTS.get(label, 0) > 0 else ""
 
 
 def said_in(note: Note) -> Said:
@@ -186,24 +209,3 @@ def shown_in(notes: Iterable[StoredNote]) -> list[ShownVersion]:
             found[said.version] = known._replace(again=(*known.again, note.at))
         now.add(said.version)
     return list(found.values())
-
-
-def versions_of(notes: Iterable[StoredNote], arm: str, env_steps: EnvSteps) -> list[VersionRow]:
-    """Return the distinct interface versions of an arm, in order of first use.
-
-    Args:
-        notes: the arm's notes of kind :data:`INTERFACE`, in order.
-        arm: name of the arm.
-        env_steps: env steps by learner step.
-    """
-    return [
-        VersionRow(
-            arm=arm,
-            version=said.name,
-            step=first.at,
-            env_steps=float(env_steps.get(first.at, NAN)),
-            says=said.lines,
-            again=again,
-        )
-        for said, first, again in shown_in(notes)
-    ]

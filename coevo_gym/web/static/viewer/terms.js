@@ -1,0 +1,59 @@
+// The terms of the measures: a page that defines them, links to it, and the bar of sections that
+// stays on a long page.
+"use strict";
+
+(() => {
+  const { html, link, useEffect } = coevo;
+
+  /** Each term by its name in links: the words that stand for it, and its definition. */
+  const TERMS = {
+    accepted: ["accepted draft", "A draft that has passed every gate. Its task joins the pool of the arm."],
+    arm: ["arm", "One method in a run. All arms of a run share the benchmark, the policy to start from, the first task set and the evaluation."],
+    context: ["context", "The starting point of an exploration: a task, and the weakness that a signal found in it."],
+    draft: ["draft", "A proposed task before it is proven."],
+    drafts_per_context: ["drafts per context", "Number of drafts divided by number of explored contexts, without the round that found D_0 (also called yield)."],
+    d0: ["D_0", "The first task set. It is found before training, and all arms of the run start with it."],
+    ed: ["ED_rel", "Energy distance between the evolved tasks and D_0, divided by the mean distance of two tasks in D_0. Distances are between hashed words of instructions. 0: the sets do not differ."],
+    env_steps: ["env steps", "Actions executed in environments: in training, in exploration, and in the gates' replays. Warm-up and evaluation are not counted."],
+    gate: ["gate", "A check that a draft must pass, such as a replay of its reference solution."],
+    gate_steps: ["steps by gates", "Share of an arm's env steps that gates spent to build and replay drafts."],
+    explore_steps: ["steps exploring", "Share of an arm's env steps that explorers spent."],
+    group: ["group", "K episodes of one task with the same policy; the learner compares them with each other."],
+    interval: ["95 % interval", "Wilson interval of a success rate: how sure it is for tasks like the held-out ones. It does not cover differences between seeds."],
+    mixed: ["mixed group", "A group with both successes and failures. Where episodes are judged against their group, only mixed groups teach."],
+    mixed_recent: ["mixed groups, last 64", "Share of mixed groups among the arm's last 64 groups."],
+    pass_rate: ["pass rate", "Share of drafts that were accepted."],
+    pool: ["pool", "The tasks that an arm can practise; it grows with each round."],
+    reserve: ["reserve", "Expected number of mixed groups if each task of the pool that is not used up is tried once more."],
+    round: ["round", "One pass of evolution: contexts, exploration, drafts, gates, new tasks."],
+    round_time: ["time in rounds", "Share of an arm's wall time spent in rounds. For a round that ran beside training, only the waiting time counts."],
+    signal: ["signal", "A weakness that an episode shows, such as a task that was solved before and now fails (forgetting), or one that is solved sometimes (boundary)."],
+    similarity: ["similarity to held-out tasks", "For each task, the highest cosine between its hashed words and those of any held-out task. Values near 1 would mean that it almost repeats one."],
+    sr: ["SR@5", "Mean cosine of a task to the five tasks most similar to it in the same set, by hashed words of instructions. Lower is more diverse."],
+    steps_failed: ["steps, all failed", "Share of the env steps of practice that went to groups without a success."],
+    steps_mixed: ["steps, mixed", "Share of the env steps of practice that went to mixed groups."],
+    steps_passed: ["steps, all passed", "Share of the env steps of practice that went to groups without a failure."],
+    tags: ["tags covered", "Number of distinct tags (places, goals, objects and the like) of the pool's tasks."],
+    tasks_per_signal: ["tasks per signal", "Number of accepted drafts divided by number of signals that fired, without the round that found D_0 (also called conversion)."],
+  }; // prettier-ignore
+
+  /** A term as a link to its definition. */
+  const Term = ({ name, children }) => html`<a class="term" href=${link(["terms"], { term: name })} title=${TERMS[name][1]}>${children || TERMS[name][0]}</a>`;
+
+  const Terms = ({ params }) => {
+    useEffect(() => {
+      document.getElementById(`term-${params.term}`)?.scrollIntoView({ block: "center" });
+    }, [params.term]);
+    const sorted = Object.entries(TERMS).sort(([, [a]], [, [b]]) => a.localeCompare(b, "en", { sensitivity: "base" }));
+    return html`<${coevo.Page} title="Terms">
+      <dl class="terms">${sorted.map(([name, [words, said]]) => html`<div key=${name} id=${`term-${name}`} class=${coevo.cls({ here: name === params.term })}><dt>${words}</dt><dd>${said}</dd></div>`)}</dl>
+    <//>`;
+  };
+
+  /** The sections of a long page, as pairs of an id and words; the bar stays while one scrolls. */
+  const Contents = ({ of }) => html`<nav class="contents" aria-label="On this page">${of.filter(Boolean).map(([id, words]) => html`<a key=${id} href=${`#${id}`}>${words}</a>`)}</nav>`;
+
+  coevo.views.Terms = Terms;
+  coevo.route("terms", Terms);
+  Object.assign(coevo, { Term, Contents });
+})();
