@@ -20,7 +20,7 @@ from typing import Any, cast
 import coevo_gym
 from coevo_gym.envs.appworld.engine.pool import pool
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
-from coevo_gym.envs.appworld.engine.session import World
+from coevo_gym.envs.appworld.engine.session import WorldSession
 from coevo_gym.envs.appworld.tasks import root_of
 from coevo_gym.envs.appworld.world import AppWorldWorld
 
@@ -71,7 +71,7 @@ def bare_times(root: Path, base: str) -> dict[str, float]:
     return {code: statistics.median(times[code]) for code in times}
 
 
-def step_time(world: World, code: str) -> float:
+def step_time(world: WorldSession, code: str) -> float:
     """Return the median time of a step."""
     return statistics.median(seconds(lambda: world.step(code)) for _ in range(ROUNDS))
 
@@ -111,7 +111,7 @@ def main() -> None:
     place = cast(AppWorldWorld, task.world)
     root = root_of(place.data)
     bare = bare_times(root, place.base)
-    worlds = [World(root) for _ in range(PAIRS)]
+    worlds = [WorldSession(root) for _ in range(PAIRS)]
     starts = [seconds(lambda w=world: w.begin(place.base)) for world in worlds]
     held = memory()
     world = worlds[0]

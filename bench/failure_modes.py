@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task
-from coevo_gym.envs.alfworld.goals import CHANGES, TWO, Goal
+from coevo_gym.envs.alfworld.goals import CHANGES, TWO, RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.base import TaskEnv
@@ -126,7 +126,7 @@ WEBSHOP: dict[str, Break] = {
 # ALFWorld.
 
 
-def goal_in(task: Task) -> Goal:
+def goal_in(task: Task) -> RoomGoal:
     return goal_of(task.world)  # type: ignore[arg-type]
 
 

@@ -16,7 +16,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.webshop.builtin import builtin_goals
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE, Page
 from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.engine.reward import score
@@ -26,13 +26,13 @@ from coevo_gym.envs.webshop.tasks import builtin_catalogue, reference, split_of
 
 MAX_STEPS = 15
 
-Shopper = Callable[[Session, Goal], None]
+Shopper = Callable[[Session, ShoppingGoal], None]
 
 
 def random_shopper(rng: Generator) -> Shopper:
     """Shop with uniform draws among a page's clicks; on the first page, among searches."""
 
-    def shop(session: Session, goal: Goal) -> None:
+    def shop(session: Session, goal: ShoppingGoal) -> None:
         for _ in range(MAX_STEPS):
             actions = [f"click[{text}]" for text in session.clickables()]
             if session.page is Page.SEARCH:
@@ -43,14 +43,14 @@ def random_shopper(rng: Generator) -> Shopper:
     return shop
 
 
-def first_hit_shopper(session: Session, goal: Goal) -> None:
+def first_hit_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Buy the first hit of a search for the whole instruction."""
     session.step(f"search[{goal.instruction}]")
     session.step(f"click[{session.results[0].asin}]")
     session.step("click[buy now]")
 
 
-def overlap_shopper(session: Session, goal: Goal) -> None:
+def overlap_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Buy the hit whose title is most similar to the instruction, with the options it names.
 
     It reads only the first page of results, without prices and feature lines.
@@ -62,7 +62,7 @@ def overlap_shopper(session: Session, goal: Goal) -> None:
     _buy(session, goal, best)
 
 
-def thrifty_shopper(session: Session, goal: Goal) -> None:
+def thrifty_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Buy as the overlap shopper does, but only among hits within the budget."""
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
@@ -71,7 +71,7 @@ def thrifty_shopper(session: Session, goal: Goal) -> None:
     _buy(session, goal, max(hits, key=lambda hit: len(_words(hit.title) & _words(told))))
 
 
-def careful_shopper(session: Session, goal: Goal) -> None:
+def careful_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Buy as the overlap shopper does, with all details on the pages of each hit."""
     told = goal.instruction.lower()
     session.step(f"search[{told}]")
@@ -86,7 +86,7 @@ def careful_shopper(session: Session, goal: Goal) -> None:
     _buy(session, goal, max(hits, key=fit))
 
 
-def reference_shopper(session: Session, goal: Goal) -> None:
+def reference_shopper(session: Session, goal: ShoppingGoal) -> None:
     """Follow the reference solution."""
     for action in reference(goal, session.catalogue):
         session.step(action)
@@ -96,7 +96,7 @@ def _words(text: str) -> set[str]:
     return set("".join(c if c.isalnum() else " " for c in text.lower()).split())
 
 
-def _buy(session: Session, goal: Goal, product: Product) -> None:
+def _buy(session: Session, goal: ShoppingGoal, product: Product) -> None:
     session.step(f"click[{product.asin}]")
     for _, values in product.options:
         named = [value for value in values if value in goal.instruction]
@@ -105,7 +105,7 @@ def _buy(session: Session, goal: Goal, product: Product) -> None:
     session.step("click[buy now]")
 
 
-def solved(catalogue: Catalogue, goals: Sequence[Goal], shop: Shopper) -> float:
+def solved(catalogue: Catalogue, goals: Sequence[ShoppingGoal], shop: Shopper) -> float:
     """Return the share of the goals that a shopper's purchase fulfils completely."""
     wins = 0
     for goal in goals:
@@ -117,12 +117,12 @@ def solved(catalogue: Catalogue, goals: Sequence[Goal], shop: Shopper) -> float:
     return wins / len(goals)
 
 
-def fulfilling(catalogue: Catalogue, goal: Goal) -> int:
+def fulfilling(catalogue: Catalogue, goal: ShoppingGoal) -> int:
     """Return the number of products that can be bought for the full score."""
     return sum(_can_fulfil(goal, product) for product in catalogue)
 
 
-def _can_fulfil(goal: Goal, product: Product) -> bool:
+def _can_fulfil(goal: ShoppingGoal, product: Product) -> bool:
     bare = score(goal, product, {}, product.price)
     if not bare.r_price or bare.r_att < 1 or bare.r_type < 1:
         return False
@@ -133,7 +133,7 @@ def _can_fulfil(goal: Goal, product: Product) -> bool:
     )
 
 
-def report(catalogue: Catalogue, goals: Sequence[Goal], sample: int) -> dict[str, str]:
+def report(catalogue: Catalogue, goals: Sequence[ShoppingGoal], sample: int) -> dict[str, str]:
     """Measure everything; shoppers run on val goals, ``sample`` of them."""
     val = [goal for goal in goals if split_of(goal.asin) is Split.VAL]
     some = val[:: max(1, len(val) // sample)]
@@ -167,7 +167,7 @@ def report(catalogue: Catalogue, goals: Sequence[Goal], sample: int) -> dict[str
     return rows
 
 
-def _on_first_page(catalogue: Catalogue, goal: Goal) -> bool:
+def _on_first_page(catalogue: Catalogue, goal: ShoppingGoal) -> bool:
     return any(
         product.asin == goal.asin
         for query in searches(goal.instruction)

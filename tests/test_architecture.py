@@ -214,7 +214,7 @@ def test_money_is_counted_in_one_place() -> None:
         "coevo_gym.run.table.TableRow",
         "coevo_gym.store.eval_folder.EvalLine",
         "coevo_gym.web.view.shapes.runs.ArmRow",
-        "coevo_gym.web.view.shapes.runs.Progress",
+        "coevo_gym.web.view.shapes.runs.RunProgress",
         "coevo_gym.web.view.shapes.steps.RoundRow",
     }
     tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())

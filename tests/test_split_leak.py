@@ -15,7 +15,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import CoevoError, ResetNeeded, SplitLeakError, TaskError
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.task_file import write_tasks
-from coevo_gym.envs.alfworld.goals import Goal
+from coevo_gym.envs.alfworld.goals import RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of, scenario_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.bfcl.world import BFCLWorld
@@ -132,7 +132,7 @@ def test_official_games_and_their_goals(official_games: Path, tmp_path: Path) ->
     assert_refused(relabelled(seen), tmp_path)
     spelled_out = world.model_copy(update={"goal": goal_of(world)})
     assert_refused(relabelled(seen, world=spelled_out), tmp_path)
-    wish = Goal(kind="pick_and_place_simple", object="Mug", receptacle="SideTable")
+    wish = RoomGoal(kind="pick_and_place_simple", object="Mug", receptacle="SideTable")
     for other in (world, coevo_gym.tasks("alfworld", "train")[0].world):
         scenario = scenario_of(other.game)
         wished = other.model_copy(update={"goal": wish})

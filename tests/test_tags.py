@@ -13,8 +13,8 @@ from coevo_gym.core.benchmark import get_benchmark, proposable
 from coevo_gym.core.evolution import Context
 from coevo_gym.core.task import Split, Task
 from coevo_gym.envs.alfworld.engine import game
-from coevo_gym.envs.alfworld.goals import HEAT, Goal
-from coevo_gym.envs.appworld.engine.session import World as AppWorldEngine
+from coevo_gym.envs.alfworld.goals import HEAT, RoomGoal
+from coevo_gym.envs.appworld.engine.session import WorldSession as AppWorldEngine
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox
 from coevo_gym.envs.tags import tags_from, tags_of
 from coevo_gym.envs.webshop import WebShopBenchmark
@@ -84,7 +84,7 @@ def test_alfworld_tells_scene_goal_and_object(engine: Callable[[str], None]) -> 
     evolved = task.model_copy(
         update={
             "world": task.world.model_copy(
-                update={"goal": Goal(kind=HEAT, object="Mug", receptacle="CoffeeMachine")}
+                update={"goal": RoomGoal(kind=HEAT, object="Mug", receptacle="CoffeeMachine")}
             ),
             "origin": "evolved",
         }

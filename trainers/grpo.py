@@ -35,7 +35,7 @@ from coevo_gym.trainers.update.batch import (
 )
 from coevo_gym.trainers.update.importance import of_older_weights, renewed
 from coevo_gym.trainers.update.learner import (
-    Learnable,
+    LearnablePolicy,
     Objective,
     SurrogateLearner,
     Terms,
@@ -52,7 +52,7 @@ except ModuleNotFoundError as error:
 __all__ = [
     "GRPO",
     "GRPOConfig",
-    "Learnable",
+    "LearnablePolicy",
     "LossTerms",
     "grpo_loss",
     "k3",
@@ -83,7 +83,7 @@ class GRPO(SurrogateLearner):
 
     def __init__(
         self,
-        policy: Learnable,
+        policy: LearnablePolicy,
         config: GRPOConfig | None = None,
         *,
         credit: Credit | None = None,

@@ -39,7 +39,7 @@ from coevo_gym.trainers.update.batch import (
 )
 from coevo_gym.trainers.update.importance import of_older_weights, renewed
 from coevo_gym.trainers.update.learner import (
-    Learnable,
+    LearnablePolicy,
     Objective,
     SurrogateLearner,
     Terms,
@@ -53,7 +53,7 @@ except ModuleNotFoundError as error:
     raise ImportError(f"PPO needs PyTorch. {extra_advice('train')}.") from error
 
 
-class Valued(Learnable, Protocol):
+class Valued(LearnablePolicy, Protocol):
     """A policy whose hidden states a value head can read.
 
     Attributes:
@@ -151,7 +151,7 @@ class PPO(SurrogateLearner):
     config: PPOConfig
 
     def __init__(
-        self, policy: Learnable, config: PPOConfig | None = None, *, seed: int = 0
+        self, policy: LearnablePolicy, config: PPOConfig | None = None, *, seed: int = 0
     ) -> None:
         config, valued = config or PPOConfig(), _valued(policy)
         self.head = valued.value_head()

@@ -141,7 +141,7 @@ class _Tokens(BaseModel):
     completion_tokens: _TokenCount | None = None
 
 
-class Reply(BaseModel):
+class EndpointReply(BaseModel):
     """A chat completion, reduced to the fields that a policy reads."""
 
     choices: list[_Choice] = Field(min_length=1)
@@ -189,13 +189,13 @@ def says_overflow(content: bytes) -> bool:
     return is_overflow(400, (error.code, error.type), error.message)
 
 
-def read_reply(content: bytes) -> Reply | None:
+def read_reply(content: bytes) -> EndpointReply | None:
     """Parse the body of an answer; return None if it is not a chat completion.
 
     Lone surrogates, which a model's answer may contain, are not an error here.
     """
     try:
-        return Reply.model_validate(json.loads(content))
+        return EndpointReply.model_validate(json.loads(content))
     except (ValueError, RecursionError, ValidationError):
         return None
 

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 from coevo_gym.agents.endpoint.bounded import UnreadableAnswer, bounded_client
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
-    Reply,
+    EndpointReply,
     is_overflow,
     least_tokens,
     most_tokens,
@@ -288,7 +288,9 @@ class OpenAIPolicy:
             self.counts["retries"] += attempt > 1
             if not isinstance(outcome, _Fault):
                 self._lost_in_a_row = 0
-                said = self._count(prompt, outcome) if isinstance(outcome, Reply) else outcome
+                said = (
+                    self._count(prompt, outcome) if isinstance(outcome, EndpointReply) else outcome
+                )
                 return said._replace(usage=said.usage + Usage(calls=attempt))
             if outcome.sent:
                 self._meter.count("", NO_USAGE, self._priced(least_tokens(prompt)))
@@ -316,7 +318,7 @@ class OpenAIPolicy:
         self.counts["lost"] += 1
         return Completion(said, None, Finish.LOST, Usage(calls=attempts))
 
-    async def _attempt(self, prompt: Prompt) -> Reply | Completion | _Fault:
+    async def _attempt(self, prompt: Prompt) -> EndpointReply | Completion | _Fault:
         """Send a prompt once; return faults, because an exception's context may quote the key."""
         body: dict[str, Any] = {
             "model": self.config.model,
@@ -404,7 +406,7 @@ class OpenAIPolicy:
             return "Set send_temperature to false for a model with a fixed temperature."
         return "Check that the server supports model, max_tokens_field and the sampling settings."
 
-    def _count(self, prompt: Prompt, reply: Reply) -> Completion:
+    def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
         """Count an answer and convert it to a completion."""
         told, most = reply.tokens, most_tokens(prompt)
         if told is None:

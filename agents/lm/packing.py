@@ -63,7 +63,7 @@ Path = Sequence[tuple[int, int]]
 """Location of a sequence's tokens: pairs of a part's number and the tokens taken from its start."""
 
 
-class Part(NamedTuple):
+class RowPart(NamedTuple):
     """A part of a row: the tokens that a sequence adds to it.
 
     Attributes:
@@ -77,7 +77,7 @@ class Part(NamedTuple):
     path: Path
 
 
-def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[Part]:
+def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]:
     """Lay out sequences one after the other.
 
     Args:
@@ -90,8 +90,8 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[Part]:
         One part per sequence, in the order of the row.
     """
     if not share:
-        return [Part(i, ids, [(i, len(ids))]) for i, ids in enumerate(sequences)]
-    parts: list[Part] = []
+        return [RowPart(i, ids, [(i, len(ids))]) for i, ids in enumerate(sequences)]
+    parts: list[RowPart] = []
     before = np.empty(0, np.int64)
     for number, index in enumerate(
         sorted(range(len(sequences)), key=lambda i: tuple(sequences[i]))
@@ -100,7 +100,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[Part]:
         n = n_shared(before, ids)
         path = _first(parts[-1].path, n) if n >= LEAST_SHARED else []
         own = sequences[index][sum(taken for _, taken in path) :]
-        parts.append(Part(index, own, [*path, (number, len(own))]))
+        parts.append(RowPart(index, own, [*path, (number, len(own))]))
         before = ids
     return parts
 

@@ -21,9 +21,9 @@ from coevo_gym.agents.lm.causal_lm import head_of
 from coevo_gym.agents.lm.prefix_cache import (
     LEAST_SHARED,
     BatchLayer,
+    CachedStart,
     Ids,
     PrefixCache,
-    Start,
     batch_cache,
     can_be_cut_back,
     shared_beginnings,
@@ -71,7 +71,7 @@ class _Row(NamedTuple):
     """
 
     ask: Ask
-    start: Start
+    start: CachedStart
     seed: tuple[int, int] = (0, 0)
 
     @property
@@ -114,7 +114,7 @@ def sample_padded(
         for beginnings in shared_beginnings([ask.prompt for ask in asks]):
             _read(model, beginnings, limits, stored)
     rows = [
-        _Row(ask, stored.find(ask.prompt) if stored is not None else Start(), (seed, place))
+        _Row(ask, stored.find(ask.prompt) if stored is not None else CachedStart(), (seed, place))
         for place, ask in enumerate(asks)
     ]
     prefixes.read += sum(len(row.rest) for row in rows)

@@ -38,7 +38,7 @@ class Stored(NamedTuple):
     n_bytes: int
 
 
-class Start(NamedTuple):
+class CachedStart(NamedTuple):
     """The cached beginning of a prompt.
 
     Attributes:
@@ -85,13 +85,13 @@ class PrefixCache:
         """Drop all sequences, as new weights require."""
         self._stored.clear()
 
-    def find(self, prompt: Ids) -> Start:
+    def find(self, prompt: Ids) -> CachedStart:
         """Return the cached beginning of a prompt, without its last token."""
-        ids, best, key = np.asarray(prompt[:-1]), Start(), None
+        ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
             if n > best.n:
-                best, key = Start(n, stored), name
+                best, key = CachedStart(n, stored), name
         if key is not None:
             self._stored[key] = self._stored.pop(key)
         return best
@@ -209,7 +209,7 @@ class BatchLayer(DynamicLayer):
         return made
 
 
-def batch_cache(model: PreTrainedModel, starts: Sequence[Start], *, room: int) -> Cache:
+def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: int) -> Cache:
     """Create a cache for a batch whose rows continue from cached sequences.
 
     Args:

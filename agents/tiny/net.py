@@ -13,7 +13,7 @@ from torch.nn.functional import embedding_bag, relu
 from coevo_gym.agents.tiny.features import N_DENSE, Encoded, Ints
 
 
-class Batch(NamedTuple):
+class CandidateBatch(NamedTuple):
     """B flattened choices with N candidates in total."""
 
     words: Tensor
@@ -28,11 +28,11 @@ class Batch(NamedTuple):
     sizes: Tensor  # (B,) candidates of each choice
 
 
-def collate(encoded: Sequence[Encoded]) -> Batch:
+def collate(encoded: Sequence[Encoded]) -> CandidateBatch:
     """Join encodings into one batch."""
     sizes = np.array([len(one.n_words) for one in encoded], dtype=np.int64)
     n_words = np.concatenate([one.n_words for one in encoded])
-    return Batch(
+    return CandidateBatch(
         words=_join([one.words for one in encoded]),
         word_offsets=_offsets(n_words),
         leading=_join([one.leading for one in encoded]),
@@ -79,7 +79,7 @@ class Scorer(nn.Module):
         self.dropout = dropout
         self.noise = torch.Generator().manual_seed(seed)
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: CandidateBatch) -> Tensor:
         """Return the scores of all candidates, (N,)."""
         return self.scores(self.hidden(batch))
 
@@ -88,7 +88,7 @@ class Scorer(nn.Module):
         scores: Tensor = self.score(hidden).squeeze(1)
         return scores
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden(self, batch: CandidateBatch) -> Tensor:
         """Return the hidden rows of all candidates, (N, hidden)."""
         candidates = embedding_bag(batch.words, self.embedding, batch.word_offsets, mode="mean")
         page = embedding_bag(batch.page, self.embedding, batch.page_offsets, mode="mean")
@@ -101,12 +101,12 @@ class Scorer(nn.Module):
         pooled = torch.cat(self._pool(hidden, batch), dim=1)[batch.owner]  # (N, 2 hidden)
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))
 
-    def mean(self, hidden: Tensor, batch: Batch) -> Tensor:
+    def mean(self, hidden: Tensor, batch: CandidateBatch) -> Tensor:
         """Return the mean over the candidates of each choice, (B, hidden)."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         return zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
 
-    def log_softmax(self, scores: Tensor, batch: Batch) -> Tensor:
+    def log_softmax(self, scores: Tensor, batch: CandidateBatch) -> Tensor:
         """Return log-probabilities within each choice, (N,)."""
         n = len(batch.sizes)
         highest = scores.detach().new_full((n,), -torch.inf)
@@ -115,7 +115,7 @@ class Scorer(nn.Module):
         total = scores.new_zeros(n).index_add(0, batch.owner, shifted.exp())
         return shifted - total.log()[batch.owner]
 
-    def _pool(self, hidden: Tensor, batch: Batch) -> list[Tensor]:
+    def _pool(self, hidden: Tensor, batch: CandidateBatch) -> list[Tensor]:
         """Return maximum and mean over the candidates of each choice, (B, hidden) each."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         owner = batch.owner.unsqueeze(1).expand_as(hidden)

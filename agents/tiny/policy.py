@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-    from coevo_gym.agents.tiny.net import Batch
+    from coevo_gym.agents.tiny.net import CandidateBatch
     from coevo_gym.agents.value_head import ValueHead
 
 
@@ -140,12 +140,12 @@ class TinyPolicy:
         values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)
         return *self._picked(taken, batch, self._net.scores(hidden)), values
 
-    def _batch(self, samples: Sequence[Sample]) -> tuple[list[ChoiceDecision], Batch]:
+    def _batch(self, samples: Sequence[Sample]) -> tuple[list[ChoiceDecision], CandidateBatch]:
         taken = [_as_choice_decision(sample) for sample in samples]
         return taken, self._collate([self._encoder.encode(d.context, d.choices) for d in taken])
 
     def _picked(
-        self, taken: Sequence[ChoiceDecision], batch: Batch, scores: Tensor
+        self, taken: Sequence[ChoiceDecision], batch: CandidateBatch, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return log-probabilities of the chosen candidates, (B, 1), and a mask of ones."""
         logps = self._net.log_softmax(scores, batch)

@@ -28,7 +28,7 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
     Raises:
         ConfigError: if the level, or any level, is not available here.
     """
-    from coevo_gym.escapes import Row, Verdict, compare, report
+    from coevo_gym.escapes import AttackRow, AttackVerdict, compare, report
     from coevo_gym.sandbox import probe, strongest
 
     if level is None:
@@ -37,7 +37,7 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
         (found,) = (finding for finding in probe() if finding.level is level)
         if not found.holds:
             raise ConfigError(f"The level {level.value!r} is not available here: {found.detail}")
-    results: dict[str, list[Row]] = {}
+    results: dict[str, list[AttackRow]] = {}
     for suite in escape_suites():
         results[suite.name] = rows = []
         with suite.setup(found.level) as setup, errors.status(f"{suite.name} ...") as status:
@@ -51,7 +51,7 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
         print_json(report.as_data(found, results))
     else:
         console.print(report.summary(found, everything), markup=False, soft_wrap=True)
-    if any(row.verdict is Verdict.GOT_THROUGH for row in everything):
+    if any(row.verdict is AttackVerdict.GOT_THROUGH for row in everything):
         raise typer.Exit(FAILED)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from coevo_gym.experiments.results import ResultTable
 
 
-class Budget(StrEnum):
+class BudgetName(StrEnum):
     """Budgets of tables, as values of an option."""
 
     TINY = "tiny"
@@ -63,7 +63,7 @@ def experiment(
         ),
     ] = None,
     budget: Annotated[
-        Budget | None,
+        BudgetName | None,
         typer.Option(
             help="tiny: minutes per cell on a CPU; small: the budget of built-in tables or a small "
             "language model; paper: the preset with the paper's numbers. The table's by default."

@@ -23,7 +23,7 @@ from coevo_gym.core import waiting
 from coevo_gym.core.spaces import HIDDEN, visible
 
 if TYPE_CHECKING:
-    from coevo_gym.run.evolving.cost import Estimate
+    from coevo_gym.run.evolving.cost import CostEstimate
 
 DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -206,7 +206,7 @@ def say_aside(text: str) -> None:
     errors.print(text, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
-def agree(asked: Sequence[Estimate]) -> bool:
+def agree(asked: Sequence[CostEstimate]) -> bool:
     """Ask the user to accept the cost of models; return False if there is no terminal."""
     from coevo_gym.run.evolving.cost import in_words
 

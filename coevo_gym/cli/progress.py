@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     ProgressColumn,
+    ProgressSink,
     Task,
     TaskID,
     TextColumn,
@@ -24,7 +24,7 @@ from coevo_gym.cli.output import busy
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import duration, followed_by
 from coevo_gym.run.progress import PhasePace, ProgressFile
-from coevo_gym.run.progress import Progress as ProgressLike
+from coevo_gym.run.progress import ProgressSink as ProgressLike
 
 _PLAIN_LINES = 10
 _LONG_S = 20
@@ -52,7 +52,7 @@ class RunProgress:
         self._pace, self._cost, self._tokens = PhasePace(0), Cost(), 0
         self._task: TaskID | None = None
         self._live = (
-            Progress(
+            ProgressSink(
                 TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=12),
                 MofNCompleteColumn(),

@@ -20,7 +20,7 @@ from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
-    from coevo_gym.run.train import Summary
+    from coevo_gym.run.train import RunSummary
 
 
 def train(
@@ -33,7 +33,7 @@ def train(
     yes: bool = False,
     ignore_memory: bool = False,
     progress: bool | None = None,
-) -> Summary:
+) -> RunSummary:
     """Train all arms of a run and write its report; the function behind ``coevo train``.
 
     Ctrl-C, or the notebook's stop button, stops the run after the current step and saves it;

@@ -161,7 +161,7 @@ def suggest_key(model: type[BaseModel], key: str) -> str:
     return "`coevo config show quickstart` lists all settings."
 
 
-class Problem(NamedTuple):
+class SettingProblem(NamedTuple):
     """A problem in a tree of settings.
 
     Attributes:
@@ -173,12 +173,12 @@ class Problem(NamedTuple):
     message: str
 
 
-def problems(model: type[BaseModel], error: ValidationError) -> list[Problem]:
+def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
     """Return the problems that pydantic found in a tree, by dotted key."""
     return [_problem(model, found) for found in error.errors()]
 
 
-def _problem(model: type[BaseModel], found: ErrorDetails) -> Problem:
+def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
     """Return the keys of an error: its location without the kinds that pydantic adds."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
@@ -201,4 +201,4 @@ def _problem(model: type[BaseModel], found: ErrorDetails) -> Problem:
         message = f"{section}.kind = {kind!r} has no such setting"
         message += f"; {', '.join(having)} has" if having else ""
     keys = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return Problem(tuple(keys), message)
+    return SettingProblem(tuple(keys), message)

@@ -148,7 +148,7 @@ class Evaluation:
         }
 
 
-class Kept:
+class FinishedEpisodes:
     """The finished episodes of an evaluation, in memory.
 
     Attributes:
@@ -183,7 +183,7 @@ def evaluate(
     *,
     seed: int = 0,
     samples: int = 1,
-    kept: Kept | None = None,
+    kept: FinishedEpisodes | None = None,
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
 ) -> Evaluation:
@@ -214,7 +214,7 @@ def evaluate(
         raise ConfigError(
             f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
         )
-    kept = Kept() if kept is None else kept
+    kept = FinishedEpisodes() if kept is None else kept
     players = agent if callable(agent) else alone(agent)
     done = sum((task.id, sample) in kept.lines for task in tasks for sample in range(samples))
     lost: list[Lost] = []
@@ -239,7 +239,9 @@ def evaluate(
     return kept.evaluation(tasks, samples, sum(one.env_steps for one in lost))
 
 
-def require_finished(kept: Kept, lost: Sequence[Lost], what: str = "evaluation") -> None:
+def require_finished(
+    kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
+) -> None:
     """Refuse episodes of which none ever finished.
 
     Args:

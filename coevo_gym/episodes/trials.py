@@ -22,7 +22,7 @@ from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, View
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import Finished, Lost, clean_cue, eval_trajectory_of
 from coevo_gym.episodes.evaluation import (
-    Kept,
+    FinishedEpisodes,
     Players,
     alone,
     line_of,
@@ -65,7 +65,7 @@ class TrialEpisode:
         return eval_trajectory_of(env, acts)
 
 
-class Failure(NamedTuple):
+class FailedTrial(NamedTuple):
     """A failed trial, to be reflected on.
 
     Attributes:
@@ -79,7 +79,7 @@ class Failure(NamedTuple):
     earlier: tuple[str, ...]
 
 
-class Lesson(NamedTuple):
+class TrialLesson(NamedTuple):
     """A model's reflection on a failed trial.
 
     Attributes:
@@ -91,7 +91,7 @@ class Lesson(NamedTuple):
     usage: Usage = NO_USAGE
 
 
-Reflect = Callable[[Sequence[Failure]], Sequence[Lesson]]
+Reflect = Callable[[Sequence[FailedTrial]], Sequence[TrialLesson]]
 """Reflects on failed trials."""
 Told = Callable[[Task], tuple[Cue, ...]]
 """Returns the cues that an agent is told about a task in each of its trials."""
@@ -105,11 +105,11 @@ class KeptTrials:
         lessons: reflections on failed trials, by task id and trial.
     """
 
-    def __init__(self, episodes: Kept | None = None) -> None:
-        self.episodes = episodes or Kept()
-        self.lessons: dict[Key, Lesson] = {}
+    def __init__(self, episodes: FinishedEpisodes | None = None) -> None:
+        self.episodes = episodes or FinishedEpisodes()
+        self.lessons: dict[Key, TrialLesson] = {}
 
-    def learn(self, key: Key, lesson: Lesson) -> None:
+    def learn(self, key: Key, lesson: TrialLesson) -> None:
         """Keep what was made of a failed trial."""
         self.lessons[key] = lesson
 
@@ -224,7 +224,7 @@ def run_trials(
 
     def play(trial: int, waiting: Sequence[Task], told: Mapping[str, Sequence[str]]) -> list[bool]:
         failed = dict[str, bool]()
-        failures = list[Failure]()
+        failures = list[FailedTrial]()
         new = []
         for task in waiting:
             line = kept.episodes.lines.get((task.id, trial))
@@ -249,21 +249,21 @@ def run_trials(
                         kept.episodes.add(line_of(task, trial, seed, outcome), outcome.record)
                         failed[task.id] = not outcome.record.success
                         if not outcome.record.success:
-                            failures.append(Failure(task, outcome.record, tuple(told[task.id])))
+                            failures.append(FailedTrial(task, outcome.record, tuple(told[task.id])))
                     else:
                         kept.episodes.lose(task, trial, outcome)
                         lost.append(outcome)
                     if on_done:
                         on_done(len(kept.episodes.lines) + len(lost))
         last = trial == n - 1
-        none = [Lesson()] * len(failures)
+        none = [TrialLesson()] * len(failures)
         lessons = none if last or not failures else reflect(failures)
         for failure, lesson in zip(failures, lessons, strict=True):
             kept.learn((failure.task.id, trial), lesson)
         return [failed.get(task.id, False) or not until_solved for task in waiting]
 
     def reflection(trial: int, task: Task) -> str:
-        return kept.lessons.get((task.id, trial), Lesson()).text
+        return kept.lessons.get((task.id, trial), TrialLesson()).text
 
     repeated(tasks, play, reflection, n=n, keep=keep)
     require_finished(kept.episodes, lost, "trial")

@@ -5,16 +5,24 @@ off and on; :func:`compare` collects both results. ``coevo doctor --escape-suite
 :func:`generic_suite` and the benchmarks' own suites.
 """
 
-from coevo_gym.escapes.payload import Attempt, Payload, Row, Setup, Suite, Verdict, compare
+from coevo_gym.escapes.payload import (
+    AttackRow,
+    AttackRun,
+    AttackVerdict,
+    Payload,
+    Setup,
+    Suite,
+    compare,
+)
 from coevo_gym.escapes.suite import generic_suite
 
 __all__ = [
-    "Attempt",
+    "AttackRow",
+    "AttackRun",
+    "AttackVerdict",
     "Payload",
-    "Row",
     "Setup",
     "Suite",
-    "Verdict",
     "compare",
     "generic_suite",
 ]

@@ -5,7 +5,7 @@ They block other processes that open a file, or make the kernel send signals to 
 
 from __future__ import annotations
 
-from coevo_gym.escapes.host import Seen, done
+from coevo_gym.escapes.host import HostObservations, done
 from coevo_gym.escapes.payload import Payload
 
 _DONE = (
@@ -74,7 +74,7 @@ any_way(lambda: fcntl.fcntl(reading, 10, signal.SIGKILL),
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[HostObservations], ...] = (
     *(
         Payload(name, what, f"import fcntl\n{code.strip()}\nsay('DONE')", done)
         for name, what, code in _DONE

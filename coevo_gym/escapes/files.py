@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.escapes.host import Seen, done, stolen
+from coevo_gym.escapes.host import HostObservations, done, stolen
 from coevo_gym.escapes.payload import Payload
 from coevo_gym.sandbox import Level
 
@@ -124,11 +124,11 @@ os.execve(program, ["cat", host.secret], {})
 )
 
 
-def _kept(seen: Seen) -> bool:
+def _kept(seen: HostObservations) -> bool:
     return seen.host.secret.is_file() and seen.host.secret.read_text() == seen.host.token
 
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[HostObservations], ...] = (
     *(Payload(name, what, code, stolen) for name, what, code in _STEAL),
     Payload(
         "block-device",

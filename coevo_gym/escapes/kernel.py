@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 
-from coevo_gym.escapes.host import Seen, done
+from coevo_gym.escapes.host import HostObservations, done
 from coevo_gym.escapes.payload import Payload
 from coevo_gym.sandbox import Level
 
 
-def _knows_host(seen: Seen) -> bool:
+def _knows_host(seen: HostObservations) -> bool:
     return f"host name: {os.uname().nodename}\n" in seen.said
 
 
-def _dumped(seen: Seen) -> bool:
+def _dumped(seen: HostObservations) -> bool:
     return any(seen.host.folder.glob("core*"))
 
 
@@ -164,7 +164,7 @@ checked(libc.ioctl(terminal, 0x5412, b"x"))
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[HostObservations], ...] = (
     *(
         Payload(name, what, f"{code.strip()}\nsay('DONE')", done)
         for name, what, code in (*_RIGHTS, *_NAMESPACES, *_INTERFACES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coevo_gym.escapes.decoys import ATTRIBUTE
-from coevo_gym.escapes.host import Seen, done
+from coevo_gym.escapes.host import HostObservations, done
 from coevo_gym.escapes.payload import Payload
 
 _ASPECTS = {
@@ -79,7 +79,7 @@ status = os.stat(path)
 mode, dates = status.st_mode & 0o777, (status.st_atime_ns, status.st_mtime_ns)
 """
 
-_TARGETS: tuple[tuple[str, str, str, tuple[str, ...], Callable[[Seen], bool]], ...] = (
+_TARGETS: tuple[tuple[str, str, str, tuple[str, ...], Callable[[HostObservations], bool]], ...] = (
     (
         "file",
         "a file",
@@ -128,7 +128,7 @@ path, file = b"/proc/self/fd/1", 1
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = tuple(
+PAYLOADS: tuple[Payload[HostObservations], ...] = tuple(
     Payload(
         f"{aspect}-of-a-{name}",
         f"{_ASPECTS[aspect][0]} of {what}",

@@ -5,26 +5,26 @@ from __future__ import annotations
 import os
 import socket
 
-from coevo_gym.escapes.host import Seen, done
+from coevo_gym.escapes.host import HostObservations, done
 from coevo_gym.escapes.payload import Payload
 from coevo_gym.sandbox import readable
 
 
-def _contacted(name: str, what: str, code: str, listener: str) -> Payload[Seen]:
+def _contacted(name: str, what: str, code: str, listener: str) -> Payload[HostObservations]:
     """Create an attempt that succeeds if a listener of the host receives something."""
 
-    def sign(seen: Seen) -> bool:
+    def sign(seen: HostObservations) -> bool:
         return seen.host.contacted(listener)
 
     return Payload(name, what, f"import socket\n{code.strip()}", sign)
 
 
-def _made(name: str, what: str, code: str) -> Payload[Seen]:
+def _made(name: str, what: str, code: str) -> Payload[HostObservations]:
     """Create an attempt that succeeds if it runs to its end."""
     return Payload(name, what, f"import socket\n{code.strip()}\nsay('DONE')", done)
 
 
-def _urgent(seen: Seen) -> bool:
+def _urgent(seen: HostObservations) -> bool:
     """Return True if an out-of-band byte arrived."""
     try:
         return bool(seen.host.handed["stream"][0].recv(1, socket.MSG_OOB | socket.MSG_DONTWAIT))
@@ -32,7 +32,7 @@ def _urgent(seen: Seen) -> bool:
         return False
 
 
-def _brought(seen: Seen) -> bool:
+def _brought(seen: HostObservations) -> bool:
     """Return True if a descriptor arrived."""
     ours, _ = seen.host.handed["stream"]
     if not readable(ours):
@@ -43,7 +43,7 @@ def _brought(seen: Seen) -> bool:
     return bool(descriptors)
 
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[HostObservations], ...] = (
     _contacted(
         "connect",
         "connect to a port of the host",

@@ -37,7 +37,7 @@ class Payload(Generic[Seen]):
     claimed: Callable[[Level], bool] = _everywhere
 
 
-class Attempt(NamedTuple):
+class AttackRun(NamedTuple):
     """The result of one run of a payload: whether it worked, and its last output."""
 
     worked: bool
@@ -47,7 +47,7 @@ class Attempt(NamedTuple):
 class Setup(Protocol[Seen]):
     """The environment in which payloads run."""
 
-    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
+    def attempt(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
         """Run a payload in a fresh process, with the sandbox on or off.
 
         Raises:
@@ -56,7 +56,7 @@ class Setup(Protocol[Seen]):
         ...
 
 
-class Verdict(StrEnum):
+class AttackVerdict(StrEnum):
     """The conclusion from the two runs of a payload."""
 
     STOPPED = "stopped"
@@ -65,21 +65,21 @@ class Verdict(StrEnum):
     NOT_APPLICABLE = "not applicable here"
 
 
-class Row(NamedTuple):
+class AttackRow(NamedTuple):
     """The two runs of a payload, and whether the sandbox claims to stop it."""
 
     name: str
     what: str
-    off: Attempt
-    on: Attempt
+    off: AttackRun
+    on: AttackRun
     claimed: bool = True
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AttackVerdict:
         """The conclusion; an attempt that also fails without the sandbox proves nothing."""
         if self.on.worked:
-            return Verdict.GOT_THROUGH if self.claimed else Verdict.NOT_CLAIMED
-        return Verdict.STOPPED if self.off.worked else Verdict.NOT_APPLICABLE
+            return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
+        return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
 
 
 class Suite(NamedTuple):
@@ -96,7 +96,9 @@ class Suite(NamedTuple):
     setup: Callable[[Level], AbstractContextManager[Setup[Any]]]
 
 
-def compare(payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level) -> Iterator[Row]:
+def compare(
+    payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
+) -> Iterator[AttackRow]:
     """Run each payload with the sandbox off, then on.
 
     Args:
@@ -106,4 +108,4 @@ def compare(payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level)
     """
     for payload in payloads:
         off, on = (setup.attempt(payload, protected=protected) for protected in (False, True))
-        yield Row(payload.name, payload.what, off, on, payload.claimed(level))
+        yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

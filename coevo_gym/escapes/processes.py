@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import resource
 
-from coevo_gym.escapes.host import Seen, done, stolen
+from coevo_gym.escapes.host import HostObservations, done, stolen
 from coevo_gym.escapes.payload import Payload
 
 
-def _files_of_victim(seen: Seen) -> int:
+def _files_of_victim(seen: HostObservations) -> int:
     return resource.prlimit(seen.host.victim.pid, resource.RLIMIT_NOFILE)[0]
 
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[HostObservations], ...] = (
     Payload(
         "environment", "read its own environment", "say(os.environ.get(host.variable))", stolen
     ),

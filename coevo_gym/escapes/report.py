@@ -9,18 +9,18 @@ from typing import Any
 from rich.table import Column, Table
 from rich.text import Text
 
-from coevo_gym.escapes.payload import Attempt, Row, Verdict
+from coevo_gym.escapes.payload import AttackRow, AttackRun, AttackVerdict
 from coevo_gym.sandbox import Finding
 
 _COLOURS = {
-    Verdict.STOPPED: "green",
-    Verdict.GOT_THROUGH: "bold red",
-    Verdict.NOT_CLAIMED: "yellow",
-    Verdict.NOT_APPLICABLE: "yellow",
+    AttackVerdict.STOPPED: "green",
+    AttackVerdict.GOT_THROUGH: "bold red",
+    AttackVerdict.NOT_CLAIMED: "yellow",
+    AttackVerdict.NOT_APPLICABLE: "yellow",
 }
 
 
-def as_table(suite: str, rows: Sequence[Row]) -> Table:
+def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
     """Return a table with one row per attempt: its result without and with the sandbox."""
     name, off, on = (
         Column(title, no_wrap=True) for title in ("attempt", "sandbox off", "sandbox on")
@@ -28,13 +28,13 @@ def as_table(suite: str, rows: Sequence[Row]) -> Table:
     table = Table(name, "what it tries", off, on, "verdict", title=suite)
     for row in rows:
         verdict = Text(row.verdict, style=_COLOURS[row.verdict])
-        if row.verdict is Verdict.NOT_APPLICABLE:
+        if row.verdict is AttackVerdict.NOT_APPLICABLE:
             verdict.append(f": {row.off.detail}")
         table.add_row(row.name, row.what, _cell(row.off), _cell(row.on), verdict)
     return table
 
 
-def as_data(found: Finding, suites: Mapping[str, Sequence[Row]]) -> dict[str, Any]:
+def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[str, Any]:
     """Return the results as JSON."""
     return {
         "level": found.level,
@@ -54,12 +54,12 @@ def as_data(found: Finding, suites: Mapping[str, Sequence[Row]]) -> dict[str, An
     }
 
 
-def summary(found: Finding, rows: Sequence[Row]) -> str:
+def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
     """Return a one-line summary."""
     counts = Counter(row.verdict for row in rows)
-    shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict)
+    shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
     return f"{len(rows)} attempts at level {found.level} ({found.detail}): {shares}"
 
 
-def _cell(attempt: Attempt) -> str:
+def _cell(attempt: AttackRun) -> str:
     return "works" if attempt.worked else "fails"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.escapes.host import Seen, done
+from coevo_gym.escapes.host import HostObservations, done
 from coevo_gym.escapes.payload import Payload
 from coevo_gym.sandbox import Level, cgroup
 from coevo_gym.sandbox.process import counts_threads
@@ -10,11 +10,11 @@ from coevo_gym.sandbox.process import counts_threads
 _FLOOD = 1 << 22
 
 
-def _endless(seen: Seen) -> bool:
+def _endless(seen: HostObservations) -> bool:
     return seen.survived
 
 
-def _flooded(seen: Seen) -> bool:
+def _flooded(seen: HostObservations) -> bool:
     return seen.flood >= _FLOOD
 
 
@@ -137,7 +137,7 @@ while True: pass
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[HostObservations], ...] = (
     Payload(
         "thread-bomb",
         "start many threads",

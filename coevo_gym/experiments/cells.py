@@ -91,7 +91,7 @@ class Cell:
 
 
 @dataclass
-class Counts:
+class CellCounts:
     """Numbers of cells by state.
 
     Attributes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from coevo_gym.config.keys import suggest
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.experiments.cells import Cell, Counts, cells_of
+from coevo_gym.experiments.cells import Cell, CellCounts, cells_of
 from coevo_gym.experiments.collecting import collect, finished_of
 from coevo_gym.experiments.definition import Experiment, Row, Size
 from coevo_gym.experiments.measures import missing_measures
@@ -21,7 +21,7 @@ from coevo_gym.experiments.running import check_measured, run_cells
 from coevo_gym.experiments.seeds import read_seeds
 from coevo_gym.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.experiments.writing import markdown, write
-from coevo_gym.run.progress import Progress, ProgressFile
+from coevo_gym.run.progress import ProgressFile, ProgressSink
 from coevo_gym.run.stop import StopRequest
 from coevo_gym.store.folder import check_name, write_atomic
 
@@ -140,8 +140,8 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
 
 
 def make(
-    chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool = False
-) -> tuple[ResultTable, Counts]:
+    chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool = False
+) -> tuple[ResultTable, CellCounts]:
     """Run the missing cells and write the table to its folder.
 
     Raises:
@@ -246,8 +246,8 @@ def _played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
 
 
 def _of_runs(
-    chosen: Chosen, progress: Progress, stop: StopRequest, *, agreed: bool
-) -> tuple[ResultTable, Counts]:
+    chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool
+) -> tuple[ResultTable, CellCounts]:
     chosen, cells, why = _played(chosen)
     if why:
         progress.say(why)
@@ -283,7 +283,9 @@ def _collected(
     )
 
 
-def _simulated(chosen: Chosen, progress: Progress, stop: StopRequest) -> tuple[ResultTable, Counts]:
+def _simulated(
+    chosen: Chosen, progress: ProgressSink, stop: StopRequest
+) -> tuple[ResultTable, CellCounts]:
     experiment, where = chosen.experiment, chosen.benchmark
     rows = in_worlds(chosen.rows, experiment.benchmarks if where == SIMULATED else (where,))
     values, counts = run_batches(experiment, rows, chosen.seeds, chosen.folder, progress, stop)

@@ -20,7 +20,7 @@ Values = Mapping[str, Mapping[int, Numbers]]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """A comparison of a row with a baseline, over the seeds that both have.
 
     Attributes:
@@ -70,7 +70,7 @@ class TableLine:
     values: Mapping[int, float]
     mean: float | None
     sd: float | None
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[RowComparison, ...]
     columns: Mapping[str, float | None]
     paper: Mapping[str, float]
 
@@ -199,14 +199,14 @@ def _line(
     )
 
 
-def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> Comparison:
+def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> RowComparison:
     """Compare a row with a baseline, seed by seed."""
     seeds = tuple(seed for seed in ours if seed in theirs)
     if not seeds:
-        return Comparison(baseline, ())
+        return RowComparison(baseline, ())
     found = paired([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
     differences = [ours[seed] - theirs[seed] for seed in seeds]
-    return Comparison(
+    return RowComparison(
         baseline=baseline,
         seeds=seeds,
         mean=found.mean,

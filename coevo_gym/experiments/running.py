@@ -9,12 +9,12 @@ from time import monotonic
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.experiments.cells import Cell, Counts
+from coevo_gym.experiments.cells import Cell, CellCounts
 from coevo_gym.experiments.measures import measure, missing_measures
 from coevo_gym.experiments.records import CellRecord
 from coevo_gym.experiments.sharing import beside, take_over
 from coevo_gym.run.evolving.cost import estimates, require_consent
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.train import resume, train
 
@@ -59,12 +59,12 @@ def run_cells(
     cells: Sequence[Cell],
     measures: Sequence[str],
     others: dict[str, str],
-    progress: Progress,
+    progress: ProgressSink,
     stop: StopRequest,
     *,
     shown: Mapping[str, Sequence[str]] = FrozenDict(),
     agreed: bool = False,
-) -> Counts:
+) -> CellCounts:
     """Run all unfinished cells, in order, and measure each cell.
 
     Args:
@@ -81,7 +81,7 @@ def run_cells(
         CoevoError: if a cell fails; earlier cells are kept.
     """
     check_cells(cells, measures, shown, agreed=agreed)
-    counts, spent = Counts(), list[float]()
+    counts, spent = CellCounts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
         progress.say(f"{left} of {len(cells)} cells will be run.")
@@ -111,7 +111,7 @@ def run_cells(
     return counts
 
 
-def _begin(cell: Cell, progress: Progress, stop: StopRequest) -> None:
+def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
         source = take_over(cell, beside(cell))
         if source is not None:
@@ -128,7 +128,7 @@ def _begin(cell: Cell, progress: Progress, stop: StopRequest) -> None:
     train(folder, cell.resolved, progress, stop, agreed=True, prepare=prepare)
 
 
-def _tell(progress: Progress, name: str, spent: Sequence[float], left: int) -> None:
+def _tell(progress: ProgressSink, name: str, spent: Sequence[float], left: int) -> None:
     minutes = sum(spent) / len(spent) * left / 60
     later = f"; about {minutes:.0f} min for the {left} that are left" if left else ""
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
@@ -137,32 +137,32 @@ def _tell(progress: Progress, name: str, spent: Sequence[float], left: int) -> N
 class _Told:
     """A progress display that prefixes all names with the cell's name."""
 
-    def __init__(self, progress: Progress, name: str) -> None:
+    def __init__(self, progress: ProgressSink, name: str) -> None:
         self.progress, self.name = progress, name
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Do nothing: a cell has no parts."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Start a phase; see :class:`~coevo_gym.run.progress.Progress`."""
+        """Start a phase; see :class:`~coevo_gym.run.progress.ProgressSink`."""
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce further steps; see :class:`~coevo_gym.run.progress.Progress`."""
+        """Announce further steps; see :class:`~coevo_gym.run.progress.ProgressSink`."""
         self.progress.expect(steps, words, whole=whole)
 
     def update(self, done: int, **facts: str) -> None:
-        """Update the current phase; see :class:`~coevo_gym.run.progress.Progress`."""
+        """Update the current phase; see :class:`~coevo_gym.run.progress.ProgressSink`."""
         self.progress.update(done, **facts)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens; see :class:`~coevo_gym.run.progress.Progress`."""
+        """Count env steps and tokens; see :class:`~coevo_gym.run.progress.ProgressSink`."""
         self.progress.acted(steps, tokens)
 
     def spent(self, cost: Cost) -> None:
-        """Add a cost; see :class:`~coevo_gym.run.progress.Progress`."""
+        """Add a cost; see :class:`~coevo_gym.run.progress.ProgressSink`."""
         self.progress.spent(cost)
 
     def say(self, text: str) -> None:
-        """Print a message; see :class:`~coevo_gym.run.progress.Progress`."""
+        """Print a message; see :class:`~coevo_gym.run.progress.ProgressSink`."""
         self.progress.say(text)

@@ -14,13 +14,13 @@ from pathlib import Path
 from coevo_gym.config import arm_configs, load_config
 from coevo_gym.config.keys import flat
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.experiments.cells import Counts
+from coevo_gym.experiments.cells import CellCounts
 from coevo_gym.experiments.definition import Experiment, Row
 from coevo_gym.experiments.results import TableLine, Values
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
-from coevo_gym.testing.simulated.batch import SEEDS, Cell, run_seeds
+from coevo_gym.testing.simulated.batch import SEEDS, SimulatedCell, run_seeds
 from coevo_gym.testing.simulated.simulation import world_settings
 from coevo_gym.testing.simulated.worlds import CONTROLS, NULL, world_named
 
@@ -44,7 +44,7 @@ def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
     )
 
 
-def batch_of(experiment: Experiment, row: Row) -> Cell:
+def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
     """Return the simulation settings of a row in its world.
 
     Raises:
@@ -60,7 +60,7 @@ def batch_of(experiment: Experiment, row: Row) -> Cell:
         arm = arm_configs(load_config(tree, environ={}).config)[row.name]
     except ConfigError as error:
         raise ConfigError(f"{experiment.name}, row {row.name}: {error}") from error
-    return Cell(
+    return SimulatedCell(
         world=row.group,
         curriculum=arm.curriculum.model_dump(mode="json"),
         proof=False if PROOF in arm.gates.off else None,
@@ -72,9 +72,9 @@ def run_batches(
     rows: Sequence[Row],
     seeds: Sequence[int],
     folder: Path,
-    progress: Progress,
+    progress: ProgressSink,
     stop: StopRequest,
-) -> tuple[Values, Counts]:
+) -> tuple[Values, CellCounts]:
     """Run the missing seeds and return the numbers of all seeds.
 
     Raises:
@@ -82,7 +82,7 @@ def run_batches(
         ConfigError: if a setting is invalid, or a batch was run with other settings.
     """
     batches = {row.key: batch_of(experiment, row) for row in rows}
-    counts, values = Counts(), dict[str, Mapping[int, Mapping[str, float]]]()
+    counts, values = CellCounts(), dict[str, Mapping[int, Mapping[str, float]]]()
     for number, row in enumerate(rows, start=1):
         own = folder / row.key
         known = {int(line["seed"]) for line in read_lines(own / SEEDS)}

@@ -12,7 +12,7 @@ from typing import Any
 
 from coevo_gym.experiments.numbers import column
 from coevo_gym.experiments.parts import CROSS, CURVES, QUESTIONS, ROUNDS
-from coevo_gym.experiments.results import Comparison, ResultTable, TableLine
+from coevo_gym.experiments.results import ResultTable, RowComparison, TableLine
 from coevo_gym.store.folder import finite, storing, write_atomic
 
 NOTHING = "–"
@@ -58,7 +58,7 @@ def as_csv(table: ResultTable) -> str:
         begin = [line.key, line.label, len(line.values), line.mean, line.sd]
         end = [line.columns[name] for name in table.columns]
         end += [line.paper.get(name) for name in (table.metric, *more)]
-        for comparison in line.comparisons or (Comparison("", ()),):
+        for comparison in line.comparisons or (RowComparison("", ()),):
             rows.writerow([*begin, *(getattr(comparison, name) for name in compared), *end])
     return out.getvalue()
 
@@ -167,7 +167,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
         yield "Tasks round by round", (heads, [_round(one) for one in table.parts[ROUNDS]])
 
 
-def compared(comparison: Comparison | None, *, points: bool) -> list[str]:
+def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
     """Return difference, interval, wins and p of a comparison as texts."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)

@@ -13,7 +13,7 @@ from coevo_gym.core.benchmark import find_spec
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.export.croissant import croissant
 from coevo_gym.export.parquet import need_pyarrow, parquet_bytes
-from coevo_gym.export.rows import COLUMNS, SOLUTION, Column, ExportedTask
+from coevo_gym.export.rows import COLUMNS, SOLUTION, ExportedTask, FileColumn
 from coevo_gym.store.folder import write_atomic
 
 TASKS, TABLE, METADATA = "tasks.jsonl", "tasks.parquet", "croissant.json"
@@ -74,7 +74,7 @@ def write_bundle(
             f"{folder / there[0]} already exists. Choose another --out, or pass --overwrite."
         )
     lines = [one.task.to_json().encode() + b"\n" for one in tasks]
-    files, tables = {TASKS: b"".join(lines)}, dict[str, tuple[Column, ...]]()
+    files, tables = {TASKS: b"".join(lines)}, dict[str, tuple[FileColumn, ...]]()
     if parquet:
         columns = (*COLUMNS, SOLUTION) if with_solutions else COLUMNS
         rows = [one.cells(with_solution=with_solutions) for one in tasks]

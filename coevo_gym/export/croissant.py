@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-from coevo_gym.export.rows import Column
+from coevo_gym.export.rows import FileColumn
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 MEDIA_TYPES = {".jsonl": "application/jsonlines", ".parquet": "application/x-parquet"}
@@ -45,7 +45,7 @@ def croissant(
     made_by: str,
     published: date,
     files: Mapping[str, bytes],
-    tables: Mapping[str, Sequence[Column]],
+    tables: Mapping[str, Sequence[FileColumn]],
 ) -> dict[str, Any]:
     """Return the metadata of a data set.
 
@@ -86,7 +86,7 @@ def _file(name: str, data: bytes) -> dict[str, Any]:
     }
 
 
-def _records(file: str, columns: Sequence[Column]) -> dict[str, Any]:
+def _records(file: str, columns: Sequence[FileColumn]) -> dict[str, Any]:
     """Return the description of a file with one record per task."""
     id = f"rows-of-{file.replace('.', '-')}"
     has_id = any(column.name == "id" for column in columns)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from coevo_gym.export.rows import Column
+from coevo_gym.export.rows import FileColumn
 from coevo_gym.provision import extra_advice
 
 
@@ -27,7 +27,7 @@ def need_pyarrow() -> tuple[Any, Any]:
     return pyarrow, pyarrow.parquet
 
 
-def parquet_bytes(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> bytes:
+def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]]) -> bytes:
     """Return a table as the bytes of a Parquet file.
 
     Args:

@@ -14,7 +14,7 @@ from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import HOLD, RunReader
 
 
-class Column(NamedTuple):
+class FileColumn(NamedTuple):
     """A column of the table.
 
     Attributes:
@@ -30,24 +30,24 @@ class Column(NamedTuple):
     number: bool = False
 
 
-COLUMNS: tuple[Column, ...] = (
-    Column("id", "Hash of what the task is; equal for equal tasks."),
-    Column("name", "Name for people."),
-    Column("benchmark", "The benchmark whose engine plays it."),
-    Column("split", "Always train: no other tasks are exported."),
-    Column("subset", "The benchmark's own name for a part of its tasks."),
-    Column("scenario", "The unit that lies as a whole on one side of a split."),
-    Column("instruction", "What the agent is asked to do."),
-    Column("origin", "native: came with the benchmark; evolved: found by a run and proven."),
-    Column("parents", "Ids of the tasks that it grew from.", repeated=True),
-    Column("signal", "The weakness of an agent that led to it."),
-    Column("round", "The round of evolution that brought it into a pool."),
-    Column("arms", "The arms of the run whose pools hold it.", repeated=True),
-    Column("draft", "Id of the draft that it was built from."),
-    Column("gates", "The gates that it passed, some with what they said.", repeated=True),
-    Column("n_actions", "Length of its reference solution.", number=True),
+COLUMNS: tuple[FileColumn, ...] = (
+    FileColumn("id", "Hash of what the task is; equal for equal tasks."),
+    FileColumn("name", "Name for people."),
+    FileColumn("benchmark", "The benchmark whose engine plays it."),
+    FileColumn("split", "Always train: no other tasks are exported."),
+    FileColumn("subset", "The benchmark's own name for a part of its tasks."),
+    FileColumn("scenario", "The unit that lies as a whole on one side of a split."),
+    FileColumn("instruction", "What the agent is asked to do."),
+    FileColumn("origin", "native: came with the benchmark; evolved: found by a run and proven."),
+    FileColumn("parents", "Ids of the tasks that it grew from.", repeated=True),
+    FileColumn("signal", "The weakness of an agent that led to it."),
+    FileColumn("round", "The round of evolution that brought it into a pool."),
+    FileColumn("arms", "The arms of the run whose pools hold it.", repeated=True),
+    FileColumn("draft", "Id of the draft that it was built from."),
+    FileColumn("gates", "The gates that it passed, some with what they said.", repeated=True),
+    FileColumn("n_actions", "Length of its reference solution.", number=True),
 )
-SOLUTION = Column("solution", "Actions of its reference solution, in order.", repeated=True)
+SOLUTION = FileColumn("solution", "Actions of its reference solution, in order.", repeated=True)
 
 
 @dataclass(frozen=True)

@@ -13,20 +13,20 @@ from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
-from coevo_gym.episodes.evaluation import Evaluation, Kept, evaluate, evaluated_task
+from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
 from coevo_gym.episodes.garbage import rare_full_collections
 from coevo_gym.run.assembly import one_thread
 from coevo_gym.run.evals.identity import differences, identity, in_words
 from coevo_gym.run.evals.job import EvalJob, run_job
 from coevo_gym.run.evolving.cost import require_consent
-from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
+from coevo_gym.run.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.run.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, append_line, write_json
 
 
-class Silent(Progress):
+class Silent(ProgressSink):
     """Progress display that shows nothing."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
@@ -39,10 +39,10 @@ class Silent(Progress):
         """Ignore the line."""
 
 
-SILENT: Progress = Silent()
+SILENT: ProgressSink = Silent()
 
 
-class KeptInFolder(Kept):
+class KeptInFolder(FinishedEpisodes):
     """Episodes of an evaluation, saved as soon as each finishes, including those of earlier calls.
 
     Args:
@@ -74,7 +74,7 @@ def evaluate_policy(
     folder: RunFolder,
     policy: str | None,
     split: str,
-    progress: Progress | None = None,
+    progress: ProgressSink | None = None,
     *,
     samples: int = 1,
 ) -> TableRow:
@@ -83,12 +83,12 @@ def evaluate_policy(
     return job.row(evaluate_unkept(job, progress or SILENT))
 
 
-def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -> Evaluation:
+def evaluate_unkept(job: EvalJob, progress: ProgressSink, *, agreed: bool = False) -> Evaluation:
     """Evaluate without saving; see :func:`evaluate_in` for ``agreed``."""
     if not agreed:
         require_consent(job.estimates())
     try:
-        return _evaluate(job, Kept(), progress)
+        return _evaluate(job, FinishedEpisodes(), progress)
     finally:
         job.close()
 
@@ -96,7 +96,7 @@ def evaluate_unkept(job: EvalJob, progress: Progress, *, agreed: bool = False) -
 def evaluate_in(
     folder: EvalFolder,
     job: EvalJob,
-    progress: Progress,
+    progress: ProgressSink,
     *,
     overwrite: bool = False,
     agreed: bool = False,
@@ -138,7 +138,7 @@ def evaluate_in(
     return found
 
 
-def _evaluate(job: EvalJob, kept: Kept, progress: Progress) -> Evaluation:
+def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> Evaluation:
     """Play the episodes that are not saved yet."""
     total, done = len(job.tasks) * job.samples, len(kept.lines)
     if not job.tasks:
@@ -216,7 +216,7 @@ def _cost(line: EvalLine) -> Cost:
 
 @contextmanager
 def opened(
-    folder: EvalFolder, job: EvalJob, progress: Progress = SILENT, *, overwrite: bool = False
+    folder: EvalFolder, job: EvalJob, progress: ProgressSink = SILENT, *, overwrite: bool = False
 ) -> Iterator[KeptInFolder]:
     """Context manager that locks the folder of an evaluation for writing.
 
@@ -245,7 +245,7 @@ def opened(
             yield KeptInFolder(folder, job.policy, database)
 
 
-def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: Progress) -> None:
+def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: ProgressSink) -> None:
     there = folder.read_config()
     found = differences(there, wanted)
     if found:

@@ -17,7 +17,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.core.waiting import duration
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.run.manifest import note_interface
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, keep_lines, read_lines
 from coevo_gym.trainers.loop import Loop
@@ -50,7 +50,7 @@ class ArmEvents(Events):
     folder: RunFolder
     store: RunStore
     loop: Loop
-    progress: Progress
+    progress: ProgressSink
     stop: Callable[[], bool]
     save: Callable[[], object]
     every_steps: int

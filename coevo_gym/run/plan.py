@@ -28,7 +28,7 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 
 @dataclass(frozen=True)
-class Plan:
+class RunPlan:
     """Numbers of what one arm of a run will do; of the arm that does most, where arms differ.
 
     Attributes:
@@ -72,7 +72,7 @@ class Plan:
         return None if self.steps is None else self.steps * self.rollouts_per_step
 
 
-def plan(config: RunConfig, device: Device = H200) -> Plan:
+def plan(config: RunConfig, device: Device = H200) -> RunPlan:
     """Work out what one arm of a run will do.
 
     Args:
@@ -87,7 +87,7 @@ def plan(config: RunConfig, device: Device = H200) -> Plan:
     env_steps, episodes = int(min(limit, played)), None if steps is None else steps * per_step
     sampled, learned = _sampled_tokens(config, env_steps, episodes), _learned(config, episodes)
     lm = config.policy.kind in LANGUAGE_MODELS
-    return Plan(
+    return RunPlan(
         steps=steps,
         groups_per_step=loop.groups_per_step,
         group_size=config.rollout.group_size,
@@ -196,7 +196,7 @@ def _learned(config: RunConfig, episodes: int | None) -> int | None:
     return episodes * (config.policy.model.max_context or UNKNOWN_CONTEXT)
 
 
-def rows(config: RunConfig, planned: Plan) -> Iterator[tuple[str, str]]:
+def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
     """Return the plan in words: what, and how much."""
     yield "arms, one after the other", ", ".join(config.arms)
     if planned.initial_tasks:

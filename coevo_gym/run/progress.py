@@ -28,7 +28,7 @@ _EVERY_S = 1.0
 _MOST_PHASES = 50
 
 
-class Progress(Protocol):
+class ProgressSink(Protocol):
     """Receiver of progress reports, phase by phase."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
@@ -126,7 +126,7 @@ class PhasePace(Pace):
         self._by_steps: Pace | None = None  # the clock starts when the first agent acts
 
     def expect(self, steps: int, *, whole: bool = False) -> None:
-        """Set the most env steps of the phase; see :meth:`Progress.expect`."""
+        """Set the most env steps of the phase; see :meth:`ProgressSink.expect`."""
         self._most, self.whole = steps, whole
 
     def act(self, steps: int, tokens: int) -> None:
@@ -172,7 +172,7 @@ class ProgressFile:
 
     def __init__(
         self,
-        inner: Progress,
+        inner: ProgressSink,
         folder: Path,
         work: str,
         name: str,

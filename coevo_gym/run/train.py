@@ -36,7 +36,7 @@ from coevo_gym.run.manifest import (
     read_manifest,
 )
 from coevo_gym.run.planning.fitting import memory_warnings
-from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
+from coevo_gym.run.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.run.rounds import StoredEvolver, stack
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.table import (
@@ -61,7 +61,7 @@ from coevo_gym.store.secrets import without_secrets
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """The results of a run.
 
     Attributes:
@@ -86,7 +86,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Start:
+class RunStart:
     """The common starting point of all arms.
 
     Attributes:
@@ -107,13 +107,13 @@ class Start:
 def train(
     folder: RunFolder,
     resolved: Resolved,
-    progress: Progress,
+    progress: ProgressSink,
     stop: StopRequest,
     *,
     overwrite: bool = False,
     agreed: bool = False,
     prepare: Callable[[RunFolder], object] | None = None,
-) -> Summary:
+) -> RunSummary:
     """Train all arms of a new run.
 
     Args:
@@ -149,7 +149,7 @@ def train(
         return _go(folder, assembly, progress, stop)
 
 
-def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
+def resume(folder: RunFolder, progress: ProgressSink, stop: StopRequest) -> RunSummary:
     """Resume an interrupted run; see :func:`train`.
 
     Raises:
@@ -167,7 +167,9 @@ def resume(folder: RunFolder, progress: Progress, stop: StopRequest) -> Summary:
             return _go(folder, assembly, progress, stop)
 
 
-def _go(folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopRequest) -> Summary:
+def _go(
+    folder: RunFolder, assembly: Assembly, progress: ProgressSink, stop: StopRequest
+) -> RunSummary:
     """Carry out the rest of a run, and record the progress in its folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
     with rare_full_collections(), progress_file as told:
@@ -184,14 +186,14 @@ class _Run:
     """A run in progress."""
 
     def __init__(
-        self, folder: RunFolder, assembly: Assembly, progress: Progress, stop: StopRequest
+        self, folder: RunFolder, assembly: Assembly, progress: ProgressSink, stop: StopRequest
     ) -> None:
         self.folder, self.assembly, self.config = folder, assembly, assembly.config
         self.progress, self.stop = progress, stop
         self._found: int | None = 0
         self._spending = Spending(progress)
 
-    def go(self) -> Summary:
+    def go(self) -> RunSummary:
         arms: dict[str, dict[str, Any]] = {}
         with (
             closing(RunStore(self.folder.database, record=self.config.store.record)) as store,
@@ -216,7 +218,7 @@ class _Run:
             if self.assembly.final_tasks:
                 self.assembly.policy.load_state_dict(start.policy)
                 self._score(WARMUP, 0, self.assembly.evaluated(self.assembly.policy), store)
-        summary = Summary(
+        summary = RunSummary(
             name=self.config.name,
             benchmark=self.config.benchmark.name,
             split=self.config.evaluation.split,
@@ -230,7 +232,7 @@ class _Run:
 
     # Baselines, warm-up, D_0.
 
-    def _start(self, store: RunStore) -> Start:
+    def _start(self, store: RunStore) -> RunStart:
         checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
         epochs = checkpoints.folder / "epochs"
         saved = checkpoints.latest()
@@ -239,7 +241,7 @@ class _Run:
             checkpoints.save(0, asdict(start))
         else:
             with restoring(saved, self.assembly.policy):
-                start = Start(**saved.state)
+                start = RunStart(**saved.state)
                 self.assembly.policy.load_state_dict(start.policy)
         for name, outcomes in start.outcomes.items():
             if not store.evaluation_steps(name):  # another run of the table has done the warm-up
@@ -249,7 +251,7 @@ class _Run:
                 delete(epochs)
         return start
 
-    def _warm_up(self, epochs: Path, store: RunStore) -> Start:
+    def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
         """Evaluate the random agent, imitate references, evaluate again.
 
         Args:
@@ -271,7 +273,7 @@ class _Run:
             ended = [line.ended for line in evaluation.lines]
             store.add_evaluation(name, 0, ended, evaluation.episodes)
             outcomes[name] = [list(outcome) for outcome in ended]
-        return Start(policy.state_dict(), random, warmup, env_steps, outcomes)
+        return RunStart(policy.state_dict(), random, warmup, env_steps, outcomes)
 
     def _evaluate(
         self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
@@ -382,7 +384,7 @@ class _Run:
     # Arms.
 
     def _train_arm(
-        self, settings: ArmConfig, start: Start, store: RunStore
+        self, settings: ArmConfig, start: RunStart, store: RunStore
     ) -> tuple[TableRow, dict[str, Any]]:
         """Train one arm to its end from its current state."""
         self._check_stop()
@@ -427,7 +429,7 @@ class _Run:
                 self._score(arm.name, arm.loop.state.step, arm.evaluated, store)
             return found
 
-    def _place(self, arm: Arm, checkpoints: Checkpoints, start: Start) -> None:
+    def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
         """Restore an arm at its last checkpoint, or at its start."""
         saved, events = checkpoints.latest(), arm.events
         events.rewind(saved.step if saved else -1)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coevo_gym.agents.tiny.policy import TinyPolicy
 from coevo_gym.run.assembly import Assembly, restoring
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import WARMUP
 from coevo_gym.store.checkpoint import Checkpoints
@@ -18,7 +18,7 @@ from coevo_gym.trainers.sft import Imitation, ImitationStep, Imitator
 
 
 def imitate_references(
-    assembly: Assembly, folder: Path, progress: Progress, stop: Callable[[], bool]
+    assembly: Assembly, folder: Path, progress: ProgressSink, stop: Callable[[], bool]
 ) -> Imitation | None:
     """Train the policy of a run to imitate references.
 
@@ -89,7 +89,7 @@ def imitate_references(
     return imitator.finish()
 
 
-def _reporting(imitator: Imitator, progress: Progress) -> Callable[[ImitationStep], None]:
+def _reporting(imitator: Imitator, progress: ProgressSink) -> Callable[[ImitationStep], None]:
     """Return a callback that reports the steps of the next epoch, or the rest of a stopped one."""
     epoch, begun = len(imitator.losses) + 1, time.monotonic()
     facts = {"epoch": f"{epoch} of {imitator.config.max_epochs}"}

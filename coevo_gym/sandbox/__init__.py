@@ -5,14 +5,14 @@
 """
 
 from coevo_gym.sandbox.launch import launch, probe, python_files, strongest
-from coevo_gym.sandbox.level import Finding, Level, Limits
+from coevo_gym.sandbox.level import Finding, Level, ResourceLimits
 from coevo_gym.sandbox.process import Sandboxed
 from coevo_gym.sandbox.ready import readable
 
 __all__ = [
     "Finding",
     "Level",
-    "Limits",
+    "ResourceLimits",
     "Sandboxed",
     "launch",
     "probe",

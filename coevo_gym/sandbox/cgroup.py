@@ -20,7 +20,7 @@ from secrets import token_hex
 from time import monotonic, sleep
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.sandbox.level import Limits
+from coevo_gym.sandbox.level import ResourceLimits
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -48,7 +48,7 @@ _SWEEPER = """
 """
 
 
-class Group:
+class ControlGroup:
     """One control group: a folder in each hierarchy that caps memory or processes.
 
     Args:
@@ -63,7 +63,7 @@ class Group:
         for folder in self._folders:
             folder.mkdir()
 
-    def cap(self, limits: Limits) -> None:
+    def cap(self, limits: ResourceLimits) -> None:
         """Apply limits to the total of all processes in the group."""
         for folder in self._folders:
             for file, value in _caps(limits):
@@ -107,19 +107,19 @@ def available() -> str:
     return "control groups v2" if len(bases) == 1 else "control groups v1"
 
 
-def make(limits: Limits) -> Group | None:
+def make(limits: ResourceLimits) -> ControlGroup | None:
     """Create a group with caps; return None if groups cannot be created here."""
     name = str(next(_numbers))
     bases = _own_bases()
     if not bases:
         return None
-    group = Group(tuple(base / name for base in bases))
+    group = ControlGroup(tuple(base / name for base in bases))
     group.make()
     group.cap(limits)
     return group
 
 
-def _caps(limits: Limits) -> Iterator[tuple[str, int]]:
+def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
     """Yield the files and values of both versions."""
     yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
@@ -155,7 +155,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 
 def _try_out(bases: tuple[Path, ...]) -> None:
     """Add a process to a trial group: a writable folder may still reject processes."""
-    trial = Group(tuple(base / "trial" for base in bases))
+    trial = ControlGroup(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         try:
             trial.make()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.sandbox import bubblewrap, landlock
-from coevo_gym.sandbox.level import DEFAULT_LIMITS, SYSTEM, Finding, Level, Limits
+from coevo_gym.sandbox.level import DEFAULT_LIMITS, SYSTEM, Finding, Level, ResourceLimits
 from coevo_gym.sandbox.process import Program, Sandboxed
 
 _ENVIRONMENT = {
@@ -40,7 +40,7 @@ def launch(
     hidden: Sequence[Path] = (),
     pass_fds: Sequence[int] = (),
     environment: Mapping[str, str] = {},
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ResourceLimits = DEFAULT_LIMITS,
     level: Level | None = None,
     accept_risk: bool = False,
 ) -> Sandboxed:

@@ -28,7 +28,7 @@ class Level(StrEnum):
     NONE = "none"
 
 
-class Limits(NamedTuple):
+class ResourceLimits(NamedTuple):
     """Resource limits of a sandboxed program.
 
     Attributes:
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
     open_files: int = 256
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ResourceLimits()
 
 
 class Finding(NamedTuple):
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
     detail: str
 
 
-def rlimits(limits: Limits) -> dict[int, int]:
+def rlimits(limits: ResourceLimits) -> dict[int, int]:
     """Return the kernel's per-process limits for these limits, by resource."""
     return {
         resource.RLIMIT_AS: limits.memory_bytes,

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple, Self
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup
-from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, Limits, rlimits
+from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits, rlimits
 from coevo_gym.sandbox.ready import readable
 
 PATIENCE_S = 30.0
@@ -35,7 +35,7 @@ class Program(NamedTuple):
     hidden: Sequence[Path] = ()
     pass_fds: Sequence[int] = ()
     environment: Mapping[str, str] = {}
-    limits: Limits = DEFAULT_LIMITS
+    limits: ResourceLimits = DEFAULT_LIMITS
 
 
 class Sandboxed:

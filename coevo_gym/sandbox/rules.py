@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Test(NamedTuple):
+class ArgumentTest(NamedTuple):
     """A test of one argument of a system call.
 
     Attributes:
@@ -31,23 +31,23 @@ class Rule(NamedTuple):
     """A system call that is denied if all tests of its arguments hold."""
 
     call: str
-    tests: tuple[Test, ...]
+    tests: tuple[ArgumentTest, ...]
 
 
-def _is(argument: int, value: int) -> Test:
-    return Test(argument, (value,))
+def _is(argument: int, value: int) -> ArgumentTest:
+    return ArgumentTest(argument, (value,))
 
 
-def _is_none_of(argument: int, *values: int) -> Test:
-    return Test(argument, values, found=False)
+def _is_none_of(argument: int, *values: int) -> ArgumentTest:
+    return ArgumentTest(argument, values, found=False)
 
 
-def _has(argument: int, bits: int) -> Test:
-    return Test(argument, (bits,), bits=True)
+def _has(argument: int, bits: int) -> ArgumentTest:
+    return ArgumentTest(argument, (bits,), bits=True)
 
 
-def _lacks(argument: int, bits: int) -> Test:
-    return Test(argument, (bits,), bits=True, found=False)
+def _lacks(argument: int, bits: int) -> ArgumentTest:
+    return ArgumentTest(argument, (bits,), bits=True, found=False)
 
 
 # No leases, locks and notifications, which can block the host; no owner, which gets signals.

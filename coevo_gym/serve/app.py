@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 from coevo_gym.core.errors import StoreError
 from coevo_gym.serve.envs import EnvsFace
 from coevo_gym.serve.guard import Guard
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.tickets import tickets_face
 from coevo_gym.serve.tokens import Tokens
@@ -35,7 +35,7 @@ def make_app(
     *,
     tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
     hosts: Collection[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 (frozen)
 ) -> ASGIApp:
     """Create the ASGI app that serves a session.
 

@@ -24,7 +24,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.errors import CoevoError, EnvBackendError, ResetNeeded
 from coevo_gym.serve.client_env import ActionOrder, ClientEnv, ResetOrder
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.local_session import LocalSession
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
@@ -82,7 +82,7 @@ class EnvsFace:
         benchmark: Benchmark,
         shelf: EnvShelf,
         session: JournaledSession,
-        limits: Limits,
+        limits: ServerLimits,
         about: dict[str, str],
     ) -> None:
         self._benchmark, self._shelf = benchmark, shelf

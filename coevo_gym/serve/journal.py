@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS calls
 """
 
 
-class Call(NamedTuple):
+class JournalCall(NamedTuple):
     """One change of a session.
 
     Attributes:
@@ -142,7 +142,7 @@ class Journal:
             at, _, state = self._read("the snapshot", *row)
             return at, state
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[JournalCall]:
         """Yield the calls since the snapshot, in order.
 
         Raises:
@@ -152,7 +152,7 @@ class Journal:
             with self._lock, self._using():
                 query = "SELECT number, at, what, body, checksum FROM calls WHERE number = ?"
                 row = self._db.execute(query, (number,)).fetchone()
-                call = Call(*self._read(f"call {number}", *(row or [None] * 5)))
+                call = JournalCall(*self._read(f"call {number}", *(row or [None] * 5)))
             self._since += len(row[3])
             yield call
 
@@ -167,7 +167,7 @@ class Journal:
         """Number of bytes added since the latest snapshot."""
         return self._since
 
-    def add(self, calls: Sequence[Call], *, synced: bool = True) -> None:
+    def add(self, calls: Sequence[JournalCall], *, synced: bool = True) -> None:
         """Store calls atomically.
 
         Args:

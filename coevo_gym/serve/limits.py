@@ -19,7 +19,7 @@ _FILES = 8192
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """Limits on clients; a client that exceeds one gets an error and no other client is affected.
 
     Attributes:

@@ -20,7 +20,7 @@ from coevo_gym.core.seams import Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.serve.journal import Call, Journal
+from coevo_gym.serve.journal import Journal, JournalCall
 
 logger = logging.getLogger(__name__)
 
@@ -105,11 +105,11 @@ class Recorded:
             StoreError: if the call failed in any other way, which breaks the session.
         """
         self.check_sound()
-        calls: list[Call] = []
+        calls: list[JournalCall] = []
         answer, refusal = None, None
         with self.breaking(what):
             if self.session.take_in_lapsed():
-                calls.append(Call(self.now, "sweep", {}))
+                calls.append(JournalCall(self.now, "sweep", {}))
                 self.session.plan()
             before = mark()
             try:
@@ -123,7 +123,7 @@ class Recorded:
                 if changes(answer):
                     if what == "take":
                         body = {**body, "ticket": answer.id, "task": answer.task.id}
-                    calls.append(Call(self.now, what, body))
+                    calls.append(JournalCall(self.now, what, body))
             self._keep(calls)
         if refusal is not None:
             raise refusal
@@ -308,7 +308,7 @@ class Recorded:
 
     # Writing it.
 
-    def _keep(self, calls: list[Call]) -> None:
+    def _keep(self, calls: list[JournalCall]) -> None:
         if not calls:
             return
         self._journal.add(calls, synced=any(call.what not in _UNSYNCED for call in calls))

@@ -19,7 +19,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.provision import extra_advice
-from coevo_gym.serve.limits import Limits, connection_bounds
+from coevo_gym.serve.limits import ServerLimits, connection_bounds
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Practice:
+class ServedCurriculum:
     """Settings of the curriculum that a server offers.
 
     Attributes:
@@ -126,13 +126,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(
-    practice: Practice,
+    practice: ServedCurriculum,
     path: Path,
     listening: socket.socket,
     *,
     tokens: Tokens,
     hosts: Collection[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 (frozen)
     ready: Callable[[JournaledSession], None] = lambda _: None,
     recover: bool = False,
 ) -> None:

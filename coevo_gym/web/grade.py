@@ -11,7 +11,7 @@ from coevo_gym.envs.diagnosis import facts_of
 from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
-class Check(NamedTuple):
+class GradeCheck(NamedTuple):
     """One check by the grader.
 
     Attributes:
@@ -48,10 +48,10 @@ class GradeInWords(NamedTuple):
     reward: float
     end_reason: str
     steps: int
-    checks: tuple[Check, ...]
+    checks: tuple[GradeCheck, ...]
 
     @property
-    def failed(self) -> tuple[Check, ...]:
+    def failed(self) -> tuple[GradeCheck, ...]:
         """Return the checks that failed."""
         return tuple(check for check in self.checks if check.passed is False)
 
@@ -102,7 +102,7 @@ _ENDS = {
 _TURNS = {"passed": True, "unchecked": None, "not_reached": None}
 
 
-def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[Check]:
+def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[GradeCheck]:
     """Yield the checks in a grader's report.
 
     Lists of ``tests`` (with name and outcome), lists of ``verdicts`` of turns, and the parts of
@@ -116,17 +116,17 @@ def _checks(report: Mapping[str, Any], task: Task | None) -> Iterator[Check]:
             yield from (_test(test) for test in value)
         elif name == "verdicts" and listed:
             for number, said in enumerate(map(str, value), start=1):
-                yield Check(f"turn {number}", _TURNS.get(said, False), _spaced(said))
+                yield GradeCheck(f"turn {number}", _TURNS.get(said, False), _spaced(said))
         elif name == "turns" and facts_of(report):
             continue
         elif isinstance(value, bool):
-            yield Check(_spaced(name), value)
+            yield GradeCheck(_spaced(name), value)
         elif name in _SHARES and isinstance(value, (int, float)):
-            yield Check(_spaced(name), *_share(name, value, sizes.get(name, 1)))
+            yield GradeCheck(_spaced(name), *_share(name, value, sizes.get(name, 1)))
         elif isinstance(value, (int, float)):
-            yield Check(_spaced(name), None, "none asked" if value < 0 else f"{value:g}")
+            yield GradeCheck(_spaced(name), None, "none asked" if value < 0 else f"{value:g}")
         elif value and value != "pass":
-            yield Check(_spaced(name), None, _told(value))
+            yield GradeCheck(_spaced(name), None, _told(value))
 
 
 def _sizes(task: Task | None) -> Mapping[str, int]:
@@ -148,11 +148,13 @@ def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
     return value >= 1, "right" if value else _SHARES[name]
 
 
-def _test(test: Any) -> Check:
+def _test(test: Any) -> GradeCheck:
     if not isinstance(test, Mapping):
-        return Check(_told(test), None)
+        return GradeCheck(_told(test), None)
     name, passed = test.get("name", test.get("requirement", "")), test.get("passed")
-    return Check(str(name), passed if isinstance(passed, bool) else None, str(test.get("why", "")))
+    return GradeCheck(
+        str(name), passed if isinstance(passed, bool) else None, str(test.get("why", ""))
+    )
 
 
 def _told(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.task import FrozenDict
 
-__all__ = ["SEPARATOR", "Option", "Page", "Product", "clicked", "read_page"]
+__all__ = ["SEPARATOR", "Option", "ParsedPage", "ParsedProduct", "clicked", "read_page"]
 
 SEPARATOR = " [SEP] "
 _COUNTED = re.compile(r"Page (\d{1,9}) \(Total results: (\d{1,9})\)")
@@ -25,7 +25,7 @@ _PRICE = "Price: "
 _ASIN = re.compile(r"[0-9A-Z]{10}")
 
 
-class Product(NamedTuple):
+class ParsedProduct(NamedTuple):
     """A product in a list of results: its code, its name, and its price as displayed."""
 
     asin: str
@@ -41,7 +41,7 @@ class Option(NamedTuple):
     chosen: str
 
 
-class Page(NamedTuple):
+class ParsedPage(NamedTuple):
     """A parsed page of the shop.
 
     Attributes:
@@ -64,7 +64,7 @@ class Page(NamedTuple):
     buttons: tuple[str, ...] = ()
     number: int | None = None
     found: int | None = None
-    products: tuple[Product, ...] = ()
+    products: tuple[ParsedProduct, ...] = ()
     title: str = ""
     price: str = ""
     asin: str = ""
@@ -73,7 +73,9 @@ class Page(NamedTuple):
     texts: tuple[str, ...] = ()
 
 
-def read_page(observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()) -> Page:
+def read_page(
+    observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()
+) -> ParsedPage:
     """Parse the page of an observation; any text yields a page.
 
     Args:
@@ -92,7 +94,7 @@ def read_page(observation: str, extras: Mapping[str, Any], choices: Collection[s
     """
     parts = observation.split(SEPARATOR)
     kind = str(extras.get("webshop.page") or _guessed(parts))
-    page = Page(
+    page = ParsedPage(
         kind,
         instruction=_after(parts, "Instruction:"),
         asin=str(extras.get("webshop.asin") or ""),
@@ -117,7 +119,7 @@ def clicked(choices: Collection[str]) -> dict[str, str]:
     return {match[1].lower(): choice for choice, match in found if match}
 
 
-def _results(page: Page, rest: Sequence[str]) -> Page:
+def _results(page: ParsedPage, rest: Sequence[str]) -> ParsedPage:
     if rest and (counted := _COUNTED.fullmatch(rest[0])):
         page = page._replace(number=int(counted[1]), found=int(counted[2]))
         rest, more = _without_buttons(rest[1:])
@@ -125,18 +127,18 @@ def _results(page: Page, rest: Sequence[str]) -> Page:
     return page._replace(products=tuple(_products(rest)))
 
 
-def _products(parts: Sequence[str]) -> Iterator[Product]:
+def _products(parts: Sequence[str]) -> Iterator[ParsedProduct]:
     """Yield the products: the text between a code and a price is the name, possibly empty."""
     told: list[str] = []
     for part in parts:
         if told or _ASIN.fullmatch(part):
             told.append(part)
         if len(told) > 1 and part.startswith("$"):
-            yield Product(told[0], SEPARATOR.join(told[1:-1]), part)
+            yield ParsedProduct(told[0], SEPARATOR.join(told[1:-1]), part)
             told = []
 
 
-def _item(page: Page, rest: Sequence[str], clickable: Collection[str]) -> Page:
+def _item(page: ParsedPage, rest: Sequence[str], clickable: Collection[str]) -> ParsedPage:
     """Parse a product page: option names and values in a row, then title, price and buttons."""
     prices = (i for i, part in enumerate(rest) if part.startswith(_PRICE))
     place = next(prices, len(rest))

@@ -22,7 +22,7 @@ from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, require_ex
 from coevo_gym.curricula.explore.found import Found, fittest
 from coevo_gym.curricula.explore.guide import Guide
 from coevo_gym.curricula.explore.summarise import Summarise
-from coevo_gym.curricula.explore.walks import MakeEnv, Start, Walked, Walks
+from coevo_gym.curricula.explore.walks import MakeEnv, Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 from coevo_gym.curricula.signals.kinds import UNGUIDED
 from coevo_gym.prompts.cue import CuePrompt, load_cue
@@ -220,11 +220,11 @@ class ModelExplorer:
                 unsent = any(way.unsent for way in walked)
                 stay.skipped = BUDGET if unsent else "; ".join(dict.fromkeys(problems))
 
-    def _start(self, stay: _Stay) -> Start:
+    def _start(self, stay: _Stay) -> WalkStart:
         context = stay.context
         task = self.benchmark.open(context.task) if is_open(context) else context.task
         earlier = [walked.rollout.actions for walked in stay.walked if walked.rollout.steps]
-        return Start(task, self.guide(context, stay.brief, earlier), stay.rng)
+        return WalkStart(task, self.guide(context, stay.brief, earlier), stay.rng)
 
     def _operations(self, context: Context) -> tuple[str, ...]:
         return operations_of(self.benchmark, context.task)

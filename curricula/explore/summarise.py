@@ -52,7 +52,7 @@ class BriefAnswer(BaseModel):
         )
 
 
-class Summary(NamedTuple):
+class RolloutSummary(NamedTuple):
     """The analysis of a context's rollout.
 
     Attributes:
@@ -93,12 +93,12 @@ class Summarise:
         self.tasks, self.operations = tasks, operations
         self._told = load_inquiry(prompt).declared(told) if told else {}
 
-    def __call__(self, contexts: Sequence[Context]) -> list[Summary]:
+    def __call__(self, contexts: Sequence[Context]) -> list[RolloutSummary]:
         """Return one summary per context, in order."""
         studied = [context for context in contexts if context.evidence]
         answers = iter(self.advisor.ask([*map(self._inquiry, studied)]) if studied else ())
         return [
-            _summary(context, next(answers)) if context.evidence else Summary(None)
+            _summary(context, next(answers)) if context.evidence else RolloutSummary(None)
             for context in contexts
         ]
 
@@ -153,10 +153,10 @@ def retold(context: Context) -> ContextBrief:
     )
 
 
-def _summary(context: Context, answer: Answer[BriefAnswer]) -> Summary:
+def _summary(context: Context, answer: Answer[BriefAnswer]) -> RolloutSummary:
     if answer.value is not None:
-        return Summary(answer.value.brief())
-    return Summary(retold(context), answer.problem)
+        return RolloutSummary(answer.value.brief())
+    return RolloutSummary(retold(context), answer.problem)
 
 
 def retraced(

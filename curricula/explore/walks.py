@@ -21,7 +21,7 @@ MAX_STRAYS = 3
 """Number of consecutive actions without effect after which a walk ends."""
 
 
-class Start(NamedTuple):
+class WalkStart(NamedTuple):
     """The start of a walk.
 
     Attributes:
@@ -70,7 +70,7 @@ class Walks:
         self.max_steps = max_steps
         self.max_envs = max_envs
 
-    def run(self, starts: Sequence[Start], agent: Agent | None = None) -> list[Walked]:
+    def run(self, starts: Sequence[WalkStart], agent: Agent | None = None) -> list[Walked]:
         """Run one walk per start, and return the walks in the same order.
 
         Args:

@@ -37,7 +37,7 @@ class Rejected(Exception):
         self.env_steps = env_steps
 
 
-class Held(Rejected):
+class HoldTask(Rejected):
     """Exception raised by a gate that finds no fault but holds the task for review by a person."""
 
 

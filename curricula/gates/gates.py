@@ -28,7 +28,7 @@ from coevo_gym.core.evolution import Check, Context, Draft, Proposal, Verdict
 from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import OPEN, Split, Task, UnknownWorld, World
-from coevo_gym.curricula.gates.candidate import Candidate, Gate, Held, Rejected, oversized
+from coevo_gym.curricula.gates.candidate import Candidate, Gate, HoldTask, Rejected, oversized
 from coevo_gym.curricula.gates.hold import HoldGate
 from coevo_gym.curricula.gates.judge import JudgeGate
 from coevo_gym.curricula.gates.minimise import minimised
@@ -381,7 +381,7 @@ def run_gates(
         task, gate = candidate.the_task, ""
     except Rejected as rejected:
         reason, steps = str(rejected), rejected.env_steps
-        held = candidate.task if isinstance(rejected, Held) else None
+        held = candidate.task if isinstance(rejected, HoldTask) else None
     except (EnvBackendError, ModelError, MemoryError):
         raise
     except CoevoError as error:

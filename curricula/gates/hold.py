@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from coevo_gym.core.benchmark import Benchmark
 from coevo_gym.core.evolution import Proposal
-from coevo_gym.curricula.gates.candidate import Candidate, Held
+from coevo_gym.curricula.gates.candidate import Candidate, HoldTask
 from coevo_gym.curricula.gates.settings import HoldConfig
 from coevo_gym.curricula.pool.known import KnownTasks
 
@@ -25,7 +25,7 @@ class HoldGate:
     def check(self, candidate: Candidate) -> Candidate:
         """Check the task against the rules; see :class:`Gate`."""
         if reasons := list(self._reasons(candidate)):
-            raise Held("; ".join(reasons))
+            raise HoldTask("; ".join(reasons))
         return candidate
 
     def _reasons(self, candidate: Candidate) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from coevo_gym.core.benchmark import Effect, Evidence, Replay
-from coevo_gym.curricula.gates.told import Told, stands_in
+from coevo_gym.curricula.gates.told import ShownValues, stands_in
 
 
 class Sources:
@@ -20,7 +20,7 @@ class Sources:
     """
 
     def __init__(self, replay: Replay, evidence: Evidence) -> None:
-        told = Told(evidence.said)
+        told = ShownValues(evidence.said)
         self._news: list[set[str]] = []
         self._answers: list[bool] = []
         for effect, text in zip(replay.effects, replay.shown, strict=True):

@@ -59,7 +59,7 @@ def _alike(first: str, second: str) -> bool:
     )
 
 
-class Told:
+class ShownValues:
     """The values and texts that an agent has been shown so far.
 
     Example:

@@ -40,7 +40,7 @@ class Offer(NamedTuple):
     drafts: int
 
 
-class Choice(Protocol):
+class ContextChoice(Protocol):
     """Interface of pure rules that choose contexts.
 
     Attributes:
@@ -93,7 +93,7 @@ class BySignals(Stateless):
     """A rule that chooses contexts where signals fired, alternating between signal kinds."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         return shared_out(offer.pending, min(n, len(offer.pending)), rng, kinds=ALL_SIGNALS)
 
 
@@ -101,7 +101,7 @@ class Anywhere(Stateless):
     """A rule that chooses no contexts: the explorer may start from any training scenario."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         return []
 
 
@@ -111,7 +111,7 @@ class Blindly(Stateless):
     looks_back = True
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         return drawn(offer.practised, n, rng) if offer.practised else []
 
 
@@ -174,7 +174,7 @@ class ByLearnability(Ranked):
         super().__init__(Learnable())
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         weights = self.numbers.weights()
         assert weights is not None
         scores = weights[self.rows(offer.practised)].tolist()
@@ -190,7 +190,7 @@ class ByProgress(Ranked):
         self.embed = HashingEmbedder()
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         table, rows = self.numbers.table, self.rows(offer.practised)
         fast, slow = table["fast"][rows], table["slow"][rows]
         vectors = self.embed([context.task.instruction for context in offer.practised])
@@ -212,7 +212,7 @@ class ByCoverage:
         """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         shuffled = [offer.practised[int(i)] for i in rng.permutation(len(offer.practised))]
         covered = [task.instruction for task in offer.pool if task.id in self._explored]
         points = self.embed([context.task.instruction for context in shuffled])
@@ -242,13 +242,13 @@ class Mixed(ByCoverage):
         self.share = share
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`Choice`."""
+        """Choose the contexts of a round; see :class:`ContextChoice`."""
         n_each = quota(n, self.share, guided=len(offer.pending), coverage=len(offer.practised))
         guided = shared_out(offer.pending, n_each.guided, rng, kinds=ALL_SIGNALS)
         return guided + super().choose(offer, n_each.coverage, rng)
 
 
-GUIDED: Mapping[str, Callable[[], Choice]] = MappingProxyType(
+GUIDED: Mapping[str, Callable[[], ContextChoice]] = MappingProxyType(
     {
         "signals": BySignals,
         "coverage": ByCoverage,

@@ -14,7 +14,7 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.sections import overlay, variant, variants, with_kinds
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import GUIDED, Anywhere, Blindly, Choice, Offer
+from coevo_gym.curricula.growth.choice import GUIDED, Anywhere, Blindly, ContextChoice, Offer
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
 from coevo_gym.curricula.growth.reserve import Reserve
 from coevo_gym.curricula.growth.targets import Coverage, first_round
@@ -229,7 +229,7 @@ class SignalGrowth:
         self.config = config = config or GrowthConfig()
         self.detector = config.detector.make()
         self.native, growth = native, config.growth
-        self._choice: Choice = Anywhere()
+        self._choice: ContextChoice = Anywhere()
         self._when: When | None = None
         if not isinstance(growth, NoGrowth):
             places = growth.most_places

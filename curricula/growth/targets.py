@@ -25,7 +25,7 @@ PROPOSED = 3
 """Number of plans proposed per chosen plan."""
 
 
-class Plan(NamedTuple):
+class TargetPlan(NamedTuple):
     """A plan: a start task and a target to look for.
 
     Attributes:
@@ -113,7 +113,7 @@ class Coverage:
         """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Return one context per draft; see :class:`~coevo_gym.curricula.growth.choice.Choice`."""
+        """Return one context per draft; see ``ContextChoice``."""
         found = {task.provenance.get("context") for task in offer.pool}
         for context, target in self._aimed.items():
             if context not in found:
@@ -146,7 +146,7 @@ def plans(
     rng: Generator,
     *,
     spare: bool = False,
-) -> list[Plan]:
+) -> list[TargetPlan]:
     """Return the ``n`` plans with the best coverage out of :data:`PROPOSED` times as many.
 
     Args:
@@ -169,7 +169,7 @@ def plans(
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]
-    proposed = [Plan(task, tags_of(task)) for task in drawn]
+    proposed = [TargetPlan(task, tags_of(task)) for task in drawn]
     taken = cover([plan.target for plan in proposed], counts, len(proposed) if spare else n)
     return [proposed[place] for place in taken]
 

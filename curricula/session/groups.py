@@ -19,7 +19,7 @@ from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskE
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.pool.pool import require_practised
-from coevo_gym.curricula.session.open_group import OpenGroup, Place
+from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup
 from coevo_gym.curricula.session.saved import SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
@@ -383,7 +383,9 @@ class GroupLedger:
             raise
         numbers = range(self._n_groups, self._n_groups + n_groups)
         groups = [
-            OpenGroup(f"group-{number}", task, [Place() for _ in range(self.group_size)], in_step)
+            OpenGroup(
+                f"group-{number}", task, [GroupPlace() for _ in range(self.group_size)], in_step
+            )
             for number, task in zip(numbers, tasks, strict=True)
         ]
         self._groups |= {group.id: group for group in groups}

@@ -16,7 +16,7 @@ from coevo_gym.curricula.saved import Count, read
 
 
 @dataclass(slots=True)
-class Place:
+class GroupPlace:
     """One of a group's K places.
 
     Attributes:
@@ -48,7 +48,7 @@ class OpenGroup:
 
     id: str
     task: Task
-    places: list[Place]
+    places: list[GroupPlace]
     in_step: bool = False
     n_begun: int = 0
     broken: bool = False
@@ -138,7 +138,7 @@ class OpenGroup:
             SplitLeakError, TaskError: if the task may not be practised.
         """
         places = [
-            Place(
+            GroupPlace(
                 read(Count, place["issued"]),
                 read(Count, place["lost"]),
                 place["trajectory"] and trajectory_from_json(place["trajectory"]),

@@ -18,7 +18,7 @@ pytest.importorskip("transformers")
 from coevo_gym.agents.lm import continuous, half_copy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noqa: E402
-from coevo_gym.agents.lm.prefix_cache import PrefixCache, Start  # noqa: E402
+from coevo_gym.agents.lm.prefix_cache import CachedStart, PrefixCache  # noqa: E402
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy  # noqa: E402
 from coevo_gym.core.errors import ConfigError, ModelError, ModelNotFetched  # noqa: E402
 from coevo_gym.core.seams import Choice, Completion, Finish, Message, Prompt, Sampling  # noqa: E402
@@ -401,7 +401,7 @@ def test_a_fetched_models_name(folder: Path, tmp_path: Path, monkeypatch: Any) -
 
 def test_batches_keep_to_both_limits() -> None:
     asks = [Ask((1,) * n, 1.0, most) for n, most in [(3, 5), (9, 1), (4, 30), (4, 2), (20, 1)]]
-    rows = [_Row(ask, Start()) for ask in asks]
+    rows = [_Row(ask, CachedStart()) for ask in asks]
     batches = list(_batches(rows, 16, 40))
     assert sorted(i for batch in batches for i in batch) == [0, 1, 2, 3, 4]
     for batch in batches:
@@ -412,7 +412,7 @@ def test_batches_keep_to_both_limits() -> None:
         )
     assert len(batches) == 4
     assert len(list(_batches(rows, 1000, 1000))) == 1
-    begun = [_Row(Ask((1,) * 30, 1.0, 2), Start(28)) for _ in range(4)]
+    begun = [_Row(Ask((1,) * 30, 1.0, 2), CachedStart(28)) for _ in range(4)]
     assert len(list(_batches(begun, 8, 1000))) == 1  # two tokens each are to be read
     assert len(list(_batches(begun, 8, 64))) == 2
 

@@ -22,7 +22,7 @@ from coevo_gym.envs.alfworld import builder, trial
 from coevo_gym.envs.alfworld.builtin import builtin_domain, builtin_games, builtin_grammar
 from coevo_gym.envs.alfworld.data import UNKNOWN, open_games
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
-from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, WORDINGS, Goal, plan, words
+from coevo_gym.envs.alfworld.goals import HEAT, KINDS, LOOK, PICK, WORDINGS, RoomGoal, plan, words
 from coevo_gym.envs.alfworld.tasks import BUILTIN, goal_of, scene_problem
 from coevo_gym.envs.alfworld.trial import Trial, try_out
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
@@ -32,7 +32,7 @@ from coevo_gym.testing import make_env
 ALFWORLD = get_benchmark("alfworld")
 TRAIN = coevo_gym.tasks("alfworld", "train", "builtin")
 KITCHEN = TRAIN[0]
-POTATO = Goal(kind=HEAT, object="Potato", receptacle="CounterTop")
+POTATO = RoomGoal(kind=HEAT, object="Potato", receptacle="CounterTop")
 NO_DIFFERENCE = "no command can make a difference"
 
 
@@ -42,7 +42,7 @@ def draft() -> Draft:
     return draft_of(POTATO)
 
 
-def draft_of(goal: Goal | None, **changes: Any) -> Draft:
+def draft_of(goal: RoomGoal | None, **changes: Any) -> Draft:
     world = KITCHEN.world.model_copy(update={"goal": goal})
     fields = {
         "benchmark": "alfworld",
@@ -103,7 +103,7 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
         (goal_of(KITCHEN.world), {}, "the goal is the game's own"),  # type: ignore[arg-type]
     ],
 )
-def test_what_does_not_prove_a_task(goal: Goal, changes: dict[str, Any], reason: str) -> None:
+def test_what_does_not_prove_a_task(goal: RoomGoal, changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(BuildError, match=reason):
         ALFWORLD.build(draft_of(goal, **changes))
 
@@ -111,7 +111,7 @@ def test_what_does_not_prove_a_task(goal: Goal, changes: dict[str, Any], reason:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_goal_s_own_words_are_words_for_it(kind: str) -> None:
     place = {"toggle" if kind == LOOK else "receptacle": "Shelf"}
-    goal = Goal.model_validate({"kind": kind, "object": "Egg", **place})
+    goal = RoomGoal.model_validate({"kind": kind, "object": "Egg", **place})
     for variant in range(WORDINGS):
         with pytest.raises(BuildError, match=NO_DIFFERENCE):  # there is no shelf in the kitchen
             ALFWORLD.build(draft_of(goal, instruction=words(goal, variant), solution=("look",)))
@@ -120,13 +120,13 @@ def test_a_goal_s_own_words_are_words_for_it(kind: str) -> None:
 def test_a_goal_that_holds_or_cannot_hold_is_refused() -> None:
     place = next(objects for name, objects in sorted(facts()) if name == "inreceptacle")
     thing, room = (text.rpartition(" ")[0] for text in place)
-    trivial = Goal(kind=PICK, object=thing, receptacle=room)
+    trivial = RoomGoal(kind=PICK, object=thing, receptacle=room)
     with pytest.raises(BuildError, match="trivial: the goal holds at the start"):
         ALFWORLD.build(draft_of(trivial, solution=("look",) * 3))
     for goal in (
-        Goal(kind=PICK, object="Dragon", receptacle="Fridge"),
-        Goal(kind=HEAT, object="Spoon", receptacle="Drawer"),
-        Goal(kind=LOOK, object="Spoon", toggle="Fridge"),
+        RoomGoal(kind=PICK, object="Dragon", receptacle="Fridge"),
+        RoomGoal(kind=HEAT, object="Spoon", receptacle="Drawer"),
+        RoomGoal(kind=LOOK, object="Spoon", toggle="Fridge"),
     ):
         with pytest.raises(BuildError, match=NO_DIFFERENCE):
             ALFWORLD.build(draft_of(goal, solution=("look",) * 3))

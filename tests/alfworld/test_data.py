@@ -18,20 +18,22 @@ import pytest
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
 from coevo_gym.envs.alfworld import data
-from coevo_gym.envs.alfworld.data import Game, Games, open_games, read_official, write_store
+from coevo_gym.envs.alfworld.data import Games, OfficialGame, open_games, read_official, write_store
 
 HOSTILE = "do {__import__('os').abort()} #intro#'); DROP TABLE entries; --"
 
 
 @pytest.fixture(scope="module")
-def few(alfworld_store: Path) -> list[Game]:
+def few(alfworld_store: Path) -> list[OfficialGame]:
     """Three official games."""
     games = Games(alfworld_store / data.STORE)
     found = [games.entries(subset)[7] for subset in ("train", "valid_seen", "valid_unseen")]
-    return [Game(entry, games.domain, games.grammar, games.problem(entry.id)) for entry in found]
+    return [
+        OfficialGame(entry, games.domain, games.grammar, games.problem(entry.id)) for entry in found
+    ]
 
 
-def line(game: Game) -> dict[str, Any]:
+def line(game: OfficialGame) -> dict[str, Any]:
     entry = game.entry
     shared = {"pddl_problem": game.problem, "walkthrough": entry.walkthrough}
     return {"id": entry.id, "task": entry.task, **shared}
@@ -42,12 +44,12 @@ def packed(file: Path, rows: Iterable[object]) -> Path:
     return file
 
 
-def as_lines(games: list[Game], file: Path) -> Path:
+def as_lines(games: list[OfficialGame], file: Path) -> Path:
     head = {"pddl_domain": games[0].domain, "grammar": games[0].grammar}
     return packed(file, [head, *map(line, games)])
 
 
-def write_game(folder: Path, game: Game, **changes: object) -> Path:
+def write_game(folder: Path, game: OfficialGame, **changes: object) -> Path:
     """A game as the release has it, with the task's words in the grammar."""
     place = folder / "json_2.1.1" / game.entry.id
     place.mkdir(parents=True)
@@ -62,13 +64,13 @@ def write_game(folder: Path, game: Game, **changes: object) -> Path:
     return folder
 
 
-def as_folder(games: list[Game], folder: Path) -> Path:
+def as_folder(games: list[OfficialGame], folder: Path) -> Path:
     for game in reversed(games):
         write_game(folder, game)
     return folder
 
 
-def as_zip(games: list[Game], file: Path) -> Path:
+def as_zip(games: list[OfficialGame], file: Path) -> Path:
     folder = as_folder(games, file.with_suffix(".unpacked"))
     with ZipFile(file, "w") as archive:
         for path in folder.rglob("*"):
@@ -167,7 +169,7 @@ def test_a_store_is_opened_once_until_it_changes(
 
 @pytest.mark.parametrize("form", [as_lines, as_folder, as_zip])
 def test_every_form_of_the_release_is_read_alike(
-    form: Callable[[list[Game], Path], Path], few: list[Game], tmp_path: Path
+    form: Callable[[list[OfficialGame], Path], Path], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     games = stored(form(few, tmp_path / "source.any"), tmp_path / "store")
     for entry, domain, grammar, problem in few:
@@ -179,7 +181,9 @@ def test_every_form_of_the_release_is_read_alike(
     assert games.digest != stored(as_lines(few[:2], tmp_path / "2"), tmp_path / "less").digest
 
 
-def test_games_that_the_official_loader_skips_are_skipped(few: list[Game], tmp_path: Path) -> None:
+def test_games_that_the_official_loader_skips_are_skipped(
+    few: list[OfficialGame], tmp_path: Path
+) -> None:
     folder = as_folder(few[:1], tmp_path / "release")
     unsolvable = few[1]._replace(entry=few[1].entry._replace(id=f"{few[1].entry.id}9"))
     write_game(folder, unsolvable, solvable=False)
@@ -193,7 +197,7 @@ def test_games_that_the_official_loader_skips_are_skipped(few: list[Game], tmp_p
 
 @pytest.mark.parametrize("form", [as_lines, as_folder])
 def test_a_hostile_task_stays_text(
-    form: Callable[[list[Game], Path], Path], few: list[Game], tmp_path: Path
+    form: Callable[[list[OfficialGame], Path], Path], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     bad = few[0]._replace(entry=few[0].entry._replace(task=HOSTILE))
     games = stored(form([bad, few[1]], tmp_path / "source"), tmp_path / "store")
@@ -201,7 +205,7 @@ def test_a_hostile_task_stays_text(
     assert games.grammar == few[0].grammar
 
 
-def changed(games: list[Game], **changes: object) -> list[object]:
+def changed(games: list[OfficialGame], **changes: object) -> list[object]:
     head = {"pddl_domain": games[0].domain, "grammar": games[0].grammar}
     for key in head.keys() & changes.keys():
         head[key] = changes.pop(key)
@@ -224,7 +228,7 @@ def changed(games: list[Game], **changes: object) -> list[object]:
     ],
 )
 def test_a_game_that_is_none_is_refused(
-    changes: dict[str, object], message: str, few: list[Game], tmp_path: Path
+    changes: dict[str, object], message: str, few: list[OfficialGame], tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message):
         stored(packed(tmp_path / "bad", changed(few, **changes)), tmp_path / "store")
@@ -237,7 +241,7 @@ def test_a_line_that_is_nested_beyond_all_limits_is_refused(tmp_path: Path) -> N
         stored(source, tmp_path / "store")
 
 
-def test_a_game_may_not_come_twice(few: list[Game], tmp_path: Path) -> None:
+def test_a_game_may_not_come_twice(few: list[OfficialGame], tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"The game {few[0].entry.id} occurs twice"):
         stored(as_lines([few[0], *few], tmp_path / "twice"), tmp_path / "store")
 
@@ -253,7 +257,7 @@ def test_a_game_may_not_come_twice(few: list[Game], tmp_path: Path) -> None:
     ],
 )
 def test_a_file_of_the_release_that_is_another_is_refused(
-    change: dict[str, object], few: list[Game], tmp_path: Path
+    change: dict[str, object], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     with pytest.raises(DataError):
         stored(write_game(tmp_path / "release", few[0], **change), tmp_path / "store")
@@ -268,7 +272,7 @@ def test_other_files_are_no_source(content: bytes, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [as_lines, as_zip])
 def test_a_download_that_was_cut_is_refused(
-    form: Callable[[list[Game], Path], Path], few: list[Game], tmp_path: Path
+    form: Callable[[list[OfficialGame], Path], Path], few: list[OfficialGame], tmp_path: Path
 ) -> None:
     source = form(few, tmp_path / "source")
     source.write_bytes(source.read_bytes()[:-60])
@@ -288,7 +292,7 @@ def test_a_source_that_does_not_exist_is_a_mistake(tmp_path: Path) -> None:
 
 
 def test_a_store_that_lacks_a_game_is_not_opened(
-    few: list[Game], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    few: list[OfficialGame], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COEVO_ALFWORLD_DATA", str(tmp_path))
     stored(as_lines(few, tmp_path / "few"), tmp_path)
@@ -334,7 +338,7 @@ def run(command: str) -> Callable[[Path], None]:
     ],
 )
 def test_a_damaged_store_says_so(
-    damage: Callable[[Path], None], message: str, few: list[Game], tmp_path: Path
+    damage: Callable[[Path], None], message: str, few: list[OfficialGame], tmp_path: Path
 ) -> None:
     stored(as_lines(few, tmp_path / "few"), tmp_path)
     damage(tmp_path / data.STORE)

@@ -11,7 +11,7 @@ import pytest
 import coevo_gym
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.trajectory import EndReason, Step
-from coevo_gym.envs.alfworld.goals import COOL, HEAT, LOOK, PICK, TWO, Goal
+from coevo_gym.envs.alfworld.goals import COOL, HEAT, LOOK, PICK, TWO, RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.episodes.episode import trajectory_of
@@ -103,7 +103,7 @@ def did(*commands: str, refused: Sequence[str] = ()) -> list[Step]:
 
 def goal(kind: str = PICK, place: str = "Shelf") -> dict[str, Any]:
     lamp = "DeskLamp" if kind == LOOK else ""
-    wanted = Goal(kind=kind, object="Mug", receptacle="" if lamp else place, toggle=lamp)
+    wanted = RoomGoal(kind=kind, object="Mug", receptacle="" if lamp else place, toggle=lamp)
     return {"goal": wanted.model_dump()}
 
 
@@ -177,4 +177,4 @@ def test_the_grader_writes_the_goal_down() -> None:
     env.cut(FAILED)
     done = trajectory_of(env)
     env.close()
-    assert Goal.model_validate(done.report["goal"]) == goal_of(task.world)  # type: ignore[arg-type]
+    assert RoomGoal.model_validate(done.report["goal"]) == goal_of(task.world)  # type: ignore[arg-type]

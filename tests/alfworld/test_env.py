@@ -19,7 +19,7 @@ from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.signals.patterns import sequence_pattern
 from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
 from coevo_gym.envs.alfworld.engine.game import NOTHING
-from coevo_gym.envs.alfworld.goals import KINDS, PICK, Goal
+from coevo_gym.envs.alfworld.goals import KINDS, PICK, RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of, leaked, scenario_of, split_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import make_env, replay
@@ -82,7 +82,7 @@ def test_repeating_an_evaluation_game_is_a_leak(official_games: Path) -> None:
     seen = coevo_gym.tasks("alfworld", "val")[3]
     assert leaked(world_of(seen))
     assert leaked(world_of(seen).model_copy(update={"goal": goal_of(world_of(seen))}))
-    other = Goal(kind=PICK, object="Mug", receptacle="SideTable")
+    other = RoomGoal(kind=PICK, object="Mug", receptacle="SideTable")
     assert not leaked(world_of(seen).model_copy(update={"goal": other}))
     assert not leaked(world_of(TRAIN[0]))
 
@@ -191,7 +191,7 @@ def test_patterns_are_the_task_type_and_verbs() -> None:
 
 def test_a_goal_that_the_scene_does_not_allow_is_named_and_leaves_nothing_to_play() -> None:
     env = make_env("alfworld", TRAIN[0])
-    goal = Goal(kind=PICK, object="Dragon", receptacle="Shelf")
+    goal = RoomGoal(kind=PICK, object="Dragon", receptacle="Shelf")
     world = world_of(TRAIN[1]).model_copy(update={"goal": goal})
     with pytest.raises(TaskError, match="no command can make a difference"):
         env.reset(options={"task": TRAIN[1].model_copy(update={"world": world})})

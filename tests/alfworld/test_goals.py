@@ -19,7 +19,7 @@ from coevo_gym.envs.alfworld.goals import (
     TWO,
     WORDINGS,
     Facts,
-    Goal,
+    RoomGoal,
     conditions,
     is_plain,
     pddl,
@@ -59,10 +59,10 @@ def facts(*more: tuple[str, ...], **places: str) -> Facts:
     return frozenset(found | {(name, tuple(items)) for name, *items in more})
 
 
-def goal(kind: str, thing: str = "Mug", other: str = "") -> Goal:
+def goal(kind: str, thing: str = "Mug", other: str = "") -> RoomGoal:
     if kind == LOOK:
-        return Goal(kind=kind, object=thing, toggle=other or "DeskLamp")
-    return Goal(kind=kind, object=thing, receptacle=other or "Shelf")
+        return RoomGoal(kind=kind, object=thing, toggle=other or "DeskLamp")
+    return RoomGoal(kind=kind, object=thing, receptacle=other or "Shelf")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def goal(kind: str, thing: str = "Mug", other: str = "") -> Goal:
 )
 def test_a_goal_says_what_is_wrong_with_it(fields: dict[str, str], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        Goal.model_validate(fields)
+        RoomGoal.model_validate(fields)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -220,7 +220,7 @@ def test_a_plan_for_a_look_ends_at_the_lamp() -> None:
         "hand full",
     ],
 )
-def test_there_is_no_plan_for_what_is_done_or_cannot_be(wanted: Goal, state: Facts) -> None:
+def test_there_is_no_plan_for_what_is_done_or_cannot_be(wanted: RoomGoal, state: Facts) -> None:
     assert plan(wanted, state) == []
 
 
@@ -230,7 +230,7 @@ def test_plans_win_official_games_with_their_last_command(kind: str, official_ga
     games = open_games()
     entries = [entry for entry in games.entries("train") if entry.kind == kind]
     for entry in entries[:: len(entries) // 20]:
-        wanted = Goal(
+        wanted = RoomGoal(
             kind=kind, object=entry.object, receptacle=entry.receptacle, toggle=entry.toggle
         )
         problem = with_goal(games.problem(entry.id), wanted)

@@ -13,7 +13,7 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Split
 from coevo_gym.envs.alfworld.engine.game import Game, open_scene
-from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, KINDS, LOOK, PICK, TWO, Goal, plan
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, KINDS, LOOK, PICK, TWO, RoomGoal, plan
 from coevo_gym.envs.alfworld.tasks import scene_problem
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.testing import replay
@@ -36,10 +36,10 @@ def draft(said: str, *actions: str, task: Any = KITCHEN) -> Draft:
     return ALFWORLD.draft(proposal, Context(kind="rare", task=task))
 
 
-def goal(said: str, *actions: str, task: Any = KITCHEN) -> Goal:
+def goal(said: str, *actions: str, task: Any = KITCHEN) -> RoomGoal:
     found = draft(said, *(actions or ("look",)), task=task).world
     assert isinstance(found, ALFWorldWorld)
-    assert isinstance(found.goal, Goal)
+    assert isinstance(found.goal, RoomGoal)
     return found.goal
 
 
@@ -54,12 +54,12 @@ def goal(said: str, *actions: str, task: Any = KITCHEN) -> Goal:
     ],
 )
 def test_words_that_say_the_goal(said: str, kind: str, object: str, receptacle: str) -> None:
-    assert goal(said) == Goal(kind=kind, object=object, receptacle=receptacle)
+    assert goal(said) == RoomGoal(kind=kind, object=object, receptacle=receptacle)
 
 
 def test_words_that_ask_to_look() -> None:
     found = goal("Look at the bowl under the desk lamp.", task=BEDROOM)
-    assert found == Goal(kind=LOOK, object="Bowl", toggle="DeskLamp")
+    assert found == RoomGoal(kind=LOOK, object="Bowl", toggle="DeskLamp")
 
 
 def test_words_are_kept_as_a_user_of_this_benchmark_would_write_them() -> None:
@@ -69,7 +69,7 @@ def test_words_are_kept_as_a_user_of_this_benchmark_would_write_them() -> None:
 
 def test_where_the_words_do_not_tell_the_deeds_do() -> None:
     """And then the benchmark's own words say what is wanted."""
-    wanted = Goal(kind=HEAT, object="Potato", receptacle="CounterTop")
+    wanted = RoomGoal(kind=HEAT, object="Potato", receptacle="CounterTop")
     commands = plan(wanted, facts(KITCHEN))
     made = draft("I am hungry: make me something warm (and do hurry).", *commands)
     assert made.world == KITCHEN.world.model_copy(update={"goal": wanted})
@@ -79,7 +79,7 @@ def test_where_the_words_do_not_tell_the_deeds_do() -> None:
 
 
 def test_of_several_meanings_the_deeds_choose() -> None:
-    wanted = Goal(kind=PICK, object="Potato", receptacle="CounterTop")
+    wanted = RoomGoal(kind=PICK, object="Potato", receptacle="CounterTop")
     commands = plan(wanted, facts(KITCHEN))
     said = "take a potato from the fridge to the countertop"
     assert goal(said, *commands) == wanted
@@ -105,7 +105,7 @@ def test_what_stands_for_no_draft(said: str, actions: tuple[str, ...], reason: s
 def test_anything_may_be_proposed(proposal: Proposal) -> None:
     if made := drafted(ALFWORLD, proposal, CONTEXT):
         assert isinstance(made.world, ALFWorldWorld)
-        assert isinstance(made.world.goal, Goal)
+        assert isinstance(made.world.goal, RoomGoal)
 
 
 @pytest.mark.slow  # tests/tapes has a smaller one that is not

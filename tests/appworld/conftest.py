@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.envs.appworld.engine import pool, prefix
-from coevo_gym.envs.appworld.engine.session import World
+from coevo_gym.envs.appworld.engine.session import WorldSession
 
 STOCK = Path(__file__).with_name("stock.py")
 
@@ -48,9 +48,9 @@ def stock(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Stock:
 
 
 @pytest.fixture
-def world(root: Path) -> Iterator[World]:
+def world(root: Path) -> Iterator[WorldSession]:
     """A world that is closed afterwards; its engine stays warm for the next test."""
-    made = World(root)
+    made = WorldSession(root)
     yield made
     made.close()
 

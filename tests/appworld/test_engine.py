@@ -23,7 +23,7 @@ from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError, ResetN
 from coevo_gym.envs.appworld.engine import pool as pool_module
 from coevo_gym.envs.appworld.engine import session as engine_module
 from coevo_gym.envs.appworld.engine.pool import Engine, Pool, pool
-from coevo_gym.envs.appworld.engine.session import Diff, ErrorKind, World
+from coevo_gym.envs.appworld.engine.session import Diff, ErrorKind, WorldSession
 from coevo_gym.envs.appworld.inside.changes import Model, Row, new_names
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from tests.appworld.conftest import Stock
@@ -72,7 +72,7 @@ def wait_for_end(process: int) -> None:
 class TestStock:
     @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 40])
     def test_solutions_lead_to_the_same(
-        self, root: Path, world: World, stock: Stock, task_ids: tuple[str, ...], every: int
+        self, root: Path, world: WorldSession, stock: Stock, task_ids: tuple[str, ...], every: int
     ) -> None:
         chosen = task_ids[::every]
         jobs = [{"task_id": task, "codes": [solution(root, task)]} for task in chosen]
@@ -85,7 +85,7 @@ class TestStock:
             assert [list(test) for test in world.grade()] == expected["tests"], task
 
     def test_nothing_done_is_nothing_changed(
-        self, world: World, stock: Stock, task_id: str
+        self, world: WorldSession, stock: Stock, task_id: str
     ) -> None:
         (expected,) = stock([{"task_id": task_id, "codes": ["x = 1"]}])
         world.begin(task_id)
@@ -95,7 +95,9 @@ class TestStock:
         assert not all(test.passed for test in world.grade())
 
 
-def test_a_refused_step_leaves_a_completed_task_completed(world: World, task_id: str) -> None:
+def test_a_refused_step_leaves_a_completed_task_completed(
+    world: WorldSession, task_id: str
+) -> None:
     world.begin(task_id)
     assert not world.step("(").completed
     assert world.step("apis.supervisor.complete_task()").completed
@@ -107,7 +109,9 @@ def test_a_refused_step_leaves_a_completed_task_completed(world: World, task_id:
 
 
 class TestBrief:
-    def test_it_tells_what_the_task_says(self, root: Path, world: World, task_id: str) -> None:
+    def test_it_tells_what_the_task_says(
+        self, root: Path, world: WorldSession, task_id: str
+    ) -> None:
         specs = json.loads((root / "data" / "tasks" / task_id / "specs.json").read_text())
         brief = world.begin(task_id)
         assert brief.instruction == specs["instruction"]
@@ -116,7 +120,9 @@ class TestBrief:
         assert "login" in brief.apps["spotify"]
         assert "admin" not in brief.apps
 
-    def test_another_instruction_is_in_the_database_too(self, world: World, task_id: str) -> None:
+    def test_another_instruction_is_in_the_database_too(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         assert world.begin(task_id, "Dance!").instruction == "Dance!"
         shown = world.step("print(apis.supervisor.show_active_task()['instruction'])")
         assert shown.output == "Dance!\n"
@@ -124,14 +130,14 @@ class TestBrief:
         assert world.begin(task_id).instruction != "Dance!"
 
     def test_no_world_no_step(self, root: Path) -> None:
-        world = World(root)
+        world = WorldSession(root)
         for act in (lambda: world.step("x"), world.grade, world.diff):
             with pytest.raises(ResetNeeded, match="Call begin"):
                 act()
         world.close()
         world.close()
 
-    def test_an_unknown_task_is_a_fault(self, world: World, task_id: str) -> None:
+    def test_an_unknown_task_is_a_fault(self, world: WorldSession, task_id: str) -> None:
         with pytest.raises(EnvBackendError, match="nowhere_1"):
             world.begin("nowhere_1")
         world.begin(task_id)
@@ -142,7 +148,7 @@ class TestBrief:
     ) -> None:
         monkeypatch.setenv("COEVO_HOME", str(tmp_path))
         with pytest.raises(BenchmarkNotInstalled, match="coevo install appworld"):
-            World(tmp_path).begin(task_id)
+            WorldSession(tmp_path).begin(task_id)
 
 
 @pytest.fixture
@@ -449,7 +455,7 @@ def evaluate(test, models, **_):
 
 
 @pytest.fixture
-def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., World]]:
+def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., WorldSession]]:
     """A world of a task whose tests are what is given."""
     (tmp_path / "data").mkdir()
     for part in (root / "data").iterdir():
@@ -457,9 +463,9 @@ def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., W
             (tmp_path / "data" / part.name).symlink_to(part)
     task = tmp_path / "data" / "tasks" / task_id
     shutil.copytree(root / "data" / "tasks" / task_id, task)
-    made = World(tmp_path)
+    made = WorldSession(tmp_path)
 
-    def begin(evaluation: str, *wordings: str) -> World:
+    def begin(evaluation: str, *wordings: str) -> WorldSession:
         (task / "ground_truth" / "evaluation.py").write_text(evaluation)
         tests = [{"requirement": wording, "label": "no_op_fail"} for wording in wordings]
         (task / "ground_truth" / "test_data.json").write_text(json.dumps(tests))
@@ -473,18 +479,20 @@ def judged(root: Path, task_id: str, tmp_path: Path) -> Iterator[Callable[..., W
 
 class TestVerdict:
     @pytest.mark.slow
-    def test_two_tests_of_one_wording_count_as_two(self, judged: Callable[..., World]) -> None:
+    def test_two_tests_of_one_wording_count_as_two(
+        self, judged: Callable[..., WorldSession]
+    ) -> None:
         tests = judged(TWICE, "one wording", "one wording").grade()
         assert [test.passed for test in tests] == [True, False]
 
-    def test_a_contradiction_is_a_fault(self, judged: Callable[..., World]) -> None:
+    def test_a_contradiction_is_a_fault(self, judged: Callable[..., WorldSession]) -> None:
         world = judged("def evaluate(test, **_): pass")
         with pytest.raises(EnvBackendError, match="contradicts itself: success is True, but 0 of"):
             world.grade()
 
     @pytest.mark.slow
     def test_a_state_that_the_tests_do_not_get_over_is_graded(
-        self, judged: Callable[..., World]
+        self, judged: Callable[..., WorldSession]
     ) -> None:
         world = judged(BREAKING, "first", "second")
         assert [test.passed for test in world.grade()] == [False, False]
@@ -514,9 +522,9 @@ for title, song in {songs!r}.items():
 
 class TestDiff:
     def test_it_is_the_same_in_another_process(
-        self, root: Path, world: World, task_ids: tuple[str, ...]
+        self, root: Path, world: WorldSession, task_ids: tuple[str, ...]
     ) -> None:
-        other = World(root)
+        other = WorldSession(root)
         found = []
         for one in (world, other):
             one.begin(task_ids[-1])
@@ -525,7 +533,7 @@ class TestDiff:
         assert found[0] == found[1]
         assert found[0][1].status == "success"
 
-    def test_order_does_not_show(self, world: World, task_id: str) -> None:
+    def test_order_does_not_show(self, world: WorldSession, task_id: str) -> None:
         found = []
         for titles, songs in ((["a", "b"], {"p": 1, "q": 2}), (["b", "a"], {"q": 2, "p": 1})):
             world.begin(task_id)
@@ -551,7 +559,7 @@ class TestDiff:
         assert told(1, 2) == told(2, 1)
         assert set(told(1, 2)) == {"new 1", "new 2"}
 
-    def test_what_differs_shows(self, world: World, task_id: str) -> None:
+    def test_what_differs_shows(self, world: WorldSession, task_id: str) -> None:
         found = []
         for songs in ({"p": 1, "q": 2}, {"p": 2, "q": 1}, {"p": 1}, {"p": 1, "q": 1}):
             world.begin(task_id)
@@ -559,7 +567,7 @@ class TestDiff:
             found.append(json.dumps(world.diff().changes))
         assert len(set(found)) == 4
 
-    def test_a_detour_does_not_show(self, world: World, task_id: str) -> None:
+    def test_a_detour_does_not_show(self, world: WorldSession, task_id: str) -> None:
         world.begin(task_id)
         detour = (
             "made = apis.simple_note.create_note(title='t', content='c', access_token=token)\n"
@@ -584,7 +592,9 @@ for number in range(900):
 
 
 @pytest.mark.slow
-def test_an_engine_that_is_full_is_judged_and_not_used_again(world: World, task_id: str) -> None:
+def test_an_engine_that_is_full_is_judged_and_not_used_again(
+    world: WorldSession, task_id: str
+) -> None:
     world.begin(task_id)
     full = world.step(LOGIN + COPIES)
     assert "The apps are full" in full.output
@@ -599,8 +609,8 @@ def test_an_engine_that_is_full_is_judged_and_not_used_again(world: World, task_
 
 
 class TestPool:
-    def test_worlds_do_not_meet(self, root: Path, world: World, task_id: str) -> None:
-        other = World(root)
+    def test_worlds_do_not_meet(self, root: Path, world: WorldSession, task_id: str) -> None:
+        other = WorldSession(root)
         for one in (world, other):
             one.begin(task_id)
         assert world.step(LOGIN + NOTES.format(titles=["mine"])).kind is ErrorKind.NONE
@@ -610,7 +620,7 @@ class TestPool:
         other.close()
 
     def test_a_token_of_an_earlier_world_is_not_logged_out(
-        self, world: World, task_id: str
+        self, world: WorldSession, task_id: str
     ) -> None:
         shown = "print(apis.simple_note.search_notes(access_token=token) is not None)"
         for _ in range(2):
@@ -625,7 +635,7 @@ class TestPool:
         monkeypatch.setattr(pool_module, "EPISODES", 2)
         own = Pool(root)
         monkeypatch.setattr(engine_module, "pool", lambda _: own)
-        world = World(root)
+        world = WorldSession(root)
         used = []
         for _ in range(5):
             world.begin(task_id)
@@ -645,7 +655,7 @@ class TestPool:
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
         own = Pool(root)
         monkeypatch.setattr(engine_module, "pool", lambda _: own)
-        world = World(root)
+        world = WorldSession(root)
         world.begin(task_id)
         (mine,) = scratch_folders(tmp_path)
         outputs = mine / "experiments" / "outputs"
@@ -661,7 +671,9 @@ class TestPool:
 
 
 class TestDeath:
-    def test_of_an_engine_is_a_fault_of_the_episode(self, world: World, task_id: str) -> None:
+    def test_of_an_engine_is_a_fault_of_the_episode(
+        self, world: WorldSession, task_id: str
+    ) -> None:
         world.begin(task_id)
         assert world._engine is not None
         dead = world._engine.pid
@@ -672,7 +684,7 @@ class TestDeath:
         assert world._engine.pid != dead
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
-    def test_of_an_engine_amid_a_step(self, world: World, task_id: str) -> None:
+    def test_of_an_engine_amid_a_step(self, world: WorldSession, task_id: str) -> None:
         world.begin(task_id)
         assert world._engine is not None
         errors: list[str] = []
@@ -691,7 +703,7 @@ class TestDeath:
         world.begin(task_id)
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
-    def test_of_an_executor_keeps_the_world(self, world: World, task_id: str) -> None:
+    def test_of_an_executor_keeps_the_world(self, world: WorldSession, task_id: str) -> None:
         world.begin(task_id)
         world.step(LOGIN + NOTES.format(titles=["kept"]))
         assert world._executor is not None
@@ -707,7 +719,7 @@ class TestDeath:
     ) -> None:
         own = Pool(root)
         monkeypatch.setattr(engine_module, "pool", lambda _: own)
-        world = World(root)
+        world = WorldSession(root)
         world.begin(task_id)
         assert world._engine is not None
         assert own._zygote is not None

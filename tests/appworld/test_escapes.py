@@ -10,10 +10,10 @@ import pytest
 from coevo_gym.cli.escapes import escape_suites
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.escapes import setup
-from coevo_gym.envs.appworld.escapes.seen import Seen
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations
 from coevo_gym.envs.appworld.escapes.setup import CheatSetup, cheat_setup
 from coevo_gym.envs.appworld.escapes.suite import PAYLOADS
-from coevo_gym.escapes import Attempt, Payload, Verdict, compare
+from coevo_gym.escapes import AttackRun, AttackVerdict, Payload, compare
 from coevo_gym.sandbox import Level
 from tests.quick import sampled
 from tests.sandbox.levels import needs
@@ -42,11 +42,11 @@ def cheats(root: Path, coevo_home: Path, request: pytest.FixtureRequest) -> Iter
 class Halves:
     """A set-up that knows what attempts do in the stock engine, which has no levels."""
 
-    def __init__(self, setup: CheatSetup, known: dict[str, Attempt]) -> None:
+    def __init__(self, setup: CheatSetup, known: dict[str, AttackRun]) -> None:
         self._setup = setup
         self._known = known
 
-    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
+    def attempt(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
         """See :class:`coevo_gym.escapes.Setup`."""
         if protected:
             return self._setup.attempt(payload, protected=True)
@@ -56,27 +56,27 @@ class Halves:
 
 
 @pytest.fixture(scope="module")
-def known() -> dict[str, Attempt]:
+def known() -> dict[str, AttackRun]:
     return {}
 
 
 @pytest.mark.parametrize("payload", sampled(PAYLOADS, 4, lambda payload: payload.name))
 def test_cheating_is_stopped(
-    payload: Payload[Seen], cheats: CheatSetup, known: dict[str, Attempt]
+    payload: Payload[EngineObservations], cheats: CheatSetup, known: dict[str, AttackRun]
 ) -> None:
     (row,) = compare([payload], Halves(cheats, known), cheats.level)
     assert not row.on.worked
     if reason := NOT_APPLICABLE.get(payload.name):
         assert reason in row.off.detail
     else:
-        assert row.verdict is Verdict.STOPPED, row
+        assert row.verdict is AttackVerdict.STOPPED, row
 
 
 @pytest.mark.parametrize("protected", [False, True])
 def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, cheats: CheatSetup) -> None:
     task = min((root / "data" / "tasks").iterdir())
     code = (task / "ground_truth" / "solution.py").read_text()
-    right = Payload[Seen](
+    right = Payload[EngineObservations](
         "right",
         "do what is asked",
         f"{code}\nprint('planted')",

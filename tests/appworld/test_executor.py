@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.envs.appworld.engine.prefix import code_packages
-from coevo_gym.envs.appworld.engine.session import ErrorKind, World
+from coevo_gym.envs.appworld.engine.session import ErrorKind, WorldSession
 from coevo_gym.sandbox import cgroup
 from tests import needs
 from tests.appworld.conftest import Stock
@@ -164,7 +164,7 @@ SNIPPETS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_every_snippet_reads_as_in_the_stock_engine(
-    world: World, stock: Stock, task_id: str, every: int
+    world: WorldSession, stock: Stock, task_id: str, every: int
 ) -> None:
     names = list(SNIPPETS)[::every]
     differing = []
@@ -276,15 +276,15 @@ LOSING = (ErrorKind.CRASH, ErrorKind.TIMEOUT)
 
 
 @pytest.fixture(scope="module")
-def lasting(root: Path) -> Iterator[World]:
+def lasting(root: Path) -> Iterator[WorldSession]:
     """A world that all faults hit, one after the other."""
-    made = World(root)
+    made = WorldSession(root)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="module")
-def noted(lasting: World, task_id: str) -> World:
+def noted(lasting: WorldSession, task_id: str) -> WorldSession:
     """It holds a note, which has to be there after each of them."""
     lasting.begin(task_id)
     lasting.step(LOGIN)
@@ -296,7 +296,7 @@ def noted(lasting: World, task_id: str) -> World:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_code_costs_at_most_its_own_process(noted: World, fault: str) -> None:
+def test_code_costs_at_most_its_own_process(noted: WorldSession, fault: str) -> None:
     if fault in ("disk full", "forks") and (why := needs.bubblewrap()):
         pytest.skip(why)  # at the weaker level no file is written and no process started
     code, kind, said = FAULTS[fault]
@@ -316,7 +316,7 @@ def test_code_costs_at_most_its_own_process(noted: World, fault: str) -> None:
 def test_code_runs_beside_a_thousand_open_files(
     root: Path, task_id: str, many_open_files: int
 ) -> None:
-    world = World(root)
+    world = WorldSession(root)
     world.begin(task_id)
     try:
         assert world._executor is not None
@@ -327,7 +327,7 @@ def test_code_runs_beside_a_thousand_open_files(
         world.close()
 
 
-def test_an_unasked_word_costs_the_process(noted: World) -> None:
+def test_an_unasked_word_costs_the_process(noted: WorldSession) -> None:
     speak = (
         "import os\n"
         "def late():\n"
@@ -344,7 +344,7 @@ def test_an_unasked_word_costs_the_process(noted: World) -> None:
     assert noted.step(ALIVE).kind is ErrorKind.NONE
 
 
-def test_what_a_thread_calls_is_in_the_record(noted: World) -> None:
+def test_what_a_thread_calls_is_in_the_record(noted: WorldSession) -> None:
     """And what it would like to call when the step is over is not called."""
 
     def notes() -> int:
@@ -363,27 +363,27 @@ def test_what_a_thread_calls_is_in_the_record(noted: World) -> None:
     noted.step("import os\nos.abort()")
 
 
-def test_output_is_cut_where_it_is_asked(noted: World) -> None:
+def test_output_is_cut_where_it_is_asked(noted: WorldSession) -> None:
     ran = noted.step("print('x' * 200)", max_chars=100)
     assert ran.output == "x" * 100 + "\n[cut: only 100 characters are shown]"
     assert noted.step("print('x' * 99)", max_chars=100).output == "x" * 99 + "\n"
 
 
-def test_only_what_runs_is_counted(noted: World) -> None:
+def test_only_what_runs_is_counted(noted: WorldSession) -> None:
     assert noted.step("apis.supervisor.show_profile(\n").calls == ()
     ran = noted.step("apis.supervisor.show_profile()\napis.spotify.show_song(song_id=99999)")
     assert ran.calls == ("supervisor.show_profile", "spotify.show_song")
     assert not ran.completed
 
 
-def test_limit_of_calls_holds_for_each_step(noted: World) -> None:
+def test_limit_of_calls_holds_for_each_step(noted: WorldSession) -> None:
     loop = "n = 0\nwhile True:\n    apis.supervisor.show_profile()\n    n += 1"
     assert "Number of requests exceeded the limit of 1000" in noted.step(loop).output
     assert noted.step("print(n)").output == "1000\n"
     assert noted.step(ALIVE).kind is ErrorKind.NONE
 
 
-def test_addresses_are_the_same_in_every_run(noted: World) -> None:
+def test_addresses_are_the_same_in_every_run(noted: WorldSession) -> None:
     code = (
         "class A:\n    def f(self):\n        yield\n"
         "print(apis.simple_note.login, A(), A().f, A().f())\n"
@@ -405,7 +405,7 @@ def test_the_folder_that_we_work_in_cannot_be_read(
     zones = code_packages() / "tzdata" / "zoneinfo"
     private, other = zones / "Africa", zones / "America"
     monkeypatch.chdir(private)
-    world = World(root)
+    world = WorldSession(root)
     world.begin(task_id)
 
     def read(folder: Path) -> ErrorKind:
@@ -418,7 +418,7 @@ def test_the_folder_that_we_work_in_cannot_be_read(
     world.close()
 
 
-def test_what_code_can_import(noted: World) -> None:
+def test_what_code_can_import(noted: WorldSession) -> None:
     hidden = "\n".join(
         f"try:\n    import {name}\n    print({name!r})\nexcept ImportError:\n    pass"
         for name in (

@@ -20,7 +20,7 @@ from coevo_gym.envs.appworld.engine import executor as executor_module
 from coevo_gym.envs.appworld.engine import pool as pool_module
 from coevo_gym.envs.appworld.engine import session as engine_module
 from coevo_gym.envs.appworld.engine.pool import Engine, Pool
-from coevo_gym.envs.appworld.engine.session import ErrorKind, World
+from coevo_gym.envs.appworld.engine.session import ErrorKind, WorldSession
 from coevo_gym.episodes import EnvPool, EpisodeStream, EvalEpisode, Finished
 from tests.appworld.test_engine import wait_for_end
 from tests.appworld.test_executor import ALIVE
@@ -59,13 +59,13 @@ def test_all_threads_share_one_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_episodes_of_their_own_threads_begin_beside_each_other(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both_begin, begin = threading.Barrier(2, timeout=60), World.begin
+    both_begin, begin = threading.Barrier(2, timeout=60), WorldSession.begin
 
-    def begin_with_another(world: World, *arguments: Any, **keywords: Any) -> Any:
+    def begin_with_another(world: WorldSession, *arguments: Any, **keywords: Any) -> Any:
         both_begin.wait()
         return begin(world, *arguments, **keywords)
 
-    monkeypatch.setattr(World, "begin", begin_with_another)
+    monkeypatch.setattr(WorldSession, "begin", begin_with_another)
     tasks = coevo_gym.tasks("appworld")[:2]
     envs = EnvPool(lambda: gym.make("CoEvolve-AppWorld-v0"), max_envs=2)
     agent = ScriptedAgent({task.instruction: task.solution for task in tasks})
@@ -86,7 +86,7 @@ class TestIdleEngines:
         os.kill(first, signal.SIGKILL)
         for process in (first, *(engine.pid for engine in engines)):
             wait_for_end(process)
-        world = World(root)
+        world = WorldSession(root)
         world.begin(task_id)
         assert world.step(ALIVE).kind is ErrorKind.NONE
         assert own._idle == []
@@ -97,7 +97,7 @@ class TestIdleEngines:
         for process in dead:
             os.kill(process, signal.SIGKILL)
             wait_for_end(process)
-        world = World(root)
+        world = WorldSession(root)
         world.begin(task_id)
         assert world._engine is not None
         assert world._engine.pid == living
@@ -108,7 +108,7 @@ class TestIdleEngines:
     def test_one_that_a_world_has_kept_is_replaced(
         self, root: Path, own: Pool, task_id: str
     ) -> None:
-        world = World(root)
+        world = WorldSession(root)
         world.begin(task_id)
         assert world._engine is not None
         os.kill(world._engine.pid, signal.SIGKILL)
@@ -130,7 +130,7 @@ class TestIdleEngines:
 
 class TestWorld:
     def test_a_late_answer_is_not_taken_for_the_next(
-        self, world: World, task_id: str, monkeypatch: pytest.MonkeyPatch
+        self, world: WorldSession, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         world.begin(task_id)
         with monkeypatch.context() as patch:
@@ -144,7 +144,7 @@ class TestWorld:
         assert world.step(ALIVE).kind is ErrorKind.NONE
 
     def test_an_executor_that_does_not_start_leaves_no_world(
-        self, world: World, task_id: str, monkeypatch: pytest.MonkeyPatch
+        self, world: WorldSession, task_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(executor_module, "_START_S", 0.0)

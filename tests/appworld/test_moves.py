@@ -12,7 +12,7 @@ from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import (
     FINISH,
     LOOKS,
-    Walk,
+    MoveState,
     act_code,
     answer_code,
     look_code,
@@ -80,11 +80,11 @@ def test_answers_are_counts_of_what_is_asked_for() -> None:
 
 
 def test_a_walk_is_read_back_from_its_text() -> None:
-    walk = Walk([SIGNED_IN, LISTED, (LIKE, '{"message": "done"}')])
+    walk = MoveState([SIGNED_IN, LISTED, (LIKE, '{"message": "done"}')])
     assert walk.signed_in == ["spotify"]
     assert list(walk.listed) == [LIBRARY]
     assert [(done.act.api, done.row["song_id"]) for done in walk.done] == [("like_song", 1)]
-    assert Walk([SIGNED_IN, LISTED, (LIKE, "Execution failed. …")]).done == []
+    assert MoveState([SIGNED_IN, LISTED, (LIKE, "Execution failed. …")]).done == []
 
 
 def test_a_title_cannot_become_code() -> None:

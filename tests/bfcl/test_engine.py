@@ -18,7 +18,7 @@ import pytest
 from coevo_gym.core.task import Task
 from coevo_gym.envs.bfcl.engine import wheel
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
-from coevo_gym.envs.bfcl.engine.dialogue import Attempt, Dialogue
+from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, TurnCalls
 from coevo_gym.envs.bfcl.engine.toolbox import MAX_PATHS, Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.judge import Judge
@@ -276,7 +276,7 @@ def test_directories_in_themselves_equal_nothing() -> None:
     judge, box = Judge(world, BFCLVerifier(turns=(codes,))), Toolbox(world)
     calls = [parse_truth(code) for code in codes]
     outputs = [box.call(call) for call in calls]
-    outcome = judge.end_turn(box, Attempt(calls, outputs, malformed=False), outputs)
+    outcome = judge.end_turn(box, TurnCalls(calls, outputs, malformed=False), outputs)
     assert outcome == "instance_state_mismatch"
 
 

@@ -14,7 +14,7 @@ from coevo_gym.curricula.gates.candidate import (
     MAX_CHARS,
     MAX_TURNS,
     Candidate,
-    Held,
+    HoldTask,
     Rejected,
 )
 from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
@@ -107,7 +107,7 @@ def test_a_gate_may_say_something_count_costs_and_put_a_task_aside() -> None:
         name = "holding"
 
         def check(self, candidate: Candidate) -> Candidate:
-            raise Held("wait", env_steps=2)
+            raise HoldTask("wait", env_steps=2)
 
     plain = judge(proposal())
     result = run_gates([*GATES, Asking(), Holding()], proposal(), context=CONTEXT)

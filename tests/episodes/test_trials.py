@@ -20,10 +20,10 @@ from coevo_gym.episodes import EnvPool, Runner, evaluate
 from coevo_gym.episodes.episode import Finished
 from coevo_gym.episodes.trials import (
     CutAtRepeats,
-    Failure,
+    FailedTrial,
     KeptTrials,
-    Lesson,
     TrialEpisode,
+    TrialLesson,
     Trials,
     run_trials,
     solved_by,
@@ -64,12 +64,12 @@ class Reflector:
     """Says the same of every failure, and keeps what it was asked."""
 
     def __init__(self, *texts: str) -> None:
-        self.texts, self.asked = texts or (PLAN,), list[list[Failure]]()
+        self.texts, self.asked = texts or (PLAN,), list[list[FailedTrial]]()
 
-    def __call__(self, failures: Sequence[Failure]) -> list[Lesson]:
+    def __call__(self, failures: Sequence[FailedTrial]) -> list[TrialLesson]:
         self.asked.append(list(failures))
         text = self.texts[min(len(self.asked), len(self.texts)) - 1]
-        return [Lesson(text, ONE_QUESTION)] * len(failures)
+        return [TrialLesson(text, ONE_QUESTION)] * len(failures)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_is_kept_is_not_run_again(envs: EnvPool) -> None:
     for (id, trial), line in whole.episodes.lines.items():
         if trial == 0:
             kept.episodes.lines[id, trial] = line
-    kept.lessons = {(task.id, 0): Lesson(PLAN, ONE_QUESTION) for task in VAL[1:]}
+    kept.lessons = {(task.id, 0): TrialLesson(PLAN, ONE_QUESTION) for task in VAL[1:]}
     agent, reflect, done = NeedsToBeTold(), Reflector(), list[int]()
     again = run_trials(agent, reflect, VAL, envs, kept=kept, on_done=done.append)
     assert (again.rates, again.reflections) == (found.rates, found.reflections)

@@ -11,9 +11,9 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.experiments.definition import load
-from coevo_gym.experiments.results import Comparison, TableLine
+from coevo_gym.experiments.results import RowComparison, TableLine
 from coevo_gym.experiments.simulated import in_worlds, over_worlds, run_batches
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
 from tests.experiments.conftest import Coevo
@@ -72,7 +72,7 @@ def test_numbers_follow_from_the_seeds_and_seeds_are_kept(
     assert "1 new cells, 0 resumed, 2 were there" in more
 
 
-class Quiet(Progress):
+class Quiet(ProgressSink):
     """Progress that nobody looks at."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None: ...
@@ -109,13 +109,13 @@ def test_worlds_that_there_are_not() -> None:
         in_worlds((), ["flat"])
 
 
-def line_of(world: str, row: str, mean: float, *against: Comparison) -> TableLine:
+def line_of(world: str, row: str, mean: float, *against: RowComparison) -> TableLine:
     return TableLine(f"{world}-{row}", row, world, {}, mean, None, against, {}, None)
 
 
 def test_worlds_are_counted_without_the_controls() -> None:
-    def better(world: str) -> Comparison:
-        return Comparison(f"{world}-static", (1, 2), mean=0.06, low=0.01, high=0.1)
+    def better(world: str) -> RowComparison:
+        return RowComparison(f"{world}-static", (1, 2), mean=0.06, low=0.01, high=0.1)
 
     lines = [
         line

@@ -24,7 +24,7 @@ from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.methods.role_agent import failures
 from coevo_gym.methods.role_agent.failure_modes import (
-    Failure,
+    FailedEpisode,
     FailureModes,
     SimilarFailures,
     by_turns,
@@ -175,7 +175,9 @@ class TestModes:
 
     def test_the_order_of_turns(self) -> None:
         rows = [group(failed(), failed(), id="a"), group(failed(), task=TRAIN[1], id="b")]
-        found = [Failure(one, n, each) for one in rows for n, each in enumerate(one.trajectories)]
+        found = [
+            FailedEpisode(one, n, each) for one in rows for n, each in enumerate(one.trajectories)
+        ]
         assert by_turns(found) == [0, 2, 1]
 
     def test_a_models_note_stands_before_a_rules_of_the_same_mode(self) -> None:

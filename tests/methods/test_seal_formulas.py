@@ -17,8 +17,8 @@ from coevo_gym.methods.seal.evolve import cues_on
 from coevo_gym.methods.seal.schema import schema_note
 from coevo_gym.methods.seal.targets import task_target
 from coevo_gym.methods.seal.utilities import CLIP, FAILURES, UTILITIES, trajectory_weight
-from coevo_gym.methods.seal.weights import Budget, weighed
-from coevo_gym.methods.seal.window import Seen, Window
+from coevo_gym.methods.seal.weights import WeightLimits, weighed
+from coevo_gym.methods.seal.window import Window, WindowLabel
 from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.testing.formulas.check import equal
 from coevo_gym.testing.formulas.methods import METHODS
@@ -266,7 +266,7 @@ def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) ->
     each = [found for _, found in group]
     same = weighed(advantages, each, utilities=dict.fromkeys(UTILITIES, 1.0))
     assert same.advantages == advantages
-    off = weighed(advantages, each, budget=Budget(strength=0.0))
+    off = weighed(advantages, each, budget=WeightLimits(strength=0.0))
     assert off.advantages == advantages
 
 
@@ -286,7 +286,7 @@ def test_a_normalised_budget_has_mean_1_over_what_counts(
     group: list[tuple[float, list[str]]],
 ) -> None:
     each = [found for _, found in group]
-    found = weighed([0.0] * len(group), each, budget=Budget(0.7, normalise_mean=True))
+    found = weighed([0.0] * len(group), each, budget=WeightLimits(0.7, normalise_mean=True))
     counted = [w for w, own in zip(found.weights, each, strict=True) if set(own) & UTILITIES.keys()]
     if counted:
         assert math.isclose(sum(counted) / len(counted), 1.0)
@@ -298,7 +298,7 @@ def test_a_normalised_budget_has_mean_1_over_what_counts(
 
 windows = st.dictionaries(
     st.sampled_from(list(UTILITIES)),
-    st.builds(Seen, st.integers(1, 200), st.floats(0, 1)),
+    st.builds(WindowLabel, st.integers(1, 200), st.floats(0, 1)),
 )
 
 
@@ -316,7 +316,7 @@ def test_cues_are_of_failures_that_were_seen_often(window: Window, on: list[str]
 
 
 def test_equally_urgent_cues_keep_the_order_of_their_utilities() -> None:
-    even = {label: Seen(10, 0.5) for label in reversed(FAILURES)}
+    even = {label: WindowLabel(10, 0.5) for label in reversed(FAILURES)}
     assert cues_on(even, top=20) == tuple(FAILURES)
     assert cues_on({}, FAILURES) == ()
 
@@ -342,9 +342,9 @@ def test_positions_are_in_order(turns: int) -> None:
 
 
 def test_a_target_asks_for_a_failure_that_was_seen_often() -> None:
-    assert task_target("correct_abstention", Seen(99, 0.0)) is None
-    assert task_target("unheard of", Seen(99, 0.0)) is None
-    assert task_target("state_mismatch", Seen(32, 1.0)) == 1.0
+    assert task_target("correct_abstention", WindowLabel(99, 0.0)) is None
+    assert task_target("unheard of", WindowLabel(99, 0.0)) is None
+    assert task_target("state_mismatch", WindowLabel(32, 1.0)) == 1.0
 
 
 # Schemas.

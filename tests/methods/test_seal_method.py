@@ -29,7 +29,7 @@ from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
 from coevo_gym.methods.seal.reweighted import Reweighted, Weighing
 from coevo_gym.methods.seal.shown.interface import FailureInterface
 from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
-from coevo_gym.methods.seal.weights import Budget
+from coevo_gym.methods.seal.weights import WeightLimits
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig
@@ -117,7 +117,7 @@ class TestWeights:
         assert numbers["sum_advantages"] == pytest.approx(1.5 + 0.5 + 1.0)
 
     def test_the_negative_ones_within_a_budget(self) -> None:
-        settings = {"apply_to": "negative", "budget": Budget(0.5, True)}
+        settings = {"apply_to": "negative", "budget": WeightLimits(0.5, True)}
         found, _ = weigh([1.5, -0.5, -0.5, -0.5], *self.LABELS, **settings)
         assert found == pytest.approx([1.5, -0.652173913, -0.4130434783, -0.5])
 

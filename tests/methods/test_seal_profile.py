@@ -12,7 +12,7 @@ from coevo_gym.core.notes import NO_NOTES, Note, Notes
 from coevo_gym.core.seams import Memory
 from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig, turn_notes
 from coevo_gym.methods.seal.utilities import UTILITIES
-from coevo_gym.methods.seal.window import Seen
+from coevo_gym.methods.seal.window import WindowLabel
 
 
 def told(*episodes: tuple[list[str], bool]) -> Notes:
@@ -28,7 +28,7 @@ def test_labels_are_counted_with_the_success_of_their_episodes() -> None:
     profile: FailureProfile = FailureProfile()
     as_memory: Memory = profile
     as_memory.note(told((["pass", "state_mismatch", "not_reached"], False), (["pass"], True)))
-    expected = {"pass": Seen(2, 0.5), "state_mismatch": Seen(1, 0.0)}
+    expected = {"pass": WindowLabel(2, 0.5), "state_mismatch": WindowLabel(1, 0.0)}
     assert profile.window == profile.total == expected
     assert profile.metrics()["labelled_turns"] == 3
     assert profile.metrics()["share_pass"] == 2 / 3
@@ -60,7 +60,7 @@ def test_an_empty_window_falls_back_to_the_total() -> None:
     profile = FailureProfile(ProfileConfig(evolve_every_steps=1))
     profile.note(told(*[(["state_mismatch"], False)] * 8))
     assert profile.on == ("state_mismatch",)
-    assert profile.window == {"state_mismatch": Seen(8, 0.0)}
+    assert profile.window == {"state_mismatch": WindowLabel(8, 0.0)}
     profile.note(NO_NOTES)
     assert (profile.on, profile.evolutions) == (("state_mismatch",), 2)
 

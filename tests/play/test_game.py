@@ -11,7 +11,7 @@ from coevo_gym.core.errors import EnvBackendError, TaskError
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, TrainingEpisode, run_one
-from coevo_gym.web.play.game import Game
+from coevo_gym.web.play.game import PlayedGame
 from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyEnv
 
@@ -19,13 +19,13 @@ TASK = BENCHMARK.tasks(Split.TRAIN)[0]
 HELD_OUT = BENCHMARK.tasks(Split.VAL)[0]
 
 
-def begun(task: Any = TASK) -> Game:
-    game = Game(ToyEnv(split=str(task.split)), task)
+def begun(task: Any = TASK) -> PlayedGame:
+    game = PlayedGame(ToyEnv(split=str(task.split)), task)
     game.begin()
     return game
 
 
-def play(game: Game, *actions: str) -> None:
+def play(game: PlayedGame, *actions: str) -> None:
     for action in actions:
         assert game.act(action) is None
 
@@ -109,4 +109,4 @@ def test_a_lost_engine_takes_no_step_and_the_episode_goes_on_where_it_was() -> N
 
 def test_an_open_task_is_not_played() -> None:
     with pytest.raises(TaskError, match="Refusing to play"):
-        Game(ToyEnv(), BENCHMARK.open(TASK))
+        PlayedGame(ToyEnv(), BENCHMARK.open(TASK))

@@ -10,7 +10,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.envs.webshop.world import WebShopVerifier
-from coevo_gym.web.grade import Check, grade_of, why_failed
+from coevo_gym.web.grade import GradeCheck, grade_of, why_failed
 
 
 @pytest.mark.parametrize(
@@ -24,34 +24,37 @@ from coevo_gym.web.grade import Check, grade_of, why_failed
                     {"name": "b", "passed": True},
                 ]
             },
-            (Check("a", False), Check("b", True)),
+            (GradeCheck("a", False), GradeCheck("b", True)),
         ),
         (
             {"verdicts": ["passed", "unchecked", "instance_state_mismatch", "not_reached"]},
             (
-                Check("turn 1", True, "passed"),
-                Check("turn 2", None, "unchecked"),
-                Check("turn 3", False, "instance state mismatch"),
-                Check("turn 4", None, "not reached"),
+                GradeCheck("turn 1", True, "passed"),
+                GradeCheck("turn 2", None, "unchecked"),
+                GradeCheck("turn 3", False, "instance state mismatch"),
+                GradeCheck("turn 4", None, "not reached"),
             ),
         ),
         ({"label": "pass", "mismatches": []}, ()),
-        ({"mismatches": ["Files.root"]}, (Check("state that differs", None, "Files.root"),)),
+        ({"mismatches": ["Files.root"]}, (GradeCheck("state that differs", None, "Files.root"),)),
         (
             {"webshop.r_type": 0.5, "webshop.r_option": -1.0},
-            (Check("kind of product", False, "only similar"), Check("options", None, "none asked")),
+            (
+                GradeCheck("kind of product", False, "only similar"),
+                GradeCheck("options", None, "none asked"),
+            ),
         ),
         (
             {"warm_enough": True, "why": "it was heated"},
-            (Check("warm enough", True), Check("why", None, "it was heated")),
+            (GradeCheck("warm enough", True), GradeCheck("why", None, "it was heated")),
         ),
-        ({"tests": ["odd", 3]}, (Check("odd", None), Check("3", None))),
+        ({"tests": ["odd", 3]}, (GradeCheck("odd", None), GradeCheck("3", None))),
         ({"turns": [{"reached": True, "reference": False}]}, ()),
-        ({"turns": ["slow"]}, (Check("turns", None, "slow"),)),
-        ({"parts": {"a": 1, "b": [2, 3]}}, (Check("parts", None, "a: 1, b: 2, 3"),)),
+        ({"turns": ["slow"]}, (GradeCheck("turns", None, "slow"),)),
+        ({"parts": {"a": 1, "b": [2, 3]}}, (GradeCheck("parts", None, "a: 1, b: 2, 3"),)),
     ],
 )
-def test_reports(report: dict[str, Any], checks: tuple[Check, ...]) -> None:
+def test_reports(report: dict[str, Any], checks: tuple[GradeCheck, ...]) -> None:
     record = EvalTrajectory(
         task_id="t",
         steps=(),

@@ -12,11 +12,11 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
-from coevo_gym.web.grade import Check, grade_of
+from coevo_gym.web.grade import GradeCheck, grade_of
 from coevo_gym.web.play.api_docs import read_docs
-from coevo_gym.web.play.game import Game
+from coevo_gym.web.play.game import PlayedGame
 from coevo_gym.web.play.hands import is_unfinished
-from coevo_gym.web.play.shop import ShopPage, read_shop
+from coevo_gym.web.play.shop import PlayShopPage, read_shop
 from coevo_gym.web.play.tools import NoCall, Tool, meant
 from coevo_gym.web.shop import SEPARATOR
 from tests.play.test_tools import TOOLS
@@ -51,7 +51,7 @@ def test_any_text_is_a_page_of_the_shop_or_none(
     info = {"webshop.page": kind, "admissible": tuple(f"click[{text}]" for text in clicks)}
     text = SEPARATOR.join([*parts, *(TAIL if ends else ())])
     found = read_shop(View("Buy.", text, info))
-    assert found is None or isinstance(found, ShopPage)
+    assert found is None or isinstance(found, PlayShopPage)
     if found is not None:
         shown = {thing.action for thing in (*found.buttons, *found.listed)}
         assert shown <= set(info["admissible"])
@@ -133,7 +133,7 @@ def test_any_report_can_be_told(report: dict[str, Any]) -> None:
         report=freeze(report),
     )
     for check in grade_of(record).checks:
-        assert isinstance(check, Check)
+        assert isinstance(check, GradeCheck)
         assert isinstance(check.name, str)
         assert isinstance(check.said, str)
 
@@ -141,7 +141,7 @@ def test_any_report_can_be_told(report: dict[str, Any]) -> None:
 @settings(max_examples=30)
 @given(st.lists(st.sampled_from((*ACTIONS, *TASK.solution)), max_size=14))
 def test_the_record_is_that_of_what_was_taken(actions: list[str]) -> None:
-    game = Game(ToyEnv(), TASK)
+    game = PlayedGame(ToyEnv(), TASK)
     game.begin()
     for action in actions:
         before = list(game.taken)

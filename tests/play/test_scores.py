@@ -15,7 +15,7 @@ from coevo_gym.run.evaluation import SILENT, evaluate_in
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json
 from coevo_gym.web.play.desk import NotPossible
-from coevo_gym.web.play.game import Game
+from coevo_gym.web.play.game import PlayedGame
 from coevo_gym.web.play.scores import Scores, open_scores
 from tests.play.desks import played, toy_desk
 
@@ -28,10 +28,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVO_CFG__EVALUATION__N_TASKS", str(N))
 
 
-def play_next(scores: Scores, *, well: bool) -> Game:
+def play_next(scores: Scores, *, well: bool) -> PlayedGame:
     task = scores.next()
     assert task is not None
-    game = Game(scores.make_env(), task, scores.seed_of(task))
+    game = PlayedGame(scores.make_env(), task, scores.seed_of(task))
     game.begin()
     for action in task.solution if well else ("done",):
         game.act(action)
@@ -75,7 +75,7 @@ def test_the_record_is_that_of_an_agent() -> None:
 def test_the_first_episode_of_a_task_counts_and_who_leaves_is_noted() -> None:
     with open_scores("me", "toy", "val") as scores:
         game = play_next(scores, well=False)
-        again = Game(scores.make_env(), game.task)
+        again = PlayedGame(scores.make_env(), game.task)
         again.begin()
         for action in game.task.solution:
             again.act(action)

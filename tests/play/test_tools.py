@@ -9,7 +9,7 @@ import pytest
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
 from coevo_gym.testing import make_env
-from coevo_gym.web.play.tools import NoCall, Parameter, meant, message, read_tools, value_of
+from coevo_gym.web.play.tools import NoCall, ToolParameter, meant, message, read_tools, value_of
 
 SCHEMA = {
     "name": "mv",
@@ -113,7 +113,7 @@ def test_a_command_ends_the_turn(line: str, said: str) -> None:
     ],
 )
 def test_values_are_typed_as_json_or_python(kind: str, typed: str, value: object) -> None:
-    parameter = Parameter("x", kind, "", True)
+    parameter = ToolParameter("x", kind, "", True)
     assert value_of(parameter, typed) == value
     (call,) = parse_message(message("mv", {"x": value}))
     assert isinstance(call, Call)
@@ -122,4 +122,4 @@ def test_values_are_typed_as_json_or_python(kind: str, typed: str, value: object
 
 def test_what_is_no_value_is_told() -> None:
     with pytest.raises(ValueError, match="is not a literal"):
-        value_of(Parameter("x", "integer", "", True), "three(")
+        value_of(ToolParameter("x", "integer", "", True), "three(")

@@ -19,7 +19,7 @@ from coevo_gym.run.evolving.cost import (
     ACT_TOKENS,
     QUESTION_TOKENS,
     WALK_TOKENS,
-    Estimate,
+    CostEstimate,
     estimates,
     evaluation_estimate,
     is_local,
@@ -38,7 +38,7 @@ def config(**sets: Any) -> RunConfig:
     return load_config("webshop_llm", sets=sets, environ={}).config
 
 
-def only(**sets: Any) -> Estimate:
+def only(**sets: Any) -> CostEstimate:
     (estimate,) = estimates(config(**sets))
     return estimate
 

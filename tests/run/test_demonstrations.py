@@ -29,7 +29,7 @@ from coevo_gym.run.tasks.importing import Importer
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.trainers.demonstrations import demonstrate
 from coevo_gym.web.play.desk import Desk
-from coevo_gym.web.play.game import Game
+from coevo_gym.web.play.game import PlayedGame
 from coevo_gym.web.play.source import run_source
 from tests import toy
 
@@ -47,7 +47,7 @@ def way(task: Task) -> tuple[str, ...]:
 
 def played(task: Task, actions: Sequence[str]) -> Trajectory:
     with closing(gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)) as env:
-        game = Game(env, task)
+        game = PlayedGame(env, task)
         game.begin()
         for action in actions:
             assert game.act(action) is None
@@ -169,7 +169,7 @@ def test_calls_as_people_write_them_are_imitated(tmp_path: Path) -> None:
     first = "[cd(folder='nowhere'), cd(folder='documents'), touch(file_name='TeamNotes.txt')]"
     actions = (first, *task.solution[1:])
     with closing(gym.make("CoEvolve-BFCL-v0", disable_env_checker=True)) as env:
-        game = Game(env, task)
+        game = PlayedGame(env, task)
         game.begin()
         for action in actions:
             assert game.act(action) is None

@@ -16,7 +16,7 @@ from coevo_gym.run.evals.comparison import compare
 from coevo_gym.run.evals.sides import final_sides
 from coevo_gym.run.evaluation import evaluate_policy
 from coevo_gym.run.stop import Stopped
-from coevo_gym.run.train import Summary, resume, train
+from coevo_gym.run.train import RunSummary, resume, train
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
@@ -63,7 +63,7 @@ class Watched:
         return getattr(self._told, name)
 
 
-def begin(path: Path, told: Any, *sets: str) -> Summary:
+def begin(path: Path, told: Any, *sets: str) -> RunSummary:
     resolved = load_config(TOY, sets=[*SETS, *sets], environ={})
     return train(RunFolder(path), resolved, told, getattr(told, "stopped", lambda: False))
 

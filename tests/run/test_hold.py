@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.config import load_config
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.stop import Stopped, StopRequest
 from coevo_gym.run.tasks.review import decide, held_tasks
 from coevo_gym.run.train import resume, train
@@ -20,7 +20,7 @@ from tests.run.test_train import assert_same
 SETS = ["arms=coevolve", "warmup.n_tasks=8", "warmup.max_epochs=1", "loop.max_steps=8"]
 
 
-class Silent(Progress):
+class Silent(ProgressSink):
     """Nobody looks on."""
 
 

@@ -20,7 +20,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.run.tasks.importing import Importer, Judged
+from coevo_gym.run.tasks.importing import ImportedLine, Importer
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.reader import RunReader
 from tests.run import told
@@ -49,7 +49,7 @@ def write(path: Path, *lines: Mapping[str, Any] | Task | str) -> Path:
     return path
 
 
-def judge(path: Path, *lines: Mapping[str, Any] | Task | str) -> list[Judged]:
+def judge(path: Path, *lines: Mapping[str, Any] | Task | str) -> list[ImportedLine]:
     return list(Importer().judge(write(path / "mine.jsonl", *lines)))
 
 

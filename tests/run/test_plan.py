@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from coevo_gym.cli import app
 from coevo_gym.config import RunConfig, arm_configs, load_config, preset_names
-from coevo_gym.run.plan import Plan, plan, rows
+from coevo_gym.run.plan import RunPlan, plan, rows
 from coevo_gym.run.planning.device import CARDS, H200, Device
 
 COEVOLVE = [name for name in preset_names() if name.startswith("coevolve_")]
@@ -443,7 +443,7 @@ def test_what_cannot_fit_is_told() -> None:
 
 
 def test_a_tiny_policy_has_no_model() -> None:
-    planned: Plan = plan(settings("quickstart"))
+    planned: RunPlan = plan(settings("quickstart"))
     assert (planned.model, planned.steps, planned.rollouts) == (None, None, None)
     assert planned.max_env_steps == 80_000
 

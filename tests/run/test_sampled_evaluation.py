@@ -22,7 +22,7 @@ from coevo_gym.run.evals.comparison import compare
 from coevo_gym.run.evals.sides import find_sides
 from coevo_gym.run.evaluation import evaluate_policy
 from coevo_gym.run.table import RANDOM, WARMUP
-from coevo_gym.run.train import Summary, train
+from coevo_gym.run.train import RunSummary, train
 from coevo_gym.store.folder import RunFolder, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.web.view.answers.evals import evaluation_detail
@@ -43,13 +43,13 @@ def quiet() -> RunProgress:
     return RunProgress(Console(file=io.StringIO()))
 
 
-def run(folder: Path, *sets: str, progress: RunProgress | None = None) -> Summary:
+def run(folder: Path, *sets: str, progress: RunProgress | None = None) -> RunSummary:
     resolved = load_config(TOY, sets=[*SHORT, *sets], environ={})
     return train(RunFolder(folder), resolved, progress or quiet(), lambda: False)
 
 
 @pytest.fixture(scope="module")
-def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary]:
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSummary]:
     folder = tmp_path_factory.mktemp("sampled") / "run"
     return folder, run(folder, *SAMPLED, "arms=static,coevolve", "evaluation.n_trained=4")
 
@@ -140,7 +140,7 @@ def test_a_language_model_is_asked_at_the_temperature(tmp_path: Path) -> None:
 
 
 def test_what_an_evaluation_draws_is_not_missing_in_training(
-    tmp_path: Path, sampled: tuple[Path, Summary]
+    tmp_path: Path, sampled: tuple[Path, RunSummary]
 ) -> None:
     weights = {
         run(tmp_path / name, *sets).arms["static"]["weights"]
@@ -178,7 +178,7 @@ def test_the_draws_of_a_language_model_in_training_are_its_own(tmp_path: Path) -
     assert norms[-1] > 0, "nothing is learned from what was drawn after an evaluation"
 
 
-def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, Summary]) -> None:
+def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     reader = RunReader(RunFolder(folder).database)
     tasks = [task.id for task in reader.evaluated_tasks()]
@@ -197,7 +197,7 @@ def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, Summ
     assert any(mixed), "all samples of a task are alike"
 
 
-def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, Summary]) -> None:
+def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     assert summary.samples == SAMPLES
     run = Shelf(Library([RunFolder(folder)])).runs()[0]
@@ -218,7 +218,7 @@ def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, Summary]) -> 
             assert line["solved"] == "".join(str(int(one)) for one in solved)
 
 
-def test_comparisons_are_over_tasks(sampled: tuple[Path, Summary]) -> None:
+def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     rows = {row.name: row for row in summary.table}
     found = compare(*find_sides(str(folder), None))
@@ -230,7 +230,7 @@ def test_comparisons_are_over_tasks(sampled: tuple[Path, Summary]) -> None:
     assert floor.uneven == ("actions: greedy in A, sampled at temperature 1 in B",)
 
 
-def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, Summary]) -> None:
+def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> None:
     folder, summary = sampled
     shelf = Shelf(Library([str(folder)]))
     shown = shelf.run(folder.name)

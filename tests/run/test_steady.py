@@ -25,7 +25,7 @@ from coevo_gym.run.manifest import read_manifest
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.table import mean_of_late
 from coevo_gym.run.tasks.importing import Importer
-from coevo_gym.run.train import Summary, resume, train
+from coevo_gym.run.train import RunSummary, resume, train
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
@@ -58,7 +58,7 @@ set = {"loop.seed_of_order" = 1}
 """
 
 
-def run(folder: Path, stop: Any = lambda: False) -> Summary:
+def run(folder: Path, stop: Any = lambda: False) -> RunSummary:
     settings = folder.with_suffix(".toml")
     settings.write_text(Path(TOY).read_text() + AGAIN)
     resolved = load_config(settings, sets=SETS, environ={})

@@ -12,7 +12,7 @@ import pytest
 from coevo_gym.config import load_config
 from coevo_gym.core.errors import StoreError
 from coevo_gym.run.evaluation import Silent
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.stop import Stopped
 from coevo_gym.run.train import resume, train
 from coevo_gym.store.checkpoint import Checkpoints
@@ -85,14 +85,14 @@ class AfterEpochs:
 def begin(
     folder: RunFolder,
     sets: list[str],
-    progress: Progress | None = None,
+    progress: ProgressSink | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> None:
     resolved = load_config(TOY, sets=[*SETS, *sets], environ={})
     train(folder, resolved, progress or Silent(), stop)  # type: ignore[arg-type]
 
 
-def go_on(folder: RunFolder, progress: Progress | None = None) -> None:
+def go_on(folder: RunFolder, progress: ProgressSink | None = None) -> None:
     resume(folder, progress or Silent(), lambda: False)  # type: ignore[arg-type]
 
 

@@ -17,9 +17,17 @@ import coevo_gym.sandbox
 from coevo_gym.cli.app import app
 from coevo_gym.cli.escapes import try_to_escape
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.escapes import Attempt, Payload, Row, Suite, Verdict, compare, generic_suite
+from coevo_gym.escapes import (
+    AttackRow,
+    AttackRun,
+    AttackVerdict,
+    Payload,
+    Suite,
+    compare,
+    generic_suite,
+)
 from coevo_gym.escapes.decoys import decoys
-from coevo_gym.escapes.host import HostSetup, Seen, done
+from coevo_gym.escapes.host import HostObservations, HostSetup, done
 from coevo_gym.sandbox import Finding, Level, cgroup, confine
 from tests.quick import sampled
 from tests.sandbox.levels import needs
@@ -34,14 +42,14 @@ NOT_CLAIMED = {
 
 
 @cache
-def without(name: str) -> Attempt:
+def without(name: str) -> AttackRun:
     """What an attempt does without a sandbox, whatever the level would have been."""
     return HostSetup(Level.NONE).attempt(GENERIC[name], protected=False)
 
 
-def row(name: str, level: Level) -> Row:
+def row(name: str, level: Level) -> AttackRow:
     on = HostSetup(level).attempt(GENERIC[name], protected=True)
-    return Row(name, "", without(name), on, GENERIC[name].claimed(level))
+    return AttackRow(name, "", without(name), on, GENERIC[name].claimed(level))
 
 
 def claimed(level: Level) -> list[str]:
@@ -54,7 +62,7 @@ def check(name: str, level: Level) -> None:
     assert not found.on.worked
     if not found.off.worked:
         pytest.skip(f"not applicable here: {found.off.detail}")
-    assert found.verdict is Verdict.STOPPED
+    assert found.verdict is AttackVerdict.STOPPED
 
 
 @needs(Level.BUBBLEWRAP)
@@ -90,7 +98,7 @@ def test_the_first_landlock_stops(name: str) -> None:
 @needs(Level.LANDLOCK)
 @pytest.mark.parametrize("name", ["look-up-file", "read-host-name"])
 def test_what_landlock_does_not_claim_is_seen_to_get_through(name: str) -> None:
-    assert row(name, Level.LANDLOCK).verdict is Verdict.NOT_CLAIMED
+    assert row(name, Level.LANDLOCK).verdict is AttackVerdict.NOT_CLAIMED
 
 
 @pytest.mark.parametrize("level", Level)
@@ -102,7 +110,7 @@ def test_what_a_level_does_not_claim(level: Level) -> None:
 @pytest.mark.parametrize("name", ["read-file", "write-file", "environment-of-a-process", "connect"])
 def test_without_isolation_attempts_get_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVO_ACCEPT_RISK", "1")
-    assert row(name, Level.NONE).verdict is Verdict.GOT_THROUGH
+    assert row(name, Level.NONE).verdict is AttackVerdict.GOT_THROUGH
 
 
 def test_there_are_enough_attempts() -> None:
@@ -124,7 +132,7 @@ def test_an_attempt_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyP
 
 def test_what_an_attempt_got_hold_of_is_not_reported() -> None:
     found = Payload("all", "", "say(read(host.secret))", lambda seen: seen.host.token in seen.said)
-    assert HostSetup(Level.BUBBLEWRAP).attempt(found, protected=False) == Attempt(True, "")
+    assert HostSetup(Level.BUBBLEWRAP).attempt(found, protected=False) == AttackRun(True, "")
 
 
 @needs(Level.BUBBLEWRAP)
@@ -147,8 +155,8 @@ def test_decoys_are_gone_afterwards() -> None:
 class Scripted:
     """A set-up that knows beforehand what comes of it."""
 
-    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
-        return Attempt(payload.code[protected] == "x", "because")
+    def attempt(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
+        return AttackRun(payload.code[protected] == "x", "because")
 
 
 @contextmanager
@@ -161,8 +169,12 @@ def test_verdicts() -> None:
         return level is not Level.LANDLOCK
 
     payloads = [Payload(code, "", code, done, claimed) for code in ("x-", "xx", "--", "-x")]
-    stopped, through, nothing = Verdict.STOPPED, Verdict.GOT_THROUGH, Verdict.NOT_APPLICABLE
-    for level, got in ((Level.BUBBLEWRAP, through), (Level.LANDLOCK, Verdict.NOT_CLAIMED)):
+    stopped, through, nothing = (
+        AttackVerdict.STOPPED,
+        AttackVerdict.GOT_THROUGH,
+        AttackVerdict.NOT_APPLICABLE,
+    )
+    for level, got in ((Level.BUBBLEWRAP, through), (Level.LANDLOCK, AttackVerdict.NOT_CLAIMED)):
         found = [row.verdict for row in compare(payloads, Scripted(), level)]
         assert found == [stopped, got, nothing, got]
 

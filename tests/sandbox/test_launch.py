@@ -18,7 +18,7 @@ import pytest
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.sandbox import (
     Level,
-    Limits,
+    ResourceLimits,
     Sandboxed,
     bubblewrap,
     cgroup,
@@ -47,7 +47,7 @@ GROUPS = pytest.mark.skipif(
 def running(
     code: str,
     level: Level,
-    limits: Limits | None = None,
+    limits: ResourceLimits | None = None,
     readable: tuple[Path, ...] = (),
     hidden: tuple[Path, ...] = (),
     **environment: str,
@@ -62,7 +62,7 @@ def running(
             hidden=hidden,
             pass_fds=[writing],
             environment=environment,
-            limits=limits or Limits(),
+            limits=limits or ResourceLimits(),
             level=level,
             accept_risk=level is Level.NONE,
         ) as sandboxed:
@@ -93,7 +93,9 @@ def next_line(reading: int) -> str:
     return text.decode().strip()
 
 
-def output(code: str, level: Level, limits: Limits | None = None, **environment: str) -> str:
+def output(
+    code: str, level: Level, limits: ResourceLimits | None = None, **environment: str
+) -> str:
     with running(code, level, limits, **environment) as (sandboxed, reading):
         text = said(reading)
         assert sandboxed.wait(LIMIT_S) == 0, sandboxed.stderr()
@@ -336,7 +338,10 @@ for _ in range(8):
 ends = [os.waitpid(-1, 0)[1]]
 say(f'signal {ends[0] & 127}\\n')
 """
-    with running(code, Level.BUBBLEWRAP, Limits(memory_bytes=128 * MIB)) as (sandboxed, reading):
+    with running(code, Level.BUBBLEWRAP, ResourceLimits(memory_bytes=128 * MIB)) as (
+        sandboxed,
+        reading,
+    ):
         lines = []
         while (poll := sandboxed.poll()) is None and "signal 9" not in lines:
             lines.append(next_line(reading))
@@ -358,7 +363,7 @@ except BlockingIOError:
     say(f'{count}\\n')
 time.sleep(600)
 """
-    with running(code, Level.BUBBLEWRAP, Limits(pids=16)) as (sandboxed, reading):
+    with running(code, Level.BUBBLEWRAP, ResourceLimits(pids=16)) as (sandboxed, reading):
         assert 0 < int(next_line(reading)) <= 16
         sandboxed.kill()
         assert said(reading) == ""
@@ -388,7 +393,7 @@ try:
 except OSError:
     say(str(total))
 """
-    total = int(output(code, Level.BUBBLEWRAP, Limits(scratch_bytes=4 * MIB)))
+    total = int(output(code, Level.BUBBLEWRAP, ResourceLimits(scratch_bytes=4 * MIB)))
     assert total <= 4 * MIB
     assert (total > MIB) == (where == "/tmp")
 
@@ -571,7 +576,7 @@ def test_a_missing_path_is_named() -> None:
 @BUBBLEWRAP
 def test_a_sandbox_that_cannot_be_set_up_is_told_at_once() -> None:
     with pytest.raises(EnvBackendError, match=r"\(bubblewrap\) does not start: bwrap: .*size"):
-        launch(["/bin/true"], limits=Limits(scratch_bytes=-1), level=Level.BUBBLEWRAP)
+        launch(["/bin/true"], limits=ResourceLimits(scratch_bytes=-1), level=Level.BUBBLEWRAP)
     assert not left_behind()
 
 

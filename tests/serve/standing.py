@@ -18,7 +18,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
 from coevo_gym.serve.app import make_app
 from coevo_gym.serve.envs import EnvsFace
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.server import listen
 from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
@@ -79,7 +79,7 @@ def standing(
     session: JournaledSession,
     *,
     tokens: Tokens = Tokens(),  # noqa: B008 (frozen)
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    limits: ServerLimits = ServerLimits(),  # noqa: B008 (frozen)
     port: int = 0,
     env_id: str = BENCHMARK.env_id,
 ) -> Iterator[Standing]:

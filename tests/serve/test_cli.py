@@ -20,7 +20,7 @@ import pytest
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.remote import RemoteTaskEnv, TicketClient
-from coevo_gym.serve.server import Practice
+from coevo_gym.serve.server import ServedCurriculum
 from tests.curricula.episodes import trajectory
 
 COMMAND = [sys.executable, "-m", "coevo_gym.cli", "serve"]
@@ -105,7 +105,7 @@ def test_half_sent_requests_block_nobody(tmp_path: Path) -> None:
             assert client.metrics()["tickets_out"] == 1
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 130
-    practice = Practice("webshop", "coevolve", group_size=2, initial_size=4)
+    practice = ServedCurriculum("webshop", "coevolve", group_size=2, initial_size=4)
     with closing(practice.open(tmp_path / "served" / "webshop-coevolve.db")) as session:
         assert session.metrics()["tickets_out"] == 1
 

@@ -18,7 +18,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory_json import trajectory_to_json
 from coevo_gym.envs.wrappers import ChooseAction, HashText
 from coevo_gym.remote import RemoteChoiceEnv, RemoteError, RemoteTaskEnv, TicketClient
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.tokens import Tokens
 from tests.curricula.episodes import TRAIN, trajectory
 from tests.faults import break_engines
@@ -292,7 +292,7 @@ def test_evaluation_is_never_recorded(server: Standing) -> None:
 
 
 def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db"), limits=Limits(sessions=1)) as server:
+    with standing(opened(tmp_path / "a.db"), limits=ServerLimits(sessions=1)) as server:
         first = RemoteTaskEnv(server.address)
         first.reset()
         second = RemoteTaskEnv(server.address, patience_s=0.0)
@@ -305,7 +305,7 @@ def test_the_number_of_envs_is_bounded(tmp_path: Path) -> None:
 
 
 def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
-    with standing(opened(tmp_path / "a.db"), limits=Limits(idle_s=0.05)) as server:
+    with standing(opened(tmp_path / "a.db"), limits=ServerLimits(idle_s=0.05)) as server:
         env = RemoteTaskEnv(server.address)
         env.reset()
         until_true(lambda: server.face.n_sessions == 0)
@@ -317,7 +317,7 @@ def test_an_env_that_is_left_alone_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_message_is_bounded(tmp_path: Path) -> None:
-    limits = Limits(message_kb=4.0, body_mb=0.01)
+    limits = ServerLimits(message_kb=4.0, body_mb=0.01)
     with standing(opened(tmp_path / "a.db"), limits=limits) as server:
         env = RemoteTaskEnv(server.address)
         env.reset()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.serve.limits import Limits
+from coevo_gym.serve.limits import ServerLimits
 from coevo_gym.serve.server import listen
 from coevo_gym.serve.tokens import Tokens, require_safe
 
@@ -70,4 +70,4 @@ def test_a_port_that_is_taken_is_told() -> None:
 
 def test_limits_are_positive() -> None:
     with pytest.raises(ConfigError, match="limit idle_s must be positive"):
-        Limits(idle_s=0.0)
+        ServerLimits(idle_s=0.0)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import StoreError
-from coevo_gym.serve.journal import Call, Journal
-from coevo_gym.serve.server import Practice
+from coevo_gym.serve.journal import Journal, JournalCall
+from coevo_gym.serve.server import ServedCurriculum
 from tests.serve.standing import opened
 from tests.serve.test_journaled_session import killed, played, take
 
@@ -21,9 +21,9 @@ ABOUT = {"group_size": 2, "benchmark": "toy"}
 STATE = {"epoch": "0a1b2c", "texts": ["a text " * 40] * 3}
 
 
-def written(path: Path, n: int = 40) -> list[Call]:
+def written(path: Path, n: int = 40) -> list[JournalCall]:
     """A journal with a snapshot and calls."""
-    calls = [Call(float(i), "report", {"ticket": f"group-{i}/0"}) for i in range(n)]
+    calls = [JournalCall(float(i), "report", {"ticket": f"group-{i}/0"}) for i in range(n)]
     with closing(Journal(path, ABOUT)) as journal:
         journal.put_snapshot(0.5, STATE)
         for call in calls:
@@ -31,7 +31,7 @@ def written(path: Path, n: int = 40) -> list[Call]:
     return calls
 
 
-def contents(path: Path) -> tuple[Any, list[Call]]:
+def contents(path: Path) -> tuple[Any, list[JournalCall]]:
     with closing(Journal(path, ABOUT)) as journal:
         return journal.snapshot(), list(journal.calls())
 
@@ -138,7 +138,7 @@ def test_an_old_journal_with_bytes_that_are_no_json_says_so(tmp_path: Path) -> N
 
 
 def test_a_server_may_be_told_to_recover(tmp_path: Path) -> None:
-    practice = Practice(benchmark="toy", curriculum="coevolve", initial_size=2)
+    practice = ServedCurriculum(benchmark="toy", curriculum="coevolve", initial_size=2)
     path = tmp_path / "a.db"
     first = practice.open(path)
     assert first.report("group-0/0@nowhere", {}) == ""

@@ -11,9 +11,9 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.testing.simulated import worlds
-from coevo_gym.testing.simulated.batch import Cell, Numbers, run_seeds
+from coevo_gym.testing.simulated.batch import Numbers, SimulatedCell, run_seeds
 
-CELL = Cell(world="tiny", curriculum={"evolve": "random", "drafts_per_round": 5})
+CELL = SimulatedCell(world="tiny", curriculum={"evolve": "random", "drafts_per_round": 5})
 LIFE = """
 import multiprocessing
 import sys

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from coevo_gym.core.errors import ConfigError  # noqa: E402
 from coevo_gym.core.trajectory import Decision, Group, TokenDecision, Trajectory  # noqa: E402
-from coevo_gym.curricula.session.open_group import OpenGroup, Place  # noqa: E402
+from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup  # noqa: E402
 from coevo_gym.trainers.demonstrations import accepted_rollouts  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
@@ -160,7 +160,7 @@ class TestStops:
     def test_in_a_group_that_is_not_whole_yet(self) -> None:
         _, stripped = rollouts()
         known = [dataclasses.replace(t, cue_ids=("exp-7",)) for t in stripped]
-        places = [Place(True, 0, known[0]), Place(True, 0, known[1])]
+        places = [GroupPlace(True, 0, known[0]), GroupPlace(True, 0, known[1])]
         saved = json.dumps(OpenGroup("g", TASK, places, False, 2, False, None).to_json())
         again = OpenGroup.from_json(json.loads(saved)).close(0)
         assert again.trajectories == tuple(known[:2])

@@ -20,7 +20,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.web.shell import STATIC
 from coevo_gym.web.view.api import answer
 from coevo_gym.web.view.export import write
-from coevo_gym.web.view.export.packing import Part
+from coevo_gym.web.view.export.packing import DataFile
 from coevo_gym.web.view.export.pages import one_file
 from coevo_gym.web.view.export.write import export_pages
 from coevo_gym.web.view.library import Library
@@ -196,7 +196,7 @@ def test_an_export_needs_no_server(beside: Path, tmp_path: Path) -> None:
 
 def test_no_text_gets_out_of_its_script() -> None:
     hostile = ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029\n", "\ud800"]
-    part = Part(Censor())
+    part = DataFile(Censor())
     part.add("x", {"texts": [text * 20 for text in hostile], "short": hostile, "odd": math.nan})
     text = part.to_text()
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)

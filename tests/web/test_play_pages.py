@@ -20,7 +20,7 @@ from coevo_gym.envs.alfworld.env import ALFWorldEnv
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.web.play.desk import Desk
 from coevo_gym.web.play.scores import open_scores
-from coevo_gym.web.play.source import Source, benchmark_source
+from coevo_gym.web.play.source import PlaySource, benchmark_source
 from tests import toy
 from tests.faults import break_engines
 from tests.play.serving import serving
@@ -44,7 +44,7 @@ def visit(chromium: Browser) -> Iterator[Visit]:
 def desk(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
     made: list[Desk] = []
 
-    def make(source: Source, **more: object) -> Desk:
+    def make(source: PlaySource, **more: object) -> Desk:
         made.append(Desk(source, demonstrations=tmp_path / "shown.jsonl", **more))  # type: ignore[arg-type]
         return made[-1]
 
@@ -144,7 +144,7 @@ def test_an_episode_of_text_by_keyboard_alone(
     assert kept.solution == task.solution
 
 
-def hostile_source(size: int) -> Source:
+def hostile_source(size: int) -> PlaySource:
     """A benchmark that writes what it should not."""
     text = f"{HOSTILE} {'x' * size}"
     task = TOY.model_copy(update={"instruction": text, "name": f"toy/{HOSTILE}"})

@@ -13,7 +13,7 @@ pytest.importorskip("uvicorn", reason="install the extra `[serve]`")
 
 from playwright.sync_api import Browser, Locator, expect
 
-from coevo_gym.web.view.export.packing import Part
+from coevo_gym.web.view.export.packing import DataFile
 from coevo_gym.web.view.export.write import export_pages
 from coevo_gym.web.view.library import Library
 from coevo_gym.web.view.safe import Censor
@@ -219,7 +219,7 @@ def test_an_exported_file_opens_without_a_server(chromium: Browser, exported: Pa
 def test_what_attacks_does_nothing_in_an_exported_file(
     chromium: Browser, exported: Path, tmp_path: Path
 ) -> None:
-    data, part = data_in(exported), Part(Censor())
+    data, part = data_in(exported), DataFile(Censor())
     hostile = [f"{one} {ATTACK} </script><script>window.hit=1</script>" for one in data["texts"]]
     for path, value in data["answers"].items():
         part.add(path, whole(value, hostile))

@@ -7,7 +7,7 @@ from typing import Any
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 
 
 def item(asin: str, name: str, **fields: Any) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def catalogue(name: str = "handmade", seed: int = 0) -> Catalogue:
     return Catalogue.from_items(name, ITEMS, ATTRIBUTES, human=HUMAN, seed=seed)
 
 
-def goal(shop: Catalogue, **fields: Any) -> Goal:
+def goal(shop: Catalogue, **fields: Any) -> ShoppingGoal:
     """Ask for the stoneware mug."""
     defaults: dict[str, Any] = {
         "instruction": "Find me a heavy duty light blue mug",
@@ -85,7 +85,7 @@ def goal(shop: Catalogue, **fields: Any) -> Goal:
         "options": {"color": "light blue", "size": "large"},
         "price_cap": 20.0,
     }
-    return Goal.for_product(shop["M000000001"], **{**defaults, **fields})
+    return ShoppingGoal.for_product(shop["M000000001"], **{**defaults, **fields})
 
 
 def draft_of(task: Task, **changes: object) -> Draft:

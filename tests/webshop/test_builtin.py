@@ -22,7 +22,7 @@ from coevo_gym.core.task import NATIVE_SPLITS, Split
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE
 from coevo_gym.envs.webshop.engine.product import NO_PRICE
 from coevo_gym.envs.webshop.engine.reward import normalise_colour, score
@@ -48,12 +48,12 @@ def shop() -> Catalogue:
 
 
 @pytest.fixture(scope="module")
-def goals(shop: Catalogue) -> tuple[Goal, ...]:
+def goals(shop: Catalogue) -> tuple[ShoppingGoal, ...]:
     return builtin_goals(shop)
 
 
 @pytest.fixture(scope="module")
-def val(goals: tuple[Goal, ...]) -> list[Goal]:
+def val(goals: tuple[ShoppingGoal, ...]) -> list[ShoppingGoal]:
     return [goal for goal in goals if split_of(goal.asin) is Split.VAL]
 
 
@@ -92,7 +92,7 @@ def test_items_are_fresh_each_time() -> None:
     assert builtin_items().items[0]["name"] != "changed"
 
 
-def test_size(shop: Catalogue, goals: tuple[Goal, ...], val: list[Goal]) -> None:
+def test_size(shop: Catalogue, goals: tuple[ShoppingGoal, ...], val: list[ShoppingGoal]) -> None:
     each = Counter(goal.asin for goal in goals)
     assert len({product.category for product in shop}) >= 5
     assert 60 <= len({product.query for product in shop}) <= 100
@@ -103,7 +103,9 @@ def test_size(shop: Catalogue, goals: tuple[Goal, ...], val: list[Goal]) -> None
     assert len({goal.instruction for goal in goals}) >= 0.99 * len(goals)
 
 
-def test_each_family_has_tasks_in_each_split(goals: tuple[Goal, ...], shop: Catalogue) -> None:
+def test_each_family_has_tasks_in_each_split(
+    goals: tuple[ShoppingGoal, ...], shop: Catalogue
+) -> None:
     splits = defaultdict(set)
     for goal in goals:
         splits[goal.query].add(split_of(goal.asin))
@@ -117,7 +119,7 @@ def test_the_attributes_of_a_product_can_be_read_on_its_pages(shop: Catalogue) -
         assert all(attribute in text for attribute in product.attributes), product.asin
 
 
-def test_each_goal_can_be_solved(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+def test_each_goal_can_be_solved(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
     for goal in goals:
         product = shop[goal.asin]
         offered = dict(product.options)
@@ -127,14 +129,14 @@ def test_each_goal_can_be_solved(shop: Catalogue, goals: tuple[Goal, ...]) -> No
         assert score(goal, product, dict(goal.options), product.price).reward == 1.0
 
 
-def test_the_reference_solves_each_task(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+def test_the_reference_solves_each_task(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
     assert solved(shop, goals, reference_shopper) == 1.0
     long = sum(len(reference(goal, shop)) >= 4 for goal in goals)
     assert long >= 0.7 * len(goals)
 
 
 def test_instructions_say_what_is_wanted_but_not_which_product(
-    shop: Catalogue, goals: tuple[Goal, ...]
+    shop: Catalogue, goals: tuple[ShoppingGoal, ...]
 ) -> None:
     for goal in goals:
         told = goal.instruction
@@ -147,7 +149,7 @@ def test_instructions_say_what_is_wanted_but_not_which_product(
 
 
 def test_a_search_cut_from_the_instruction_finds_the_product(
-    shop: Catalogue, val: list[Goal]
+    shop: Catalogue, val: list[ShoppingGoal]
 ) -> None:
     found = first = 0
     for goal in val:
@@ -158,13 +160,13 @@ def test_a_search_cut_from_the_instruction_finds_the_product(
     assert 0.3 * len(val) <= first <= 0.7 * len(val)
 
 
-def test_neither_trivial_nor_hopeless(shop: Catalogue, val: list[Goal]) -> None:
+def test_neither_trivial_nor_hopeless(shop: Catalogue, val: list[ShoppingGoal]) -> None:
     assert solved(shop, val * 3, random_shopper(default_rng(0))) < 0.05
     assert 0.08 <= solved(shop, val, first_hit_shopper) <= 0.25
     assert 0.6 <= solved(shop, val, thrifty_shopper) <= 0.95
 
 
-def test_few_products_fulfil_a_goal(shop: Catalogue, val: list[Goal]) -> None:
+def test_few_products_fulfil_a_goal(shop: Catalogue, val: list[ShoppingGoal]) -> None:
     counts = [fulfilling(shop, goal) for goal in val[::5]]
     assert min(counts) >= 1
     assert sum(counts) / len(counts) < 2.5
@@ -180,8 +182,8 @@ def test_trap_same_words_other_option_values(shop: Catalogue) -> None:
     assert len(disjoint) >= 100
 
 
-def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
-    def close(goal: Goal) -> bool:
+def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
+    def close(goal: ShoppingGoal) -> bool:
         return any(
             product.query == goal.query
             and goal.price_cap < product.price < goal.price_cap + 2
@@ -192,7 +194,9 @@ def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[Goal, ...])
     assert sum(close(goal) for goal in goals[::10]) >= 0.1 * len(goals[::10])
 
 
-def test_trap_colour_words_inside_other_values(shop: Catalogue, goals: tuple[Goal, ...]) -> None:
+def test_trap_colour_words_inside_other_values(
+    shop: Catalogue, goals: tuple[ShoppingGoal, ...]
+) -> None:
     offered = {value for product in shop for _, values in product.options for value in values}
     assert normalise_colour("bordered") == "red"
     assert {"red", "bordered", "layered", "redwood"} <= offered

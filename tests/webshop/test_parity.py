@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.engine.reward import score
 from coevo_gym.envs.webshop.engine.session import Session
 from coevo_gym.envs.webshop.judge import judge
@@ -97,7 +97,7 @@ def test_episodes(shop: Catalogue) -> None:
 def test_rewards_of_pairs(shop: Catalogue) -> None:
     for pair in _lines("expected_pair_rewards_500.jsonl.gz"):
         options = pair["goal_options"]
-        goal = Goal.for_product(
+        goal = ShoppingGoal.for_product(
             shop[pair["goal_asin"]],
             instruction="",
             attributes=pair["attributes"],
@@ -112,7 +112,7 @@ def test_goals_that_the_original_never_rewards_in_full(shop: Catalogue) -> None:
     expected = json.loads((DATA / "unsolvable_goal_indices_seed0.json").read_text(encoding="utf-8"))
     goals = synthetic_goals(shop)
 
-    def perfect(goal: Goal, *, fixed: bool) -> float:
+    def perfect(goal: ShoppingGoal, *, fixed: bool) -> float:
         product = shop[goal.asin]
         chosen = dict(goal.options)
         return score(goal, product, chosen, product.price, fixed_options=fixed).reward

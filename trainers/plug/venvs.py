@@ -29,7 +29,7 @@ _PATIENCE_S = 3600
 logger = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
+class FoundTrainer(NamedTuple):
     """The installations found for a trainer.
 
     Attributes:
@@ -66,16 +66,16 @@ def python_of(trainer: Trainer) -> Path:
     return folder_of(trainer) / "bin" / "python"
 
 
-def find_trainer(trainer: Trainer) -> Found:
+def find_trainer(trainer: Trainer) -> FoundTrainer:
     """Find the installations of a trainer, here and in its own environment."""
     here = {} if trainer.extra is None else _versions_here(trainer)
     folder = folder_of(trainer)
     advice = f"run `coevo install {trainer.name}`"
     if not folder.is_dir():
-        return Found(here, {}, "", "" if here else f"not installed: {advice}")
+        return FoundTrainer(here, {}, "", "" if here else f"not installed: {advice}")
     done = folder / _DONE
     if not done.is_file() or not python_of(trainer).exists():
-        return Found(here, {}, "", f"{folder} is incomplete: {advice} again")
+        return FoundTrainer(here, {}, "", f"{folder} is incomplete: {advice} again")
     site = _site_packages(folder)
     apart = _named(trainer, {d.name: d.version for d in distributions(path=[str(site)])})
     stale = ""
@@ -85,7 +85,7 @@ def find_trainer(trainer: Trainer) -> Found:
         stale = f"its copy of coevo_gym modules is outdated: {advice} again"
     elif other := _other_checkout(trainer, site):
         stale = f"it uses the coevo_gym of {other}: {advice} again to use this checkout"
-    return Found(here, apart, str(python_of(trainer)), stale)
+    return FoundTrainer(here, apart, str(python_of(trainer)), stale)
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
@@ -135,7 +135,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
     return folder
 
 
-def find_trainers() -> dict[str, Found]:
+def find_trainers() -> dict[str, FoundTrainer]:
     """Find the installations of all trainers."""
     return {name: find_trainer(trainer) for name, trainer in TRAINERS.items()}
 

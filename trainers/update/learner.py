@@ -28,7 +28,7 @@ except ModuleNotFoundError as error:
     raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
 
 
-class Learnable(TrainablePolicy, Protocol):
+class LearnablePolicy(TrainablePolicy, Protocol):
     """A policy that a learner can train."""
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:
@@ -39,7 +39,7 @@ class Learnable(TrainablePolicy, Protocol):
         """Switch noise such as dropout on or off; it is off outside updates."""
         ...
 
-    def frozen_copy(self) -> Learnable:
+    def frozen_copy(self) -> LearnablePolicy:
         """Return a copy of the policy that is not trained further."""
         ...
 
@@ -144,7 +144,7 @@ class SurrogateLearner:
 
     def __init__(
         self,
-        policy: Learnable,
+        policy: LearnablePolicy,
         config: UpdateConfig,
         *heads: tuple[Sequence[torch.nn.Parameter], float],
         seed: int,

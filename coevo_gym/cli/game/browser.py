@@ -9,12 +9,12 @@ from pathlib import Path
 from coevo_gym.cli.output import say, say_aside
 from coevo_gym.core.task import Task
 from coevo_gym.web.play.scores import Scores
-from coevo_gym.web.play.source import Source
+from coevo_gym.web.play.source import PlaySource
 from coevo_gym.web.shell import LOOPBACK, listen_here, open_browser, require_server, serve
 
 
 def play_in_browser(
-    source: Source,
+    source: PlaySource,
     demonstrations: Path,
     scores: Scores | None,
     first: Task | None,

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from coevo_gym.core.trajectory import View
 from coevo_gym.web.play.hands import is_unfinished
-from coevo_gym.web.play.shop import ShopPage, read_shop
+from coevo_gym.web.play.shop import PlayShopPage, read_shop
 from coevo_gym.web.play.tools import Tool, message, read_tools, value_of
 from coevo_gym.web.shop import SEPARATOR
 
@@ -208,7 +208,7 @@ _HANDS: Mapping[str, type[Hand]] = {
 }
 
 
-def _things(page: ShopPage) -> list[str]:
+def _things(page: PlayShopPage) -> list[str]:
     """Return the numbered actions on a page of the shop; pages of text have none."""
     values = [value.action for option in page.options for value in option.values]
     listed = [item.action for item in page.listed]

@@ -13,7 +13,7 @@ from coevo_gym.cli.game.hands import hand_of
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Task
 from coevo_gym.web.grade import grade_of
-from coevo_gym.web.play.game import Game, Played, Refusal
+from coevo_gym.web.play.game import Played, PlayedGame, RefusedAction
 from coevo_gym.web.play.hands import action_of
 
 
@@ -25,10 +25,10 @@ def play_episode(
     *,
     seed: int = 0,
     ready: Callable[[], None] = lambda: None,
-) -> Game:
+) -> PlayedGame:
     """Let a person play an episode.
 
-    A typo gets an explanation and costs no step; see :class:`~coevo_gym.web.play.game.Game`.
+    A typo gets an explanation and costs no step; see :class:`~coevo_gym.web.play.game.PlayedGame`.
 
     Args:
         env: the env to play in; this function resets it.
@@ -44,7 +44,7 @@ def play_episode(
     Raises:
         EnvBackendError: if the engine fails.
     """
-    game = Game(env, task, seed)
+    game = PlayedGame(env, task, seed)
     game.begin()
     ready()
     seat = _Seat(game, console, read)
@@ -52,7 +52,7 @@ def play_episode(
         action = seat.ask()
         if action is None:
             return game
-        refusal = action if isinstance(action, Refusal) else game.act(action)
+        refusal = action if isinstance(action, RefusedAction) else game.act(action)
         if refusal is not None:
             _explain(console, refusal)
     _tell_outcome(console, game.played, task)
@@ -68,7 +68,7 @@ class _Seat:
         read: gives one line of input; ``EOFError`` ends the game.
     """
 
-    def __init__(self, game: Game, console: Console, read: Callable[[], str]) -> None:
+    def __init__(self, game: PlayedGame, console: Console, read: Callable[[], str]) -> None:
         self._game, self._console, self._read = game, console, read
         self._benchmark = game.task.benchmark
         self._hand = hand_of(self._benchmark)
@@ -77,7 +77,7 @@ class _Seat:
         self._drawn = -1  # number of steps before the page drawn last
         self._choices: Sequence[str] = ()
 
-    def ask(self) -> str | Refusal | None:
+    def ask(self) -> str | RefusedAction | None:
         """Ask for an action; return it, why it was refused, or None if the player leaves."""
         view, step = self._game.view, len(self._game.taken)
         if self._drawn < step:
@@ -108,7 +108,7 @@ class _Seat:
         self._hand.draw(view, self._choices, self._console)
 
 
-def _explain(console: Console, refusal: Refusal) -> None:
+def _explain(console: Console, refusal: RefusedAction) -> None:
     if refusal.shown:
         console.print(escape(refusal.shown), style="dim", highlight=False)
     console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this took no step)[/]")

@@ -18,9 +18,9 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
 from coevo_gym.run.demonstrations import keep_demonstration, why_not
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.web.play.game import Game, Played
+from coevo_gym.web.play.game import Played, PlayedGame
 from coevo_gym.web.play.scores import Scores, open_scores
-from coevo_gym.web.play.source import Source, benchmark_source, run_source
+from coevo_gym.web.play.source import PlaySource, benchmark_source, run_source
 
 
 def play(
@@ -134,7 +134,7 @@ def _check_options(
         raise ConfigError("--name plays the tasks in order. Leave --task and --seed out.")
 
 
-def _chosen(source: Source, task: str | None, seed: int | None) -> Task | None:
+def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | None:
     """Return the task that the options name, or None."""
     if task is not None:
         return source.find(task)
@@ -142,7 +142,7 @@ def _chosen(source: Source, task: str | None, seed: int | None) -> Task | None:
 
 
 def _play_here(
-    source: Source,
+    source: PlaySource,
     keep: Path | None,
     scores: Scores | None,
     task: str | None,
@@ -167,7 +167,7 @@ def _play_here(
         _keep(keep, source, chosen, game.played)
 
 
-def _count(scores: Scores, game: Game) -> None:
+def _count(scores: Scores, game: PlayedGame) -> None:
     if game.played is None:
         if game.taken:
             scores.lose(game.task, len(game.taken), EndReason.ABANDONED, "left")
@@ -180,7 +180,7 @@ def _count(scores: Scores, game: Game) -> None:
     )
 
 
-def _keep(path: Path, source: Source, task: Task, played: Played) -> None:
+def _keep(path: Path, source: PlaySource, task: Task, played: Played) -> None:
     if (why := why_not(task, played.training)) or played.training is None:
         say_aside(f"Not saved as a demonstration. {why}")
         return

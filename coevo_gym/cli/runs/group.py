@@ -18,7 +18,7 @@ from coevo_gym.store.progress import WorkProgress
 
 if TYPE_CHECKING:
     from coevo_gym.run.kept.freeing import Freeable
-    from coevo_gym.run.kept.listing import EvalRow, RunRow, TableOfRuns
+    from coevo_gym.run.kept.listing import ListedEval, ListedRun, TableOfRuns
 
 app = typer.Typer(
     help="List and delete runs and evaluations.",
@@ -185,12 +185,12 @@ def _agree(question: str, yes: bool) -> None:
         raise typer.Abort
 
 
-def _json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
+def _json(row: ListedRun | TableOfRuns | ListedEval) -> dict[str, Any]:
     progress = row.progress.model_dump(mode="json") if row.progress is not None else None
     return {**asdict(row), "progress": progress}
 
 
-def _runs(rows: list[RunRow]) -> Table:
+def _runs(rows: list[ListedRun]) -> Table:
     drawn = Table(
         Column("run", overflow="fold"), Column("state", no_wrap=True), "benchmark", "preset",
         "steps of the arms", Column("size", justify="right"), "changed (UTC)", box=None,
@@ -218,7 +218,7 @@ def _tables(rows: list[TableOfRuns]) -> Table:
     return drawn
 
 
-def _evaluations(rows: list[EvalRow]) -> Table:
+def _evaluations(rows: list[ListedEval]) -> Table:
     drawn = Table(
         Column("evaluation", overflow="fold"), Column("state", no_wrap=True), "of", "split",
         "episodes", "success", Column("size", justify="right"), "changed (UTC)", box=None,

@@ -33,7 +33,7 @@ from coevo_gym.run.table import FinalScores, TableRow
 from coevo_gym.store.folder import RUNS, RunFolder, read_json
 
 if TYPE_CHECKING:
-    from coevo_gym.run.train import Summary
+    from coevo_gym.run.train import RunSummary
 
 
 def train(
@@ -197,7 +197,7 @@ def report(
         say(f"Picture: {picture}")
 
 
-def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], Summary]) -> None:
+def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
     """Carry out a run; print its table, or the command that continues it."""
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:

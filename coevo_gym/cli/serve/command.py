@@ -130,15 +130,15 @@ def serve(
 
       coevo serve alfworld --host 0.0.0.0 --token-file token --allow-host trainer.lan
     """
-    from coevo_gym.serve.limits import Limits
-    from coevo_gym.serve.server import Practice, listen
+    from coevo_gym.serve.limits import ServerLimits
+    from coevo_gym.serve.server import ServedCurriculum, listen
     from coevo_gym.serve.server import serve as run
     from coevo_gym.serve.tokens import Tokens, require_safe
 
     spec = find_benchmark(benchmark)
     tokens = Tokens() if token_file is None else Tokens.read(token_file)
     require_safe(host, tokens)
-    practice = Practice(
+    practice = ServedCurriculum(
         benchmark=spec.name,
         curriculum=curriculum or METHODS.default,
         group_size=group_size,
@@ -150,7 +150,7 @@ def serve(
         max_staleness=max_staleness,
         max_steps=max_steps,
     )
-    limits = Limits(sessions, idle, body_mb, message_kb)
+    limits = ServerLimits(sessions, idle, body_mb, message_kb)
     path = db or Path("served") / f"{spec.name}-{practice.curriculum}.db"
     with listen(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host

@@ -11,7 +11,7 @@ from rich.table import Table
 from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say_aside
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.run.tasks.importing import Importer, Judged, add_to_run
+from coevo_gym.run.tasks.importing import ImportedLine, Importer, add_to_run
 from coevo_gym.store.folder import RunFolder, write_atomic
 
 
@@ -63,7 +63,7 @@ def import_tasks(
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise ConfigError(f"Cannot write to {out}. Name a file in an existing folder.")
     folder = RunFolder.of(run) if run is not None else None
-    judged: list[Judged] = []
+    judged: list[ImportedLine] = []
     try:
         with busy("trying out the tasks"):
             for one in Importer(folder).judge(file):
@@ -83,7 +83,7 @@ def import_tasks(
         raise typer.Exit(FAILED)
 
 
-def _print(judged: list[Judged], out: Path | None, folder: RunFolder | None) -> None:
+def _print(judged: list[ImportedLine], out: Path | None, folder: RunFolder | None) -> None:
     table = Table("line", "verdict", "why", box=None)
     for one in judged:
         row = one.to_json()

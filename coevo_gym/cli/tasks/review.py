@@ -13,7 +13,7 @@ from rich.table import Table
 from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.run.tasks.review import Held, chosen, decide, held_tasks
+from coevo_gym.run.tasks.review import HeldDraft, chosen, decide, held_tasks
 from coevo_gym.store.folder import RunFolder
 
 _NEXT = "It joins the arms that found it with their next rounds, if the run goes on."
@@ -78,7 +78,7 @@ def review(
 
 def _decide(
     folder: RunFolder,
-    held: Sequence[Held],
+    held: Sequence[HeldDraft],
     release: Sequence[str],
     reject: Sequence[str],
     reason: str,
@@ -103,7 +103,7 @@ def _decide(
         say_aside(_NEXT)
 
 
-def _ask(folder: RunFolder, waiting: Sequence[Held]) -> None:
+def _ask(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
     """Show each task and ask about it; each answer is saved at once."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
@@ -121,7 +121,7 @@ def _ask(folder: RunFolder, waiting: Sequence[Held]) -> None:
             say_aside(_NEXT)
 
 
-def _answer(folder: RunFolder, one: Held) -> str:
+def _answer(folder: RunFolder, one: HeldDraft) -> str:
     from coevo_gym.cli.tasks.tell import tell
     from coevo_gym.run.tasks.story import Story, find_story
 
@@ -134,7 +134,7 @@ def _answer(folder: RunFolder, one: Held) -> str:
         tell(story, full=True)
 
 
-def _show(one: Held) -> None:
+def _show(one: HeldDraft) -> None:
     say(f"{one.task.name}, {one.round_id} of {' and '.join(one.arms)}")
     say(f"held because: {one.verdict.reason}\n\n{one.task.instruction}\n")
     for number, action in enumerate(one.task.solution, start=1):
@@ -159,7 +159,7 @@ def _list_all(as_json: bool) -> None:
         )
 
 
-def _print(held: Sequence[Held], run: str) -> None:
+def _print(held: Sequence[HeldDraft], run: str) -> None:
     waiting = _waiting(held)
     columns = ("name", "round", "arms", "held_because", "instruction")
     _table([one.to_json() for one in waiting], columns)
@@ -186,5 +186,5 @@ def _table(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> None:
         print_table(table)
 
 
-def _waiting(held: Sequence[Held]) -> list[Held]:
+def _waiting(held: Sequence[HeldDraft]) -> list[HeldDraft]:
     return [one for one in held if one.decision is None]

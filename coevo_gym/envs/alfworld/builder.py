@@ -27,7 +27,7 @@ from coevo_gym.envs.alfworld.goals import (
     TWO,
     WORDINGS,
     Facts,
-    Goal,
+    RoomGoal,
     is_plain,
     plan,
     words,
@@ -79,7 +79,7 @@ def build(draft: Draft) -> Task:
     world = draft.world
     if not isinstance(world, ALFWorldWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not an ALFWorldWorld")
-    if not isinstance(world.goal, Goal):
+    if not isinstance(world.goal, RoomGoal):
         raise BuildError("the world has no goal of its own")
     try:
         problem = scene_problem(world)
@@ -115,7 +115,7 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
         raise BuildError("a validation or test game has the same scene, initial state and goal")
 
 
-def check_words(instruction: str, goal: Goal) -> None:
+def check_words(instruction: str, goal: RoomGoal) -> None:
     """Check that an instruction is plain and names the goal; its quality is not judged."""
     if not is_plain(instruction):
         raise BuildError("the words are not plain: a-z, 0-9, space, and , ' - are, up to 200")
@@ -216,7 +216,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     possible = possible_goals(facts, problem[-1])
     own = goal_of(world) if world.goal != "nothing" else None
     met = _met(trace)
-    plans: dict[Goal, list[str]] = {}
+    plans: dict[RoomGoal, list[str]] = {}
     for goals in _by_fit(possible, context.target):
         for _ in range(_TRIES):
             if len(plans) == DRAFTS_PER_TRACE:
@@ -229,8 +229,8 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _by_fit(
-    possible: Sequence[Sequence[Goal]], target: Sequence[str]
-) -> list[Sequence[Sequence[Goal]]]:
+    possible: Sequence[Sequence[RoomGoal]], target: Sequence[str]
+) -> list[Sequence[Sequence[RoomGoal]]]:
     """Group the goals by the number of target tags that they match, best first."""
     parts = defaultdict(list)
     for goals in possible:
@@ -240,7 +240,7 @@ def _by_fit(
     return [parts[fit] for fit in sorted(parts, reverse=True)]
 
 
-def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[Goal]]:
+def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
     """Return the goals that a scene's types and properties allow, one list per kind."""
     spelled = {name.lower() + "type": name for name in re.findall(r"(\w+)Type\b", problem)}
     true = defaultdict(list)
@@ -252,11 +252,11 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[Goal]]:
         return sorted({types[thing] for (thing,) in true[predicate] if thing in types})
 
     lamps = [name for name in able("toggleable") if name.endswith("Lamp")]
-    found = [[Goal(kind=LOOK, object=o, toggle=t) for o in able("pickupable") for t in lamps]]
+    found = [[RoomGoal(kind=LOOK, object=o, toggle=t) for o in able("pickupable") for t in lamps]]
     for kind in (kind for kind in KINDS if kind != LOOK):
         things = able(CHANGES[kind].able if kind in CHANGES else "pickupable")
         pairs = [(spelled[thing], spelled[place]) for place, thing in true["cancontain"]]
-        found.append([Goal(kind=kind, object=o, receptacle=r) for o, r in pairs if o in things])
+        found.append([RoomGoal(kind=kind, object=o, receptacle=r) for o, r in pairs if o in things])
     return [goals for goals in found if goals]
 
 
@@ -266,7 +266,7 @@ def _met(trace: Trajectory) -> frozenset[str]:
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 
 
-def _draw(possible: Sequence[Sequence[Goal]], met: Container[str], rng: Generator) -> Goal:
+def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:
     """Draw a goal of a random kind, with a preference for types that occurred in the walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
@@ -274,7 +274,7 @@ def _draw(possible: Sequence[Sequence[Goal]], met: Container[str], rng: Generato
     return goals[int(rng.choice(len(goals), p=weights / weights.sum()))]
 
 
-def _draft(goal: Goal, commands: Sequence[str], context: Context, rng: Generator) -> Draft:
+def _draft(goal: RoomGoal, commands: Sequence[str], context: Context, rng: Generator) -> Draft:
     """Create a draft that states a goal in words."""
     world = context.task.world
     assert isinstance(world, ALFWorldWorld)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from coevo_gym.core.task import Split
 from coevo_gym.envs.alfworld.engine.translation import fast_downward
-from coevo_gym.envs.alfworld.goals import KINDS, LOOK, Goal, plan, with_goal, words
+from coevo_gym.envs.alfworld.goals import KINDS, LOOK, RoomGoal, plan, with_goal, words
 
 SEED = 20
 TASKS_A_KIND = 3
@@ -61,7 +61,7 @@ class BuiltinGame(NamedTuple):
 
     id: str
     scene: int
-    goal: Goal
+    goal: RoomGoal
     task: str
 
     def problem(self) -> str:
@@ -99,12 +99,12 @@ def builtin_grammar() -> str:
 def _games(scene: int) -> Iterator[BuiltinGame]:
     """Yield a few games of each kind in a scene."""
     room, rng = _room(scene), random.Random(f"{SEED}/goals/{scene}")  # noqa: S311
-    goals: list[Goal] = []
+    goals: list[RoomGoal] = []
     for kind in KINDS:
         pairs = room.pairs(kind)
         rng.shuffle(pairs)
         field = "toggle" if kind == LOOK else "receptacle"
-        wanted = (Goal.model_validate({"kind": kind, "object": a, field: b}) for a, b in pairs)
+        wanted = (RoomGoal.model_validate({"kind": kind, "object": a, field: b}) for a, b in pairs)
         goals += islice((goal for goal in wanted if plan(goal, room.facts)), TASKS_A_KIND)
     for number, goal in enumerate(goals, start=1):
         task = words(goal, variant=number)

@@ -99,7 +99,7 @@ class Entry(NamedTuple):
         return self.id.split("/")[1].split("-")[number]
 
 
-class Game(NamedTuple):
+class OfficialGame(NamedTuple):
     """An official game as read from its source."""
 
     entry: Entry
@@ -219,7 +219,7 @@ def _open(file: Path, stamp: tuple[int, ...]) -> Games:
     return games
 
 
-def write_store(file: Path, games: Iterable[Game]) -> None:
+def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
     """Create a store of games.
 
     Args:
@@ -259,7 +259,7 @@ def write_store(file: Path, games: Iterable[Game]) -> None:
         )
 
 
-def read_official(source: Path) -> Iterator[Game]:
+def read_official(source: Path) -> Iterator[OfficialGame]:
     """Yield the official games one by one.
 
     Args:
@@ -286,16 +286,18 @@ def read_official(source: Path) -> Iterator[Game]:
                 yield from _from_lines(lines)
 
 
-def _from_lines(lines: Iterable[bytes]) -> Iterator[Game]:
+def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
     """Yield the games of a JSONL file whose first line holds the parts that all games share."""
     rows = map(json.loads, lines)
     head: dict[str, Any] = next(rows, {})
     domain, grammar = _text(head["pddl_domain"]), _text(head["grammar"])
     for row in rows:
-        yield Game(_entry(row["id"], row["task"], row), domain, grammar, _text(row["pddl_problem"]))
+        yield OfficialGame(
+            _entry(row["id"], row["task"], row), domain, grammar, _text(row["pddl_problem"])
+        )
 
 
-def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[Game]:
+def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[OfficialGame]:
     """Yield the games in the release's files, except those that the official loader skips."""
     for path, data in files:
         id = "/".join(path.split("/")[-4:-1])
@@ -308,7 +310,7 @@ def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[Game]:
             raise ValueError(f"{path} does not state its task")
         template = grammar[: task.start()] + UNKNOWN + grammar[task.end() :]
         domain, problem = _text(row["pddl_domain"]), _text(row["pddl_problem"])
-        yield Game(_entry(id, task.group(), row), domain, template, problem)
+        yield OfficialGame(_entry(id, task.group(), row), domain, template, problem)
 
 
 def _entry(id: Any, task: Any, row: dict[str, Any]) -> Entry:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Step, Trajectory
-from coevo_gym.envs.alfworld.goals import CHANGES, TWO, Goal
+from coevo_gym.envs.alfworld.goals import CHANGES, TWO, RoomGoal
 from coevo_gym.envs.diagnosis import Diagnosis, TurnLabel, diagnosis_of, first_that_applies
 from coevo_gym.envs.modes import COMMON, listed_modes, modes_that_apply, stretches
 
@@ -75,7 +75,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
     return diagnosis_of([label], success=episode.success, modes=modes)
 
 
-def _own_modes(steps: Sequence[Step], goal: Goal | None) -> tuple[str, ...]:
+def _own_modes(steps: Sequence[Step], goal: RoomGoal | None) -> tuple[str, ...]:
     """Return the modes that depend on the goal, or on this engine's commands.
 
     ``wrong_receptacle``: an object of the goal's type was left in a place of another type.
@@ -130,10 +130,10 @@ class _Done:
                 self.changed.add((change[2], change[1]))
 
 
-def _goal(report: Mapping[str, Any]) -> Goal | None:
+def _goal(report: Mapping[str, Any]) -> RoomGoal | None:
     """Return the goal in a grader's report; None for older reports, which contain no goal."""
     try:
-        return Goal.model_validate(report.get("goal"))
+        return RoomGoal.model_validate(report.get("goal"))
     except ValidationError:
         return None
 

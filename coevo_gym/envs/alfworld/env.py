@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.task import FrozenDict, Verifier, World
 from coevo_gym.envs.alfworld.engine.translation import fast_downward
-from coevo_gym.envs.alfworld.goals import PROGRESS, Goal, conditions
+from coevo_gym.envs.alfworld.goals import PROGRESS, RoomGoal, conditions
 from coevo_gym.envs.alfworld.tasks import goal_of, scene_problem
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.base import TaskEnv
@@ -106,7 +106,7 @@ class ALFWorldEnv(TaskEnv):
         from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
         assert isinstance(world, ALFWorldWorld)
-        self._goal: Goal | None = None if world.goal == "nothing" else goal_of(world)
+        self._goal: RoomGoal | None = None if world.goal == "nothing" else goal_of(world)
         self._game = Game(open_scene(*scene_problem(world)), instruction)
         return self._frame_of("")
 

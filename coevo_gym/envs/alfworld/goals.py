@@ -64,7 +64,7 @@ PROGRESS = frozenset(
 """The predicates that :func:`conditions` reads."""
 
 
-class Goal(FrozenModel):
+class RoomGoal(FrozenModel):
     """The goal of a task; any object of the named type will do.
 
     Attributes:
@@ -94,7 +94,7 @@ class Goal(FrozenModel):
         return name
 
     @model_validator(mode="after")
-    def _filled(self) -> Goal:
+    def _filled(self) -> RoomGoal:
         wanted, other = ("toggle", "receptacle") if self.kind == LOOK else ("receptacle", "toggle")
         for field in ("object", wanted):
             if not getattr(self, field):
@@ -109,14 +109,14 @@ class Goal(FrozenModel):
         return tuple(filter(None, (self.object, self.receptacle, self.toggle)))
 
 
-def pddl(goal: Goal) -> str:
+def pddl(goal: RoomGoal) -> str:
     """Return the goal as a ``(:goal ...)`` section, built from ALFWorld's own templates."""
     text: str = _in_library(goal)["pddl"].replace("#", "-")
     filled = text.format(obj=goal.object, recep=goal.receptacle, toggle=goal.toggle)
     return filled[_goal_section(filled)]
 
 
-def with_goal(problem: str, goal: Goal) -> str:
+def with_goal(problem: str, goal: RoomGoal) -> str:
     """Return a problem with its goal replaced by this one."""
     section = _goal_section(problem)
     return problem[: section.start] + pddl(goal) + problem[section.stop :]
@@ -137,7 +137,7 @@ WORDINGS = 2
 """Number of ALFWorld's wordings per kind of goal."""
 
 
-def words(goal: Goal, variant: int = 0) -> str:
+def words(goal: RoomGoal, variant: int = 0) -> str:
     """Return the goal in words, from ALFWorld's own templates.
 
     New tasks use the benchmark's own wording, so that a policy is trained on the same words that it
@@ -156,7 +156,7 @@ def words(goal: Goal, variant: int = 0) -> str:
     return template.format(**{part: name.lower() for part, name in names.items()})
 
 
-def _in_library(goal: Goal) -> dict[str, Any]:
+def _in_library(goal: RoomGoal) -> dict[str, Any]:
     """Return ALFWorld's data for a kind of goal."""
     fast_downward()  # raises an error with install instructions
     from alfworld.gen.goal_library import gdict
@@ -170,7 +170,7 @@ def is_plain(text: str) -> bool:
     return re.fullmatch("[a-z][a-z0-9 ,'-]{0,199}", text) is not None
 
 
-def conditions(goal: Goal, facts: Facts) -> tuple[int, int]:
+def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
     """Count the conditions of a goal that are met.
 
     Returns:
@@ -181,14 +181,14 @@ def conditions(goal: Goal, facts: Facts) -> tuple[int, int]:
     return _conditions(goal, _State(facts))
 
 
-def met(goals: Iterable[Goal], facts: Facts) -> list[Goal]:
+def met(goals: Iterable[RoomGoal], facts: Facts) -> list[RoomGoal]:
     """Return the goals that are met."""
     state = _State(facts)
     found = ((goal, *_conditions(goal, state)) for goal in goals)
     return [goal for goal, n_met, n_total in found if n_met == n_total]
 
 
-def _conditions(goal: Goal, state: _State) -> tuple[int, int]:
+def _conditions(goal: RoomGoal, state: _State) -> tuple[int, int]:
     things = state.of_type(goal.object)
     placed = {thing for thing in things if state.is_in(thing, goal.receptacle)}
     if goal.kind == PICK:
@@ -207,7 +207,7 @@ def _conditions(goal: Goal, state: _State) -> tuple[int, int]:
     return max((state.holds(done, thing) + (thing in placed) for thing in things), default=0), 2
 
 
-def plan(goal: Goal, facts: Facts) -> list[str]:
+def plan(goal: RoomGoal, facts: Facts) -> list[str]:
     """Return the shortest plan for a goal among those that fetch each object in turn.
 
     Args:
@@ -224,7 +224,7 @@ def plan(goal: Goal, facts: Facts) -> list[str]:
     return min(_plans(goal, state), key=len, default=[])
 
 
-def _plans(goal: Goal, state: _State) -> Iterator[list[str]]:
+def _plans(goal: RoomGoal, state: _State) -> Iterator[list[str]]:
     """Yield a plan for each choice of objects and places."""
     spots = [
         (thing, place)
@@ -294,7 +294,7 @@ class _State:
         """Return True if a predicate is true for these objects."""
         return fact in self._facts
 
-    def fits(self, goal: Goal) -> bool:
+    def fits(self, goal: RoomGoal) -> bool:
         """Return True if the goal's receptacle type can hold its object type."""
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 

@@ -10,7 +10,7 @@ from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import Task
 from coevo_gym.envs.alfworld.builder import check_words, kinds_said, names, possible_goals
-from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, Goal, met, words
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, RoomGoal, met, words
 from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
@@ -56,7 +56,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
     )
 
 
-def _plain(request: str, possible: Sequence[Goal]) -> str:
+def _plain(request: str, possible: Sequence[RoomGoal]) -> str:
     """Return a request in the style of this benchmark's tasks.
 
     The style is lower case without a full stop. A type is one word, as in the game, and objects
@@ -70,7 +70,7 @@ def _plain(request: str, possible: Sequence[Goal]) -> str:
     return said
 
 
-def _meant(said: str, possible: Sequence[Goal]) -> list[Goal]:
+def _meant(said: str, possible: Sequence[RoomGoal]) -> list[RoomGoal]:
     """Return the goals that a request may refer to."""
     kinds = kinds_said(said)
     named = [goal for goal in possible if all(names(said, name) for name in goal.types)]
@@ -83,9 +83,9 @@ def _meant(said: str, possible: Sequence[Goal]) -> list[Goal]:
 def _brought_about(
     problem: tuple[str, str, str],
     commands: Sequence[str],
-    meant: Sequence[Goal],
-    possible: Sequence[Goal],
-) -> Goal:
+    meant: Sequence[RoomGoal],
+    possible: Sequence[RoomGoal],
+) -> RoomGoal:
     """Return a goal that the last command achieves, preferably one that the request may mean."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
@@ -103,7 +103,7 @@ def _brought_about(
     return min(found, key=lambda goal: _TELLING.index(goal.kind))
 
 
-def _asked(said: str, goal: Goal) -> str:
+def _asked(said: str, goal: RoomGoal) -> str:
     """Return the request if it expresses the goal; otherwise the benchmark's own wording."""
     try:
         check_words(said, goal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
-from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, Goal
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, RoomGoal
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.tags import tags_from
@@ -29,10 +29,10 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
     return tags_from(pairs)
 
 
-def goal_tags(goal: Goal) -> tuple[str, ...]:
+def goal_tags(goal: RoomGoal) -> tuple[str, ...]:
     """Return the tags of a goal, without its scene."""
     return tags_from(_pairs(goal))
 
 
-def _pairs(goal: Goal) -> list[tuple[str, str]]:
+def _pairs(goal: RoomGoal) -> list[tuple[str, str]]:
     return [("goal", GOALS[goal.kind]), ("object", goal.object.lower())]

@@ -17,7 +17,7 @@ from coevo_gym.envs.alfworld.builtin import (
     builtin_grammar,
 )
 from coevo_gym.envs.alfworld.data import Entry, Games, open_games
-from coevo_gym.envs.alfworld.goals import Goal, with_goal
+from coevo_gym.envs.alfworld.goals import RoomGoal, with_goal
 from coevo_gym.envs.alfworld.world import ALFWorldVerifier, ALFWorldWorld
 from coevo_gym.provision import data_folder
 
@@ -73,7 +73,7 @@ def side_of(task: Task) -> Split:
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     side = strictest(split_of(task.scenario), side_of_game(world))
-    if side is Split.TRAIN and isinstance(world.goal, Goal) and leaked(world):
+    if side is Split.TRAIN and isinstance(world.goal, RoomGoal) and leaked(world):
         return Split.VAL  # only validation games are held out in training scenes
     if side is Split.TRAIN and task.scenario != scenario_of(world.game):
         raise TaskError(f"its scenario is {task.scenario!r}, but {world.game} is in another scene")
@@ -155,20 +155,20 @@ def _builtin(split: Split) -> tuple[Task, ...]:
     )
 
 
-def goal_of(world: ALFWorldWorld) -> Goal:
+def goal_of(world: ALFWorldWorld) -> RoomGoal:
     """Return the goal of a world.
 
     Raises:
         TaskError: if the world has no goal.
     """
-    if isinstance(world.goal, Goal):
+    if isinstance(world.goal, RoomGoal):
         return world.goal
     if world.goal is not None:
         raise TaskError(f"The world of {world.game} has no goal here, because its task is open.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
     entry = _entry(world)
-    return Goal(
+    return RoomGoal(
         kind=entry.kind, object=entry.object, receptacle=entry.receptacle, toggle=entry.toggle
     )
 
@@ -187,7 +187,7 @@ def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
         games = _games(world)
         parts = (games.domain, games.grammar, games.problem(_entry(world).id))
     domain, grammar, problem = parts
-    if isinstance(world.goal, Goal):
+    if isinstance(world.goal, RoomGoal):
         problem = with_goal(problem, world.goal)
     return domain, grammar, problem
 

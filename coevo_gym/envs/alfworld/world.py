@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from coevo_gym.core.task import Verifier, World
-from coevo_gym.envs.alfworld.goals import Goal
+from coevo_gym.envs.alfworld.goals import RoomGoal
 
 
 class ALFWorldWorld(World):
@@ -19,7 +19,7 @@ class ALFWorldWorld(World):
 
     game: str
     digest: str
-    goal: Goal | Literal["nothing"] | None = None
+    goal: RoomGoal | Literal["nothing"] | None = None
 
 
 class ALFWorldVerifier(Verifier):

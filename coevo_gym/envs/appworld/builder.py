@@ -16,14 +16,14 @@ from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import Split, Task, canonical_json, thaw
 from coevo_gym.core.trajectory import Trajectory
-from coevo_gym.envs.appworld.engine.session import Diff, Ran, World
+from coevo_gym.envs.appworld.engine.session import Diff, Ran, WorldSession
 from coevo_gym.envs.appworld.env import code_of, introduction
 from coevo_gym.envs.appworld.judge import compared, grade
 from coevo_gym.envs.appworld.moves import (
     FAILED,
     FINISH,
-    Listed,
-    Walk,
+    MoveState,
+    PrintedList,
     act_code,
     answer_code,
     look_code,
@@ -126,7 +126,7 @@ def _check_run(run: Run, actions: Sequence[str]) -> None:
 def _run(draft: Draft, place: AppWorldWorld) -> Run:
     """Run all actions up to the first that fails."""
     errors, completed = [], []
-    with closing(World(root_of_world(place))) as world:
+    with closing(WorldSession(root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
         for action in draft.solution:
             error, ended = _act(world, action)
@@ -138,7 +138,7 @@ def _run(draft: Draft, place: AppWorldWorld) -> Run:
     return Run(tuple(errors), tuple(completed), end.changes, end.answer)
 
 
-def _act(world: World, action: str) -> tuple[str, bool]:
+def _act(world: WorldSession, action: str) -> tuple[str, bool]:
     """Run an action; return its error, or "", and whether the task is completed."""
     ran = world.step(code_of(action))
     return (ran.output.strip() if ran.kind else ""), ran.completed
@@ -150,7 +150,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     assert isinstance(place, AppWorldWorld)
     assert isinstance(verifier, AppWorldVerifier)
     errors, shown, effects = [], [], []
-    with closing(World(root_of_world(place))) as world:
+    with closing(WorldSession(root_of_world(place))) as world:
         brief = world.begin(place.base, instruction=task.instruction)
         end = world.diff()
         scores, states = [_score(world, verifier, end)], [digest(end.changes)]
@@ -176,7 +176,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     )
 
 
-def _score(world: World, verifier: AppWorldVerifier, end: Diff) -> float:
+def _score(world: WorldSession, verifier: AppWorldVerifier, end: Diff) -> float:
     if verifier.changes is None:
         return float(grade(world, verifier).success)
     done = bool(end.status)
@@ -249,7 +249,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     """Create one draft from acts of a walk, and one with a question about a list it has seen."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
-    walk = Walk(list(zip(trace.actions, outcomes, strict=True)))
+    walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))
     found = []
     if walk.done:
         n = int(rng.integers(1, min(MAX_ACTS, len(walk.done)) + 1))
@@ -265,7 +265,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
     return found
 
 
-def _question(listed: Listed, context: Context, rng: Generator) -> Sequence[Draft]:
+def _question(listed: PrintedList, context: Context, rng: Generator) -> Sequence[Draft]:
     """Create a draft that asks how many rows share a value."""
     values, look = listed.values(), listed.look
     if not values:

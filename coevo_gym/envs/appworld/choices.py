@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.appworld.moves import FINISH, LOOKS, Walk, answer_code, look_code, sign_in
+from coevo_gym.envs.appworld.moves import FINISH, LOOKS, MoveState, answer_code, look_code, sign_in
 
 MAX_ACTS = 40
 
@@ -15,7 +15,7 @@ def choices(view: View) -> tuple[str, ...]:
     """
     outcomes = [turn.observation for turn in view.history[1:]] + [view.observation]
     actions = [turn.action for turn in view.history]
-    walk = Walk(list(zip(actions, outcomes, strict=True))) if actions else Walk(())
+    walk = MoveState(list(zip(actions, outcomes, strict=True))) if actions else MoveState(())
     first = view.history[0].observation if view.history else view.observation
     apps = dict.fromkeys(look.app for look in LOOKS if look.app in first)
     found = [sign_in(app) for app in apps if app not in walk.signed_in]
@@ -25,7 +25,7 @@ def choices(view: View) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*found, FINISH]))
 
 
-def _counts(instruction: str, walk: Walk) -> list[int]:
+def _counts(instruction: str, walk: MoveState) -> list[int]:
     counts = []
     for listed in walk.listed.values():
         counts.append(len(listed.rows))

@@ -10,8 +10,8 @@ from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, Verifier
-from coevo_gym.core.task import World as TaskWorld
-from coevo_gym.envs.appworld.engine.session import STEP_LIMIT_S, Brief, World
+from coevo_gym.core.task import WorldSession as TaskWorld
+from coevo_gym.envs.appworld.engine.session import STEP_LIMIT_S, Brief, WorldSession
 from coevo_gym.envs.appworld.judge import grade
 from coevo_gym.envs.appworld.tasks import root_of_world
 from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
@@ -126,7 +126,7 @@ class AppWorldEnv(TaskEnv):
         if not is_positive_number(step_limit_s):
             raise ConfigError(f"step_limit_s must be positive, actual: {step_limit_s!r}")
         self.step_limit_s = step_limit_s
-        self._world: World | None = None
+        self._world: WorldSession | None = None
         super().__init__(**kwargs)
 
     def _release(self) -> None:
@@ -137,7 +137,7 @@ class AppWorldEnv(TaskEnv):
     def _begin(self, world: TaskWorld, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, AppWorldWorld)
         self._release()
-        self._world = World(root_of_world(world))
+        self._world = WorldSession(root_of_world(world))
         brief = self._world.begin(world.base, instruction=instruction)
         return Frame(introduction(brief))
 

@@ -8,7 +8,7 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import thaw
-from coevo_gym.envs.appworld.engine.session import Test, World
+from coevo_gym.envs.appworld.engine.session import TaskTest, WorldSession
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 EARNED = "no_op_fail"
@@ -16,10 +16,10 @@ KEPT = "no_op_pass"
 COMPLETED = "the task is completed"
 
 
-class Verdict(NamedTuple):
+class TestResults(NamedTuple):
     """All tests of an episode."""
 
-    tests: tuple[Test, ...]
+    tests: tuple[TaskTest, ...]
 
     @property
     def passed(self) -> int:
@@ -40,17 +40,17 @@ class Verdict(NamedTuple):
         return sum(earned) / len(earned) if earned else 0.0
 
 
-def grade(world: World, verifier: AppWorldVerifier) -> Verdict:
+def grade(world: WorldSession, verifier: AppWorldVerifier) -> TestResults:
     """Judge the current state of a world."""
     if verifier.changes is None:
-        return Verdict(world.grade())
+        return TestResults(world.grade())
     found = world.diff()
     return compared(verifier, found.changes, found.answer, completed=bool(found.status))
 
 
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
-) -> Verdict:
+) -> TestResults:
     """Compare the changes with the expected ones.
 
     Args:
@@ -61,16 +61,16 @@ def compared(
     """
     wanted = thaw(verifier.changes or {})
     tests = [
-        Test(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])
+        TaskTest(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])
         for model in sorted(wanted)
     ]
     others = sorted(changes.keys() - wanted.keys())
-    tests.append(Test("nothing else has changed", KEPT, not others))
-    tests.append(Test(COMPLETED, KEPT, completed))
+    tests.append(TaskTest("nothing else has changed", KEPT, not others))
+    tests.append(TaskTest(COMPLETED, KEPT, completed))
     expected = json.loads(verifier.answer) if verifier.answer else None
     label = EARNED if expected is not None else KEPT
-    tests.append(Test("the answer is right", label, plain(answer) == plain(expected)))
-    return Verdict(tuple(tests))
+    tests.append(TaskTest("the answer is right", label, plain(answer) == plain(expected)))
+    return TestResults(tuple(tests))
 
 
 def plain(answer: Any) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class Act(NamedTuple):
+class ListAction(NamedTuple):
     """An action on a row of a list.
 
     Attributes:
@@ -45,7 +45,7 @@ class Look(NamedTuple):
     arguments: str
     words: str
     name: str
-    acts: tuple[Act, ...]
+    acts: tuple[ListAction, ...]
     counted: tuple[str, str] = ("", "")
 
 
@@ -57,9 +57,11 @@ LOOKS = (
         "songs in my Spotify library",
         "{title}",
         (
-            Act("like_song", "song_id={song_id}", "like the song {title} on Spotify"),
-            Act("download_song", "song_id={song_id}", "download the song {title} on Spotify"),
-            Act(
+            ListAction("like_song", "song_id={song_id}", "like the song {title} on Spotify"),
+            ListAction(
+                "download_song", "song_id={song_id}", "download the song {title} on Spotify"
+            ),
+            ListAction(
                 "remove_song_from_library",
                 "song_id={song_id}",
                 "take the song {title} out of my Spotify library",
@@ -73,7 +75,7 @@ LOOKS = (
         "page_limit=20",
         "songs that I like on Spotify",
         "{title}",
-        (Act("unlike_song", "song_id={song_id}", "take back my like of the song {title}"),),
+        (ListAction("unlike_song", "song_id={song_id}", "take back my like of the song {title}"),),
         ("{artists[0][name]}", "how many of the songs that I like on Spotify are by {}"),
     ),
     Look(
@@ -82,7 +84,11 @@ LOOKS = (
         "page_limit=20",
         "artists that I follow on Spotify",
         "{name}",
-        (Act("unfollow_artist", "artist_id={artist_id}", "stop following {name} on Spotify"),),
+        (
+            ListAction(
+                "unfollow_artist", "artist_id={artist_id}", "stop following {name} on Spotify"
+            ),
+        ),
         ("{genre}", "how many of the artists that I follow on Spotify play {}"),
     ),
     Look(
@@ -92,12 +98,12 @@ LOOKS = (
         "playlists of mine on Spotify",
         "{title}",
         (
-            Act(
+            ListAction(
                 "delete_playlist",
                 "playlist_id={playlist_id}",
                 "delete my playlist {title} on Spotify",
             ),
-            Act(
+            ListAction(
                 "update_playlist",
                 "playlist_id={playlist_id}, is_public=True",
                 "make my playlist {title} on Spotify public",
@@ -111,12 +117,12 @@ LOOKS = (
         "payment requests on Venmo that wait for me",
         "{description}",
         (
-            Act(
+            ListAction(
                 "approve_payment_request",
                 "payment_request_id={payment_request_id}",
                 "pay what I am asked for on Venmo for {description}",
             ),
-            Act(
+            ListAction(
                 "deny_payment_request",
                 "payment_request_id={payment_request_id}",
                 "turn down the Venmo request for {description}",
@@ -130,17 +136,17 @@ LOOKS = (
         "friends of mine on Venmo",
         "{first_name} {last_name}",
         (
-            Act(
+            ListAction(
                 "create_transaction",
                 'receiver_email="{email}", amount=12.0, description="lunch"',
                 "send 12 dollars to {first_name} {last_name} on Venmo, with the words lunch",
             ),
-            Act(
+            ListAction(
                 "create_payment_request",
                 'user_email="{email}", amount=8.0, description="tickets"',
                 "ask {first_name} {last_name} for 8 dollars on Venmo, with the words tickets",
             ),
-            Act(
+            ListAction(
                 "remove_friend",
                 'user_email="{email}"',
                 "take {first_name} {last_name} off my friends on Venmo",
@@ -154,12 +160,12 @@ LOOKS = (
         "contacts in my phone",
         "{first_name} {last_name}",
         (
-            Act(
+            ListAction(
                 "send_text_message",
                 'phone_number="{phone_number}", message="On my way"',
                 "text {first_name} {last_name} the words On my way",
             ),
-            Act(
+            ListAction(
                 "delete_contact",
                 "contact_id={contact_id}",
                 "delete {first_name} {last_name} from the contacts in my phone",
@@ -173,8 +179,10 @@ LOOKS = (
         "alarms in my phone",
         "{label}",
         (
-            Act("update_alarm", "alarm_id={alarm_id}, enabled=False", "turn off my alarm {label}"),
-            Act("delete_alarm", "alarm_id={alarm_id}", "delete my alarm {label}"),
+            ListAction(
+                "update_alarm", "alarm_id={alarm_id}, enabled=False", "turn off my alarm {label}"
+            ),
+            ListAction("delete_alarm", "alarm_id={alarm_id}", "delete my alarm {label}"),
         ),
     ),
     Look(
@@ -184,8 +192,8 @@ LOOKS = (
         "notes in Simple Note",
         "{title}",
         (
-            Act("update_note", "note_id={note_id}, pinned=True", "pin my note {title}"),
-            Act("delete_note", "note_id={note_id}", "delete my note {title}"),
+            ListAction("update_note", "note_id={note_id}, pinned=True", "pin my note {title}"),
+            ListAction("delete_note", "note_id={note_id}", "delete my note {title}"),
         ),
     ),
     Look(
@@ -195,12 +203,12 @@ LOOKS = (
         "projects in Todoist",
         "{name}",
         (
-            Act(
+            ListAction(
                 "create_task",
                 'project_id={project_id}, title="Call the landlord"',
                 "add the task Call the landlord to my Todoist project {name}",
             ),
-            Act(
+            ListAction(
                 "update_project",
                 "project_id={project_id}, is_favorite=True",
                 "make {name} a favourite of my Todoist projects",
@@ -214,12 +222,12 @@ LOOKS = (
         "threads in my Gmail inbox",
         "{subject}",
         (
-            Act(
+            ListAction(
                 "mark_thread_starred",
                 "email_thread_id={email_thread_id}",
                 "star the mail {subject} in my Gmail inbox",
             ),
-            Act(
+            ListAction(
                 "mark_thread_archived",
                 "email_thread_id={email_thread_id}",
                 "archive the mail {subject} in my Gmail inbox",
@@ -238,11 +246,11 @@ class Done(NamedTuple):
     """An act that was performed."""
 
     look: Look
-    act: Act
+    act: ListAction
     row: Mapping[str, Any]
 
 
-class Listed(NamedTuple):
+class PrintedList(NamedTuple):
     """A list as it was printed."""
 
     look: Look
@@ -288,7 +296,7 @@ def look_code(look: Look) -> str:
     return _call(f"list {look.words}", look.app, look.api, look.arguments)
 
 
-def act_code(look: Look, act: Act, row: Mapping[str, Any]) -> str:
+def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
     """Return code that acts on a row, after signing in."""
     words, arguments = act.words.format(**row), act.arguments.format(**row)
     return _call(words, look.app, act.api, arguments)
@@ -304,7 +312,7 @@ def _call(words: str, app: str, api: str, arguments: str) -> str:
     return f"# {told}\nprint(apis.{app}.{api}({arguments}, access_token={app}))"
 
 
-class Walk:
+class MoveState:
     """The state reached by a list of moves.
 
     Args:
@@ -318,7 +326,7 @@ class Walk:
 
     def __init__(self, turns: Sequence[tuple[str, str]]) -> None:
         self.signed_in: list[str] = []
-        self.listed: dict[Look, Listed] = {}
+        self.listed: dict[Look, PrintedList] = {}
         self.done: list[Done] = []
         for action, outcome in turns:
             if not outcome.startswith(FAILED):
@@ -329,7 +337,7 @@ class Walk:
             if action == sign_in(look.app) and look.app not in self.signed_in:
                 self.signed_in.append(look.app)
             if action == look_code(look) and (rows := _rows(outcome)) is not None:
-                self.listed[look] = Listed(look, rows)
+                self.listed[look] = PrintedList(look, rows)
         self.done += [done for code, done in self.acts() if code == action]
 
     def acts(self) -> Iterator[tuple[str, Done]]:

@@ -37,7 +37,7 @@ _AT_HAND = -2.0
 """Cost at or below which a value probably fits, so that an optional parameter is probably set."""
 
 
-class Pool(NamedTuple):
+class CandidateValues(NamedTuple):
     """The candidate values.
 
     Attributes:
@@ -52,7 +52,7 @@ class Pool(NamedTuple):
 
 def pool_of(
     offered: Sequence[Function], request: str, seen: Sequence[str], sent: Sequence[str]
-) -> Pool:
+) -> CandidateValues:
     """Collect the candidate values, each once."""
     results = [text for text in reversed(seen) if text.startswith(OPENING)]
     said = [text for text in reversed(seen) if not text.startswith(OPENING) and text != request]
@@ -74,7 +74,7 @@ def pool_of(
     by_type: dict[type, list[tuple[float, Value]]] = {str: [], int: [], float: [], list: []}
     for away, value in found.values():
         by_type[type(value.value)].append((away, value))
-    return Pool(request.lower(), by_type)
+    return CandidateValues(request.lower(), by_type)
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
@@ -92,7 +92,7 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
                 yield Value(value, kind, words_of(name) | {f"{name}="})
 
 
-def column(parameter: Parameter, pool: Pool) -> list[tuple[float, Any]]:
+def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any]]:
     """Return values for a parameter with the cost of choosing each, cheapest first.
 
     None means to leave the parameter out.
@@ -113,7 +113,7 @@ def column(parameter: Parameter, pool: Pool) -> list[tuple[float, Any]]:
     return sorted([left_out, *put_in], key=lambda item: item[0])
 
 
-def _rated(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
+def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
     """Yield the values of a parameter's type with their cost: the better the fit, the lower."""
     if parameter.type == "boolean":
         yield from ((0.0, flag) for flag in (True, False))
@@ -128,7 +128,7 @@ def _rated(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
         yield from _ratedplain(parameter, _TYPES[parameter.type], pool)
 
 
-def _rated_listed(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
+def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
     """Yield the only accepted values; those early in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
@@ -136,7 +136,7 @@ def _rated_listed(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any
 
 
 def _ratedplain(
-    parameter: Parameter, types: Sequence[type], pool: Pool
+    parameter: Parameter, types: Sequence[type], pool: CandidateValues
 ) -> Iterator[tuple[float, Any]]:
     """Yield texts or numbers with their cost."""
     for away, value in chain.from_iterable(pool.values[kind] for kind in types):
@@ -148,7 +148,7 @@ def _ratedplain(
     yield from ((0.0, hint) for hint in parameter.hints if type(hint) in types)
 
 
-def _rated_arrays(parameter: Parameter, pool: Pool) -> Iterator[tuple[float, Any]]:
+def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
     """Yield lists: values of one kind in the request, lists in results, single-item lists."""
     types = _TYPES[parameter.items]
     if parameter.listed:

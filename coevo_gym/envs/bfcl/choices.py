@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.bfcl.arguments import Pool, column, pool_of, rows
+from coevo_gym.envs.bfcl.arguments import CandidateValues, column, pool_of, rows
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_message, python
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.tools import schemas_text
@@ -71,7 +71,7 @@ def _choices(
 
 
 def _calls(
-    function: Function, rank: int, pool: Pool
+    function: Function, rank: int, pool: CandidateValues
 ) -> Iterator[tuple[float, Function, list[Any]]]:
     """Yield calls of a function, likeliest first, with their rank among all calls."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])

@@ -12,7 +12,7 @@ from numpy.random import Generator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, NothingAsked, Split, Task, Verifier, World
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, Reply
+from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply
 from coevo_gym.envs.bfcl.judge import Judge
 from coevo_gym.envs.bfcl.tasks import SCHEMES, native_tasks, relabelled, side_of
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
@@ -197,7 +197,7 @@ class BFCLEnv(TaskEnv):
         assert isinstance(world, BFCLWorld)
         self._world, self._judge = world, None
         self._dialogue = Dialogue(world, lenient=self.mode == "train")
-        self._reply = Reply(self._dialogue.request)
+        self._reply = DialogueReply(self._dialogue.request)
         return self._frame_of(self._reply)
 
     def _act(self, action: str) -> Frame:
@@ -239,7 +239,7 @@ class BFCLEnv(TaskEnv):
         """Store the current request and tools for readers without access to the dialogue."""
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
-    def _frame_of(self, reply: Reply) -> Frame:
+    def _frame_of(self, reply: DialogueReply) -> Frame:
         self._tell()
         dialogue = self._dialogue
         self.results = reply.results

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any, Literal, cast
 
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
-from coevo_gym.envs.bfcl.engine.dialogue import Attempt, Dialogue, Reply
+from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply, TurnCalls
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import official
@@ -79,7 +79,7 @@ class Judge:
         self._n_turns = len(world.turns)
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
-        self._attempts: list[Attempt] = []
+        self._attempts: list[TurnCalls] = []
         self.label: Label = "pass"
         self.mismatches: tuple[str, ...] = ()
 
@@ -106,7 +106,9 @@ class Judge:
         left = range(len(facts), self._n_turns)
         return (*facts, *(TurnFacts.unreached(bool(self._wanted(turn))) for turn in left))
 
-    def review(self, dialogue: Dialogue, reply: Reply, *, stop_at_failure: bool = False) -> Reply:
+    def review(
+        self, dialogue: Dialogue, reply: DialogueReply, *, stop_at_failure: bool = False
+    ) -> DialogueReply:
         """Judge the turn that the latest message ended, if any, and let the user continue.
 
         Args:
@@ -124,7 +126,7 @@ class Judge:
         stops = stop_at_failure and self.failed
         return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
 
-    def end_turn(self, model: Toolbox, attempt: Attempt, outputs: Sequence[str]) -> Outcome:
+    def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
         """Judge the turn that has just ended.
 
         Args:
@@ -145,7 +147,7 @@ class Judge:
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(
-        self, model: Toolbox, truth: Sequence[Call], attempt: Attempt, outputs: Sequence[str]
+        self, model: Toolbox, truth: Sequence[Call], attempt: TurnCalls, outputs: Sequence[str]
     ) -> Outcome:
         expected = [self._twin.call(call) for call in truth]
         if not truth:
@@ -163,7 +165,7 @@ class Judge:
         return "passed" if answer["valid"] else "execution_response_mismatch"
 
 
-def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: Attempt) -> TurnFacts:
+def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -> TurnFacts:
     """Collect the facts about a turn that has ended.
 
     Example:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from numpy.random import PCG64, SeedSequence
 
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.product import Product
 
 SEED = 7013
@@ -308,7 +308,7 @@ class _Wanted:
     cap: int
 
 
-def builtin_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
+def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     """Return the goals of the built-in catalogue, in catalogue order.
 
     Several wishes are drawn per goal. The goal keeps the wish that the fewest products of the
@@ -320,7 +320,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
     members: dict[str, list[Product]] = {}
     for product in catalogue:
         members.setdefault(product.query, []).append(product)
-    goals: dict[str, list[Goal]] = {}
+    goals: dict[str, list[ShoppingGoal]] = {}
     for number, family in enumerate(_families()):
         draw = _Draw(SEED, _GOAL_STREAM, number)
         rivals = [_Rival.of(product) for product in members.get(family.query, [])]
@@ -379,7 +379,7 @@ def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
     return _Wanted(tuple(attributes), tuple(sorted(options)), int(cap))
 
 
-def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> Goal:
+def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> ShoppingGoal:
     """Phrase a wish as a goal."""
     words = _words()
     form, join = draw.pick(words["option_joins"])
@@ -389,7 +389,7 @@ def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> Goal
         o=str(join).join(str(form).format(n=n, v=v) for n, v in wish.options),
         c=wish.cap,
     )
-    return Goal.for_product(
+    return ShoppingGoal.for_product(
         product,
         instruction=instruction,
         attributes=wish.attributes,

@@ -14,7 +14,7 @@ from coevo_gym.core.task import FrozenDict, NothingAsked, Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade
 from coevo_gym.envs.vector import TaskVectorEnv
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.html import render_html
 from coevo_gym.envs.webshop.engine.pages import SUB_PAGES, Page, done_text
 from coevo_gym.envs.webshop.engine.session import Session, StepResult, parse_action
@@ -113,7 +113,7 @@ class WebShopEnv(TaskEnv):
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         assert isinstance(world, WebShopWorld)
         self._session = Session(open_catalogue(world))
-        self._goal: Goal | None = None
+        self._goal: ShoppingGoal | None = None
         return self._frame_of(StepResult(self._session.reset(instruction)), ())
 
     def _act(self, action: str) -> Frame:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.task import Verifier
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.pages import Page
 from coevo_gym.envs.webshop.engine.reward import score
 from coevo_gym.envs.webshop.engine.session import Session
@@ -12,14 +12,14 @@ from coevo_gym.envs.webshop.tasks import product_of
 from coevo_gym.envs.webshop.world import WebShopVerifier
 
 
-def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
+def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
     """Return the goal that a purchase is compared with.
 
     Raises:
         TaskError: if the shop does not have the product that the task was made from.
     """
     assert isinstance(verifier, WebShopVerifier)
-    return Goal.for_product(
+    return ShoppingGoal.for_product(
         product_of(verifier, catalogue),
         instruction="",
         attributes=verifier.attributes,
@@ -28,7 +28,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> Goal:
     )
 
 
-def judge(session: Session, goal: Goal) -> None:
+def judge(session: Session, goal: ShoppingGoal) -> None:
     """Score the purchase of a session once; do nothing before a purchase."""
     product = session.product
     if session.page is Page.DONE and session.score is None and product is not None:

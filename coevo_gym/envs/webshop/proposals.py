@@ -10,12 +10,12 @@ from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Task
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.session import Action, parse_action
+from coevo_gym.envs.webshop.engine.session import ShopAction, parse_action
 from coevo_gym.envs.webshop.tasks import open_catalogue, side_of
 from coevo_gym.envs.webshop.world import WebShopWorld
 
 NOTHING_ASKED = "Look around in the shop, and try out how things are bought."
-_BUY = Action("click", "buy now")
+_BUY = ShopAction("click", "buy now")
 
 
 def open_task(task: Task) -> Task:

@@ -13,7 +13,7 @@ from coevo_gym.core.task_file import described
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.envs.webshop.engine.goals import Goal, human_goals, synthetic_goals
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal, human_goals, synthetic_goals
 from coevo_gym.envs.webshop.engine.pages import PAGE_SIZE
 from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.official import load_official
@@ -113,7 +113,7 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
     return WebShopWorld(catalogue=catalogue.name, digest=catalogue.digest[:16])
 
 
-def reference(goal: Goal, catalogue: Catalogue) -> tuple[str, ...]:
+def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     """Return actions that buy exactly the requested product.
 
     The search is the first one derived from the instruction that lists the product on its first
@@ -216,10 +216,10 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 
 @lru_cache(maxsize=4)
-def _goals(catalogue: Catalogue) -> tuple[tuple[Goal, int], ...]:
+def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
     """Return every goal of a catalogue, with its number within its kind."""
     if catalogue.name == BUILTIN:
-        kinds: list[tuple[Goal, ...]] = [builtin_goals(catalogue)]
+        kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
         kinds = [synthetic_goals(catalogue), human_goals(catalogue)]
     return tuple((goal, number) for goals in kinds for number, goal in enumerate(goals))
@@ -238,13 +238,15 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
     )
 
 
-def _is_reserved(catalogue: Catalogue, wanted: Goal | WebShopVerifier, instruction: str) -> bool:
+def _is_reserved(
+    catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
+) -> bool:
     """Return True if a goal is in the original's test split, or is a copy of such a goal."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
 
-def _keys(wanted: Goal | WebShopVerifier, instruction: str) -> Iterator[tuple[object, ...]]:
+def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[tuple[object, ...]]:
     """Yield the keys of a goal: its product with its words, and its product with its requirements.
 
     The words alone are not a key, because a training goal can share them with a test goal for
@@ -256,13 +258,15 @@ def _keys(wanted: Goal | WebShopVerifier, instruction: str) -> Iterator[tuple[ob
     yield wanted.asin, attributes, values, wanted.price_cap
 
 
-def _split(catalogue: Catalogue, goal: Goal) -> Split:
+def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
     """Return the split of a goal; goals of the original's test split are always test."""
     kept = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if kept else split_of(goal.asin)
 
 
-def _in(catalogue: Catalogue, entry: tuple[Goal, int], split: Split, subset: str | None) -> bool:
+def _in(
+    catalogue: Catalogue, entry: tuple[ShoppingGoal, int], split: Split, subset: str | None
+) -> bool:
     goal, number = entry
     if subset == "official_test":
         return split is Split.TEST and catalogue.name != BUILTIN and number in OFFICIAL_TEST

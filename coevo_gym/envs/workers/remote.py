@@ -18,7 +18,7 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.task import Verifier, World
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.frame import Frame, Grade
-from coevo_gym.envs.workers.serving import Answer, Order, Refused, blueprint
+from coevo_gym.envs.workers.serving import Order, Refused, WorkerAnswer, blueprint
 from coevo_gym.envs.workers.worker import Worker
 
 _OWN = ("_worker", "_seat", "_lives_in", "_made", "_past")
@@ -82,7 +82,7 @@ class RemoteEnv(TaskEnv):
             self.np_random.bit_generator.state = dict(answer.rng)
         return answer.value
 
-    def _ask(self, hook: str, arguments: tuple[Any, ...], now: int) -> Answer:
+    def _ask(self, hook: str, arguments: tuple[Any, ...], now: int) -> WorkerAnswer:
         order = Order(self._seat, hook, arguments, None if self._lives_in == now else self._made)
         self._lives_in = None  # after a failure the engine's state is unknown
         reply = self._worker.ask(order, self._what(hook))

@@ -39,7 +39,7 @@ class Order(NamedTuple):
     blueprint: bytes | None = None
 
 
-class Answer(NamedTuple):
+class WorkerAnswer(NamedTuple):
     """The result of an order.
 
     Attributes:
@@ -73,7 +73,7 @@ class Broken(NamedTuple):
     fatal: bool
 
 
-Reply = Answer | Refused | Broken
+Reply = WorkerAnswer | Refused | Broken
 
 
 _AT_HOME = {"_tasks": (), "_frame": Frame("")}
@@ -102,7 +102,7 @@ class Seat:
         self._env.__dict__.update(state)
         self._frame = Frame("")
 
-    def do(self, hook: str, arguments: tuple[Any, ...]) -> Answer:
+    def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
         """Run a hook."""
         env = self._env
         rng = arguments[-1] if hook == "begin" else env.np_random
@@ -110,7 +110,7 @@ class Seat:
         value = getattr(self, hook)(*arguments)
         after = rng.bit_generator.state
         attributes = {name: getattr(env, name) for name in env.engine_attributes}
-        return Answer(value, attributes, None if after == before else after)
+        return WorkerAnswer(value, attributes, None if after == before else after)
 
     def begin(self, world: World, instruction: str, rng: Generator) -> Frame:
         """Start the engine; from now on the env draws from ``rng``."""
@@ -167,7 +167,7 @@ def _carried_out(seats: dict[int, Seat], order: Order) -> Reply:
         if order.hook == "release" or order.blueprint is not None:
             _clear(seats, order.seat)
         if order.hook == "release":
-            return Answer(None)
+            return WorkerAnswer(None)
         if order.blueprint is not None:
             seats[order.seat] = Seat(order.blueprint)
         return seats[order.seat].do(order.hook, order.arguments)

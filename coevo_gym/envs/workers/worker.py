@@ -9,7 +9,7 @@ import time
 from typing import Any, NoReturn
 
 from coevo_gym.core.errors import EnvBackendError, WorkersFailed
-from coevo_gym.envs.workers.serving import Answer, Broken, Order, Refused, Reply
+from coevo_gym.envs.workers.serving import Broken, Order, Refused, Reply, WorkerAnswer
 from coevo_gym.envs.workers.starting import Process, zygote
 from coevo_gym.envs.workers.wire import WireClosed
 
@@ -91,7 +91,7 @@ class Worker:
                 self._generation = next(_numbers)
             return self._generation
 
-    def ask(self, order: Order, what: str) -> Answer | Refused:
+    def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
         """Send an order to the running process and return its result.
 
         Args:

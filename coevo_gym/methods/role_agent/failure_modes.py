@@ -67,7 +67,7 @@ class Retrieved(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedEpisode:
     """A failed episode.
 
     Attributes:
@@ -119,7 +119,7 @@ class FailureModes:
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Note the failure modes of the groups; see :class:`~coevo_gym.core.seams.Study`."""
         failures = [
-            Failure(group, index, trajectory)
+            FailedEpisode(group, index, trajectory)
             for group in groups
             for index, trajectory in enumerate(group.trajectories)
             if not (trajectory.success or trajectory.end_reason.lost)
@@ -137,7 +137,7 @@ class FailureModes:
         return Findings(self.latest, usage)
 
     def _ask(
-        self, groups: Sequence[Group], failures: Sequence[Failure]
+        self, groups: Sequence[Group], failures: Sequence[FailedEpisode]
     ) -> tuple[Mapping[int, ModeAnswer], Mapping[str, Usage]]:
         """Return usable answers by the position of the failure, and their cost."""
         if self._analyst is None or not failures:
@@ -151,7 +151,7 @@ class FailureModes:
         said = zip(places, answers, strict=True)
         return {place: each.value for place, each in said if each.value is not None}, usage
 
-    def _inquiry(self, failure: Failure, analyst: Analyst) -> Inquiry[ModeAnswer]:
+    def _inquiry(self, failure: FailedEpisode, analyst: Analyst) -> Inquiry[ModeAnswer]:
         def inputs(cap: int) -> Mapping[str, Any]:
             return {
                 "instruction": failure.group.task.instruction,
@@ -168,7 +168,7 @@ class FailureModes:
             shorten=lambda: inputs(EVIDENCE_CHARS // 2),
         )
 
-    def _note(self, failure: Failure, said: ModeAnswer | None) -> Note | None:
+    def _note(self, failure: FailedEpisode, said: ModeAnswer | None) -> Note | None:
         task = failure.group.task
         about = {"kind": self.kind, "task_id": task.id, "group_id": failure.group.id}
         if said is not None:
@@ -278,7 +278,7 @@ class SimilarFailures:
         )
 
 
-def by_turns(failures: Sequence[Failure]) -> list[int]:
+def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
     """Return the positions of failures: the first of each task, then the second ones, and so on."""
     seen = Counter[str]()
     turns = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from coevo_gym.methods.seal.utilities import FAILURES
-from coevo_gym.methods.seal.window import Seen, Window
+from coevo_gym.methods.seal.window import Window, WindowLabel
 
 
 def cues_on(
@@ -41,7 +41,7 @@ def cues_on(
     def urgency(label: str) -> float:
         return failures[label].turns / turns * (1.0 - failures[label].mean)
 
-    def eligible(label: str, seen: Seen) -> bool:
+    def eligible(label: str, seen: WindowLabel) -> bool:
         share = seen.turns / turns if seen.turns >= max(count, 1) else 0.0
         stays = keep is not None and label in on and share >= keep
         return share > 0.0 and (stays or (share >= prevalence and seen.mean < reward))

@@ -11,14 +11,16 @@ from coevo_gym.methods.seal.evolve import cues_on
 from coevo_gym.methods.seal.schema import schema_note
 from coevo_gym.methods.seal.targets import task_target
 from coevo_gym.methods.seal.utilities import UTILITIES, trajectory_weight
-from coevo_gym.methods.seal.weights import Budget, weighed
-from coevo_gym.methods.seal.window import Seen, Window
+from coevo_gym.methods.seal.weights import WeightLimits, weighed
+from coevo_gym.methods.seal.window import Window, WindowLabel
 
 Inputs = Mapping[str, Any]
 
 
 def _windows(v: Inputs) -> list[Window]:
-    return [{label: Seen(*seen) for label, seen in window.items()} for window in v["windows"]]
+    return [
+        {label: WindowLabel(*seen) for label, seen in window.items()} for window in v["windows"]
+    ]
 
 
 def _weights(v: Inputs) -> Any:
@@ -26,7 +28,7 @@ def _weights(v: Inputs) -> Any:
 
 
 def _transform(v: Inputs) -> Any:
-    budget = Budget(**v["budget"]) if v["budget"] else None
+    budget = WeightLimits(**v["budget"]) if v["budget"] else None
     settings = {"clip": tuple(v["clip"]), "apply_to": v["apply_to"], "budget": budget}
     found = weighed(v["A"], v["labels"], **settings)
     return {"w": found.weights, "A": found.advantages}
@@ -51,7 +53,7 @@ def _evolve(v: Inputs) -> Any:
 
 def _target(v: Inputs) -> Any:
     settings = {name: v[name] for name in ("min_samples", "alpha")}
-    seen = Seen(v["count"], v["mean_reward"])
+    seen = WindowLabel(v["count"], v["mean_reward"])
     return task_target(v["label"], seen, **settings, clip=tuple(v["clip"]))
 
 

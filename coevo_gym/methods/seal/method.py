@@ -21,7 +21,7 @@ from coevo_gym.methods.seal.reweighted import Reweighted, Utility, Weighing
 from coevo_gym.methods.seal.shown.coach import InterfaceCoach
 from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
 from coevo_gym.methods.seal.utilities import CLIP, Clip
-from coevo_gym.methods.seal.weights import ApplyTo, Budget
+from coevo_gym.methods.seal.weights import ApplyTo, WeightLimits
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import GRPOConfig
 
@@ -66,10 +66,10 @@ class SEALSettings(FrozenModel):
         return self.schema_notes or self.error_hints or self.cues
 
     @property
-    def budget(self) -> Budget | None:
+    def budget(self) -> WeightLimits | None:
         """Return the limits of the weights around 1; None for those of the clip alone."""
-        found = Budget(self.strength, self.normalise_mean)
-        return None if found == Budget() else found
+        found = WeightLimits(self.strength, self.normalise_mean)
+        return None if found == WeightLimits() else found
 
 
 @method("seal", curriculum={"growth": {"kind": "none"}})

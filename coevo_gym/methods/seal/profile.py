@@ -13,7 +13,7 @@ from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.methods.seal.dynamic import moved_utilities
 from coevo_gym.methods.seal.evolve import cues_on
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip
-from coevo_gym.methods.seal.window import Seen, Window
+from coevo_gym.methods.seal.window import Window, WindowLabel
 
 TURN_LABEL = "turn_label"
 """Kind of the notes that the memory grows from, one per user turn."""
@@ -80,7 +80,7 @@ class _Tally:
         self.sums[label] = self.sums.get(label, 0.0) + success
 
     def seen(self) -> Window:
-        return {label: Seen(n, self.sums[label] / n) for label, n in self.counts.items()}
+        return {label: WindowLabel(n, self.sums[label] / n) for label, n in self.counts.items()}
 
     def state_dict(self) -> dict[str, Any]:
         return {label: [n, self.sums[label]] for label, n in self.counts.items()}

@@ -11,7 +11,7 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group
 from coevo_gym.methods.seal.profile import TURN_LABEL, FailureProfile
 from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
-from coevo_gym.methods.seal.weights import ApplyTo, Budget, applies, weights_of
+from coevo_gym.methods.seal.weights import ApplyTo, WeightLimits, applies, weights_of
 from coevo_gym.trainers.spread import mapped
 
 Utility = Literal["fixed", "ema"]
@@ -95,7 +95,7 @@ class Reweighted:
         utility: Utility = "fixed",
         clip: Clip = CLIP,
         apply_to: ApplyTo = "all",
-        budget: Budget | None = None,
+        budget: WeightLimits | None = None,
     ) -> None:
         self._profile, self._weighing = profile, weighing
         self._utility, self._clip, self._apply_to, self._budget = utility, clip, apply_to, budget

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from coevo_gym.methods.seal.utilities import CLIP, FAILURES, Clip, clipped
-from coevo_gym.methods.seal.window import Seen
+from coevo_gym.methods.seal.window import WindowLabel
 
 
 def task_target(
     label: str,
-    seen: Seen,
+    seen: WindowLabel,
     *,
     min_samples: int = 8,
     alpha: float = 1.0,

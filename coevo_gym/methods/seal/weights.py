@@ -22,7 +22,7 @@ def applies(apply_to: ApplyTo, advantage: float) -> bool:
             return advantage > 0
 
 
-class Budget(NamedTuple):
+class WeightLimits(NamedTuple):
     """The limits of weights around 1.
 
     Attributes:
@@ -53,7 +53,7 @@ def weighed(
     utilities: Mapping[str, float] = UTILITIES,
     clip: Clip = CLIP,
     apply_to: ApplyTo = "all",
-    budget: Budget | None = None,
+    budget: WeightLimits | None = None,
 ) -> Weighed:
     """Multiply each trajectory's advantage by its weight.
 
@@ -89,7 +89,7 @@ def weights_of(
     *,
     utilities: Mapping[str, float] = UTILITIES,
     clip: Clip = CLIP,
-    budget: Budget | None = None,
+    budget: WeightLimits | None = None,
 ) -> list[float]:
     """Return (K,) weights of a group's trajectories; see :func:`weighed`."""
     weights = [trajectory_weight(each, utilities, clip) for each in labels]
@@ -99,7 +99,7 @@ def weights_of(
     return _within(budget, weights, counts)
 
 
-def _within(budget: Budget, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
+def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
     """Return the weights within a budget; those without a label that counts stay at 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Seen(NamedTuple):
+class WindowLabel(NamedTuple):
     """A label in a window.
 
     Attributes:
@@ -18,5 +18,5 @@ class Seen(NamedTuple):
     mean: float
 
 
-Window = Mapping[str, Seen]
+Window = Mapping[str, WindowLabel]
 """Labels that count, with their counts."""

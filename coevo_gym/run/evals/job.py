@@ -25,10 +25,10 @@ from coevo_gym.run.assembly import (
 )
 from coevo_gym.run.evals.env_arguments import read_arguments
 from coevo_gym.run.evals.weights import files_hash
-from coevo_gym.run.evolving.cost import Estimate, evaluation_estimate
+from coevo_gym.run.evolving.cost import CostEstimate, evaluation_estimate
 from coevo_gym.run.manifest import model_id, read_manifest
 from coevo_gym.run.policies import make_policy, model_setting
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.run.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder
@@ -104,7 +104,7 @@ class EvalJob:
             return None
         return _temperature(self.assembly.config, self.samples)
 
-    def estimates(self, done: int = 0) -> list[Estimate]:
+    def estimates(self, done: int = 0) -> list[CostEstimate]:
         """Estimate what the policy's endpoint is asked after so many episodes are done."""
         tasks, config = len(self.tasks), self.assembly.config
         if self.trials is None:
@@ -194,7 +194,7 @@ def model_job(
     benchmark: str,
     policy: str | None,
     split: str,
-    progress: Progress,
+    progress: ProgressSink,
     *,
     samples: int = 1,
     sets: Sets = (),
@@ -269,7 +269,7 @@ def person_job(benchmark: str, split: str) -> EvalJob:
 class _Opened:
     """A model that is loaded when it is first asked."""
 
-    def __init__(self, assembly: Assembly, progress: Progress) -> None:
+    def __init__(self, assembly: Assembly, progress: ProgressSink) -> None:
         self._assembly, self._progress = assembly, progress
         self._policy: Policy | None = None
 

@@ -22,12 +22,12 @@ from coevo_gym.core.trajectory import Cue
 from coevo_gym.curricula.explore.summarise import retraced
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.episodes.garbage import rare_full_collections
-from coevo_gym.episodes.trials import Failure, KeptTrials, Lesson, Told, Trials, run_trials
+from coevo_gym.episodes.trials import FailedTrial, KeptTrials, Told, TrialLesson, Trials, run_trials
 from coevo_gym.run.assembly import one_thread
 from coevo_gym.run.evals.job import EvalJob, TrialRules
 from coevo_gym.run.evaluation import KeptInFolder, opened
 from coevo_gym.run.evolving.cost import require_consent
-from coevo_gym.run.progress import Progress, ProgressFile, episodes_ahead
+from coevo_gym.run.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.store.eval_folder import EvalFolder, Key
 from coevo_gym.store.folder import append_line, read_lines, write_json
 
@@ -62,15 +62,15 @@ class Reflector:
     def __init__(self, advisor: Advisor, sampling: Sampling) -> None:
         self._advisor, self._sampling = advisor, sampling
 
-    def __call__(self, failures: Sequence[Failure]) -> list[Lesson]:
+    def __call__(self, failures: Sequence[FailedTrial]) -> list[TrialLesson]:
         """Reflect on each failed trial; the text is "" where there is no usable answer."""
         answers = self._advisor.ask([self._inquiry(failure) for failure in failures])
         return [
-            Lesson(_in_words(answer.value) if answer.value else "", answer.usage)
+            TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
             for answer in answers
         ]
 
-    def _inquiry(self, failure: Failure) -> Inquiry[Reflection]:
+    def _inquiry(self, failure: FailedTrial) -> Inquiry[Reflection]:
         return Inquiry(
             prompt=PROMPT,
             schema=Reflection,
@@ -84,7 +84,7 @@ def _in_words(said: Reflection) -> str:
     return clean_text(f"{said.mistake.strip()} {said.plan.strip()}".strip(), _MOST_CHARS)
 
 
-def _inputs(failure: Failure, cap: int) -> Mapping[str, Any]:
+def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
     return {
         "instruction": failure.task.instruction,
         **retraced(failure.trajectory, cap),
@@ -127,14 +127,14 @@ class TrialsInFolder(KeptTrials):
             try:
                 key = str(line["id"]), int(line["trial"])
                 usage = Usage(**{name: line[name] for name in _USED if name in line})
-                self.lessons[key] = Lesson(str(line["text"]), usage)
+                self.lessons[key] = TrialLesson(str(line["text"]), usage)
             except (KeyError, TypeError, ValueError) as error:
                 raise StoreError(
                     f"{self._path} holds a line that is no reflection: {str(line)[:200]}. Delete "
                     "that line, so that its trial is run again."
                 ) from error
 
-    def learn(self, key: Key, lesson: Lesson) -> None:
+    def learn(self, key: Key, lesson: TrialLesson) -> None:
         """Store the reflection on a failed trial."""
         line = {"id": key[0], "trial": key[1], "text": lesson.text, **_used(lesson.usage)}
         append_line(self._path, line)
@@ -144,7 +144,7 @@ class TrialsInFolder(KeptTrials):
 def run_trials_in(
     folder: TrialFolder,
     job: EvalJob,
-    progress: Progress,
+    progress: ProgressSink,
     *,
     overwrite: bool = False,
     agreed: bool = False,
@@ -212,7 +212,9 @@ def run_trials_in(
     return found
 
 
-def _reflect(job: EvalJob, so_far: KeptTrials, failures: Sequence[Failure]) -> list[Lesson]:
+def _reflect(
+    job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
+) -> list[TrialLesson]:
     """Have the model that plays reflect; it is loaded by now, since it has played."""
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
@@ -224,8 +226,8 @@ def _reflect(job: EvalJob, so_far: KeptTrials, failures: Sequence[Failure]) -> l
         return Reflector(advisor, sampling)(failures)
 
 
-def _no_lessons(failures: Sequence[Failure]) -> list[Lesson]:
-    return [Lesson()] * len(failures)
+def _no_lessons(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+    return [TrialLesson()] * len(failures)
 
 
 def _nothing(task: Task) -> tuple[Cue, ...]:

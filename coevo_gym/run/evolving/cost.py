@@ -32,7 +32,7 @@ _AGAIN = 2
 """An answer that cannot be used is asked for once more."""
 
 
-class Estimate(FrozenModel):
+class CostEstimate(FrozenModel):
     """The maximum use of one model by a run's rounds and studies, or by an evaluation.
 
     Attributes:
@@ -80,14 +80,14 @@ class Estimate(FrozenModel):
             yield "warning: no caps on it", " or ".join(keys)
 
 
-def estimates(config: RunConfig) -> list[Estimate]:
+def estimates(config: RunConfig) -> list[CostEstimate]:
     """Return an estimate for each model that a run may ask; a replay asks none."""
     if config.tape.mode == "replay":
         return []
-    found: dict[str, Estimate] = {}
+    found: dict[str, CostEstimate] = {}
     firsts: set[tuple[str, int]] = set()
 
-    def add(estimate: Estimate) -> None:
+    def add(estimate: CostEstimate) -> None:
         known = found.get(estimate.model)
         found[estimate.model] = estimate if known is None else _both(known, estimate)
 
@@ -104,7 +104,7 @@ def estimates(config: RunConfig) -> list[Estimate]:
     return [_capped(estimate) for estimate in found.values()]
 
 
-def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[Estimate]:
+def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
     """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
 
     Args:
@@ -117,7 +117,7 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
         return []
     cost = _request(ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
     cost += _request(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
-    estimate = Estimate(
+    estimate = CostEstimate(
         model=f"{endpoint.model} at {endpoint.base_url}",
         paid=may_cost(endpoint),
         rounds=None,
@@ -127,7 +127,7 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
     return [_capped(estimate)]
 
 
-def require_consent(asked: list[Estimate]) -> None:
+def require_consent(asked: list[CostEstimate]) -> None:
     """Refuse work that may cost money unless the user has agreed to it.
 
     Raises:
@@ -137,7 +137,7 @@ def require_consent(asked: list[Estimate]) -> None:
         raise ConfigError(f"{in_words(paid)}\nTo agree to it, pass --yes, or yes=True in Python.")
 
 
-def in_words(paid: list[Estimate]) -> str:
+def in_words(paid: list[CostEstimate]) -> str:
     """Say what is to be agreed to."""
     what = "evaluation" if paid[0].rounds is None else "run"
     lines = [f"This {what} asks a model that may cost money."]
@@ -175,7 +175,7 @@ def _name(config: RunConfig, model: ExplorerModelSettings) -> str:
             return f"{model.kind}:{model.model.path}"
 
 
-def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> Estimate:
+def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> CostEstimate:
     curriculum, model = arm.curriculum, arm.explorer.model
     n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
     rounds = most_rounds(config, arm)
@@ -189,7 +189,7 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
     return estimate.model_copy(update={"rounds": rounds + with_first})
 
 
-def _of_studies(config: RunConfig, arm: ArmConfig) -> Estimate:
+def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
     """Return what an arm's studies ask at most; each question may have to be repaired."""
     model, steps = arm.analyst.model, most_steps(config)
     question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
@@ -201,7 +201,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> Estimate:
 
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
-) -> Estimate:
+) -> CostEstimate:
     """Return the estimate of one model without rounds or questions.
 
     Args:
@@ -216,7 +216,7 @@ def _asked(
         cost = _priced(cost, model.endpoint.prices)
         caps |= _caps_of(model.endpoint.caps, endpoint)
     paid = remote and may_cost(model.endpoint)
-    return Estimate(model=name, paid=paid, rounds=0, cost=cost, caps=caps)
+    return CostEstimate(model=name, paid=paid, rounds=0, cost=cost, caps=caps)
 
 
 def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
@@ -259,7 +259,7 @@ def _caps_of(caps: Caps, key: str) -> dict[str, float]:
     return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
 
 
-def _capped(estimate: Estimate) -> Estimate:
+def _capped(estimate: CostEstimate) -> CostEstimate:
     """Limit the estimate to the caps of the whole run."""
     caps, cost = estimate.caps.items(), estimate.cost
     tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
@@ -280,8 +280,8 @@ def _share(usage: Usage, share: float) -> Usage:
     )
 
 
-def _both(one: Estimate, other: Estimate) -> Estimate:
-    return Estimate(
+def _both(one: CostEstimate, other: CostEstimate) -> CostEstimate:
+    return CostEstimate(
         model=one.model,
         paid=one.paid,
         rounds=(one.rounds or 0) + (other.rounds or 0),

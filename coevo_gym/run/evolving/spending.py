@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.spend import Cost, Meter
-from coevo_gym.run.progress import Progress
+from coevo_gym.run.progress import ProgressSink
 from coevo_gym.trainers.parts import LoopState
 
 
@@ -15,7 +15,7 @@ class Spending:
         progress: progress display for the sum.
     """
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: ProgressSink) -> None:
         self._progress = progress
         self._pieces: dict[str, Cost] = {}
         self._first: list[tuple[Round, Cost]] = []

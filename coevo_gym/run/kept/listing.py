@@ -24,7 +24,7 @@ from coevo_gym.store.progress import WorkProgress, read_progress
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ListedRow:
     """Common columns of all rows.
 
     Attributes:
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRow(Row):
+class ListedRun(ListedRow):
     """Row of a run; a cell of a table is named ``TABLE/CELL``.
 
     Attributes:
@@ -66,7 +66,7 @@ class RunRow(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOfRuns(Row):
+class TableOfRuns(ListedRow):
     """Row of a table: ``running`` if a cell is, ``finished`` if all existing cells are.
 
     Attributes:
@@ -77,7 +77,7 @@ class TableOfRuns(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalRow(Row):
+class ListedEval(ListedRow):
     """Row of an evaluation.
 
     Attributes:
@@ -101,7 +101,7 @@ class EvalRow(Row):
     success: float | None
 
 
-def runs() -> list[RunRow]:
+def runs() -> list[ListedRun]:
     """Return the runs under ``runs/`` by name, without the cells of tables."""
     return [run_row(RunFolder(RUNS / name), name) for name in RunFolder.names()]
 
@@ -111,7 +111,7 @@ def tables() -> list[TableOfRuns]:
     return [_table(folder) for folder in RunFolder.tables()]
 
 
-def cells(table: str) -> list[RunRow]:
+def cells(table: str) -> list[ListedRun]:
     """Return the cells of a table by name.
 
     Raises:
@@ -124,12 +124,12 @@ def cells(table: str) -> list[RunRow]:
     return [run_row(folder, f"{table}/{folder.path.name}") for folder in found]
 
 
-def evaluations() -> list[EvalRow]:
+def evaluations() -> list[ListedEval]:
     """Return the evaluations under ``evals/`` by name."""
     return [_eval_row(EvalFolder(EVALS / name)) for name in EvalFolder.names()]
 
 
-def run_row(folder: RunFolder, name: str) -> RunRow:
+def run_row(folder: RunFolder, name: str) -> ListedRun:
     """Return the row of a run."""
     state, problem = state_of_run(folder)
     known: dict[str, Any] = {"benchmark": "", "preset": "", "seed": -1, "arms": ()}
@@ -145,7 +145,7 @@ def run_row(folder: RunFolder, name: str) -> RunRow:
             "arms": config.arms,
         }
     saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in known["arms"]}
-    return RunRow(
+    return ListedRun(
         name=name,
         path=str(folder.path),
         state=state,
@@ -187,7 +187,7 @@ def _table(folder: Path) -> TableOfRuns:
     )
 
 
-def _eval_row(folder: EvalFolder) -> EvalRow:
+def _eval_row(folder: EvalFolder) -> ListedEval:
     state, problem = state_of_evaluation(folder)
     config: dict[str, Any] = {}
     success = None
@@ -195,7 +195,7 @@ def _eval_row(folder: EvalFolder) -> EvalRow:
         config = folder.read_config()
         if folder.summary.is_file():
             success = read_json(folder.summary).get("success")
-    return EvalRow(
+    return ListedEval(
         name=folder.path.name,
         path=str(folder.path),
         state=state,

@@ -14,7 +14,7 @@ from coevo_gym.store.folder import RUNS, RunFolder, locked, storing
 
 
 @dataclass(frozen=True)
-class Kept:
+class Removable:
     """A run, table or evaluation to delete.
 
     Attributes:
@@ -30,7 +30,7 @@ class Kept:
     size: int
 
 
-def find_kept(name: str) -> Kept:
+def find_kept(name: str) -> Removable:
     """Return the run, table or evaluation with this name or path.
 
     Raises:
@@ -49,7 +49,7 @@ def find_kept(name: str) -> Kept:
     return kept
 
 
-def remove(kept: Kept) -> None:
+def remove(kept: Removable) -> None:
     """Delete a run, table or evaluation unless a process is writing to it.
 
     Raises:
@@ -64,14 +64,14 @@ def remove(kept: Kept) -> None:
             delete(kept.path)
 
 
-def _run(name: str) -> Kept | None:
+def _run(name: str) -> Removable | None:
     found = RunFolder.find(name) if name else None
     if found is None or not found.is_run():
         return None
     return _kept("run", found.path, (found.path,))
 
 
-def _table(name: str) -> Kept | None:
+def _table(name: str) -> Removable | None:
     for path in (RUNS / name, Path(name)) if name else ():
         # Only a folder of runs, and nothing above: one that has a name of its own in runs/.
         runs = RunFolder.of_table(path)
@@ -81,12 +81,12 @@ def _table(name: str) -> Kept | None:
     return None
 
 
-def _evaluation(name: str) -> Kept | None:
+def _evaluation(name: str) -> Removable | None:
     found = EvalFolder.find(name) if name else None
     if found is None or not found.is_evaluation():
         return None
     return _kept("evaluation", found.path, (found.path,))
 
 
-def _kept(kind: str, path: Path, folders: tuple[Path, ...]) -> Kept:
-    return Kept(path, kind, folders, size_of(path))
+def _kept(kind: str, path: Path, folders: tuple[Path, ...]) -> Removable:
+    return Removable(path, kind, folders, size_of(path))

@@ -11,7 +11,7 @@ from coevo_gym.config import RunConfig
 from coevo_gym.config.derived import LANGUAGE_MODELS
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.run.planning.device import GIB, Device, device_here
-from coevo_gym.run.planning.memory import Memory, computes_in_half, memory_by_arm
+from coevo_gym.run.planning.memory import MemoryEstimate, computes_in_half, memory_by_arm
 from coevo_gym.trainers.settings import LearnerConfig, UpdateConfig
 
 _PHASES = {
@@ -60,7 +60,9 @@ def memory_warnings(config: RunConfig) -> Iterator[str]:
         yield text
 
 
-def shortfall(config: RunConfig, memory: Memory, learner: LearnerConfig, device: Device) -> str:
+def shortfall(
+    config: RunConfig, memory: MemoryEstimate, learner: LearnerConfig, device: Device
+) -> str:
     """Describe why a run may not fit its device, with suggestions; "" if it fits."""
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
@@ -89,12 +91,12 @@ def gib(size: float) -> str:
 
 
 class _Found(NamedTuple):
-    memory: Memory
+    memory: MemoryEstimate
     learner: LearnerConfig
     device: Device
 
 
-def _on_this_machine(config: RunConfig, most: Callable[[Memory], int]) -> _Found | None:
+def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
     """Return the memory of the arm with the largest ``most``; None if unknown."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
@@ -125,7 +127,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 
 
 def _ways(
-    config: RunConfig, learner: LearnerConfig, memory: Memory, device: Device
+    config: RunConfig, learner: LearnerConfig, memory: MemoryEstimate, device: Device
 ) -> Iterator[str]:
     """Yield suggestions for smaller weights, gradients, moments and references."""
     settings = config.policy.model

@@ -14,7 +14,7 @@ UNKNOWN_CONTEXT = 8192
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryEstimate:
     """Memory of a language model while one arm trains it.
 
     All values except ``trained`` are bytes. Weights, gradients, moments, reference and average are
@@ -107,7 +107,7 @@ class Memory:
 
 def memory_by_arm(
     config: RunConfig, shape: ModelShape, device: Device
-) -> list[tuple[Memory, LearnerConfig]]:
+) -> list[tuple[MemoryEstimate, LearnerConfig]]:
     """Return the memory of each arm of a run, with the settings of its learner.
 
     Args:
@@ -121,7 +121,7 @@ def memory_by_arm(
 
 def _memory_of(
     config: RunConfig, learner: LearnerConfig, shape: ModelShape, device: Device
-) -> Memory:
+) -> MemoryEstimate:
     settings, update = config.policy.model, updates_of(learner)
     adapter, half = settings.lora_rank > 0, computes_in_half(config, device)
     n, width = shape.n_parameters, 2 if half else 4
@@ -133,7 +133,7 @@ def _memory_of(
     context = settings.max_context or UNKNOWN_CONTEXT
     average = 4 * trained if update.average else 0
     share = _share_of_vllm(config, sampler, device)
-    return Memory(
+    return MemoryEstimate(
         trained=trained,
         learner=width * n + 4 * trained if adapter else 4 * n,
         sampler=sampler,

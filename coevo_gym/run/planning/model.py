@@ -12,7 +12,7 @@ from coevo_gym.run.planning.device import Device
 from coevo_gym.run.planning.fitting import gib, shortfall
 from coevo_gym.run.planning.memory import (
     UNKNOWN_CONTEXT,
-    Memory,
+    MemoryEstimate,
     checkpoint_bytes,
     computes_in_half,
     memory_by_arm,
@@ -123,7 +123,11 @@ def plan_model(
 
 
 def _sampling_s(
-    config: RunConfig, shape: ModelShape, memory: Memory, sampled: int | None, device: Device
+    config: RunConfig,
+    shape: ModelShape,
+    memory: MemoryEstimate,
+    sampled: int | None,
+    device: Device,
 ) -> float | None:
     """Estimate the time to sample: each token of a batch reads the weights and half the caches."""
     if sampled is None or device.bandwidth is None:

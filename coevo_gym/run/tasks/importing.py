@@ -45,7 +45,7 @@ IMPORTED = "imported"
 
 
 @dataclass(frozen=True)
-class Judged:
+class ImportedLine:
     """The result of a line.
 
     Attributes:
@@ -104,7 +104,7 @@ class Importer:
         self._gates: dict[str, tuple[Gate, ...]] = {}
         self._sources: dict[str, Task] = {}
 
-    def judge(self, path: Path) -> Iterator[Judged]:
+    def judge(self, path: Path) -> Iterator[ImportedLine]:
         """Yield the result of each non-empty line, in order.
 
         Raises:
@@ -114,21 +114,21 @@ class Importer:
         for number, line in task_lines(path):
             yield self._judge(number, line)
 
-    def _judge(self, number: int, line: bytes) -> Judged:
+    def _judge(self, number: int, line: bytes) -> ImportedLine:
         try:
             candidate = self._read(line)
             result = self._through_gates(candidate)
         except BenchmarkNotInstalled:
             raise
         except (TaskError, SplitLeakError) as error:
-            return Judged(number, problem=str(error))
+            return ImportedLine(number, problem=str(error))
         except EnvBackendError as error:
-            return Judged(number, problem=f"could not be judged, its engine failed: {error}")
+            return ImportedLine(number, problem=f"could not be judged, its engine failed: {error}")
         if result.task is None:
-            return Judged(number, verdict=result.verdict)
+            return ImportedLine(number, verdict=result.verdict)
         task = _imported(result, candidate)
         self._known.add(task)
-        return Judged(number, verdict=result.verdict, task=task)
+        return ImportedLine(number, verdict=result.verdict, task=task)
 
     def _read(self, line: bytes) -> _Candidate:
         """Parse a line.
@@ -233,7 +233,7 @@ _READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
 }
 
 
-def add_to_run(folder: RunFolder, judged: Iterable[Judged]) -> int:
+def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
     """Add accepted tasks to a run; they join its arms with their next rounds.
 
     Returns:

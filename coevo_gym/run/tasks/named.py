@@ -14,7 +14,7 @@ _NAMED = 6
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedTask:
     """A task or a draft of a run.
 
     Attributes:
@@ -27,7 +27,7 @@ class Found:
     places: tuple[VerdictPlace, ...] = ()
 
 
-def look_up(reader: RunReader, given: str) -> Found | None:
+def look_up(reader: RunReader, given: str) -> NamedTask | None:
     """Find a task or draft; return None if there is none.
 
     Args:
@@ -42,7 +42,7 @@ def look_up(reader: RunReader, given: str) -> Found | None:
     if id is None:
         return None
     places = [p for p in reader.verdict_places(id) if id in (p.task_id, p.draft_id)]
-    return Found(id, tuple(sorted(places, key=_tells)))
+    return NamedTask(id, tuple(sorted(places, key=_tells)))
 
 
 def _meant(reader: RunReader, given: str) -> str | None:

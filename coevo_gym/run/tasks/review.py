@@ -22,7 +22,7 @@ _FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldDraft:
     """A held task of a run.
 
     Attributes:
@@ -61,14 +61,14 @@ class Held:
         }
 
 
-def held_tasks(folder: RunFolder) -> list[Held]:
+def held_tasks(folder: RunFolder) -> list[HeldDraft]:
     """Return the held tasks of a run, each once, in the order of their discovery."""
     reader = RunReader(folder.database)
-    decisions, found = reader.decisions(), dict[str, Held]()
+    decisions, found = reader.decisions(), dict[str, HeldDraft]()
     for held in reader.held():
         id, earlier = held.task.id, found.get(held.task.id)
         if earlier is None:
-            found[id] = Held(
+            found[id] = HeldDraft(
                 held.task,
                 held.verdict,
                 (held.arm,),
@@ -77,7 +77,7 @@ def held_tasks(folder: RunFolder) -> list[Held]:
                 tuple(reader.rounds_of(id)),
             )
         elif held.arm not in earlier.arms:
-            found[id] = Held(
+            found[id] = HeldDraft(
                 earlier.task,
                 earlier.verdict,
                 (*earlier.arms, held.arm),
@@ -88,7 +88,7 @@ def held_tasks(folder: RunFolder) -> list[Held]:
     return list(found.values())
 
 
-def chosen(held: Sequence[Held], ids: Iterable[str]) -> list[Held]:
+def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     """Select held tasks by id, each once, in the order of the ids.
 
     Args:
@@ -98,7 +98,7 @@ def chosen(held: Sequence[Held], ids: Iterable[str]) -> list[Held]:
     Raises:
         TaskError: if an id is unknown or ambiguous.
     """
-    found = dict[str, Held]()
+    found = dict[str, HeldDraft]()
     for given in ids:
         meant = [one for one in held if one.task.name == given]
         meant = meant or [one for one in held if _begins(one, given)]
@@ -112,7 +112,7 @@ def chosen(held: Sequence[Held], ids: Iterable[str]) -> list[Held]:
 
 def decide(
     folder: RunFolder,
-    held: Sequence[Held],
+    held: Sequence[HeldDraft],
     what: Literal["released", "rejected"],
     reason: str = "",
     *,
@@ -154,7 +154,7 @@ def timestamp(now: datetime | None = None) -> str:
     return (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _begins(one: Held, given: str) -> bool:
+def _begins(one: HeldDraft, given: str) -> bool:
     begins = given.rpartition("/evolved/")[2]
     ids = (one.task.id, one.verdict.draft_id)
     return len(begins) >= _FEWEST and any(id.startswith(begins) for id in ids)

@@ -10,7 +10,7 @@ from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.signals.kinds import UNGUIDED
-from coevo_gym.run.tasks.named import Found, look_up
+from coevo_gym.run.tasks.named import NamedTask, look_up
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
@@ -134,7 +134,7 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
     return task
 
 
-def _of_a_round(reader: RunReader, found: Found) -> Story:
+def _of_a_round(reader: RunReader, found: NamedTask) -> Story:
     """Return the history of a draft that a round judged."""
     first, *_ = found.places
     applied = reader.round(first.arm, first.round_id)

@@ -32,7 +32,7 @@ CELL, SEEDS = "cell.json", "seeds.jsonl"
 Numbers = dict[str, float]
 
 
-class Cell(FrozenModel):
+class SimulatedCell(FrozenModel):
     """An arm in a world, independent of the seed."""
 
     world: str
@@ -62,7 +62,7 @@ class Cell(FrozenModel):
 
 def run_seeds(
     folder: Path,
-    cell: Cell,
+    cell: SimulatedCell,
     seeds: Sequence[int],
     *,
     workers: int = 1,
@@ -94,7 +94,7 @@ def run_seeds(
     return [done[seed] for seed in seeds]
 
 
-def _kept(folder: Path, cell: Cell) -> list[Numbers]:
+def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
     """Return the finished seeds; in a new folder, record the settings of the cell."""
     world, settings = cell.parts()
     path = folder / CELL
@@ -118,7 +118,7 @@ def _kept(folder: Path, cell: Cell) -> list[Numbers]:
     return read_lines(folder / SEEDS)
 
 
-def _is_of(kept: Any, cell: Cell) -> bool:
+def _is_of(kept: Any, cell: SimulatedCell) -> bool:
     """Return True if the stored settings describe this cell.
 
     Settings that did not exist when they were stored have their default values.
@@ -131,7 +131,7 @@ def _is_of(kept: Any, cell: Cell) -> bool:
     return (world, settings) == cell.parts() and kept.get("proof") == cell.proof
 
 
-def _run(cell: Cell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Numbers]]:
+def _run(cell: SimulatedCell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Numbers]]:
     """Yield each seed with its numbers, in order of completion."""
     if workers <= 1:
         yield from ((seed, cell.run(seed)) for seed in seeds)

@@ -22,10 +22,10 @@ from coevo_gym.envs.base import ACTION_CAP
 from coevo_gym.run.demonstrations import keep_demonstration, why_not
 from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.web.grade import grade_of
-from coevo_gym.web.play.game import Game, Refusal
+from coevo_gym.web.play.game import PlayedGame, RefusedAction
 from coevo_gym.web.play.hands import action_of
 from coevo_gym.web.play.scores import Scores
-from coevo_gym.web.play.source import Source
+from coevo_gym.web.play.source import PlaySource
 from coevo_gym.web.play.state import Json, grade_json, state_of
 
 logger = logging.getLogger(__name__)
@@ -72,10 +72,10 @@ class _Seat:
     """
 
     id: str
-    game: Game
+    game: PlayedGame
     env: gym.Env[str, str] | None
     used_at: float
-    refusal: Refusal | None = None
+    refusal: RefusedAction | None = None
     fault: str = ""
     shown: Json = field(default_factory=dict)
     kept: bool = False
@@ -99,7 +99,7 @@ class Desk:
 
     def __init__(
         self,
-        source: Source,
+        source: PlaySource,
         *,
         demonstrations: Path,
         scores: Scores | None = None,
@@ -147,7 +147,7 @@ class Desk:
         task, seed = self._pick(wanted)
         self._make_room()
         env = self._shelf.take(self.source.split)
-        seat = _Seat(secrets.token_urlsafe(16), Game(env, task, seed), env, self._clock())
+        seat = _Seat(secrets.token_urlsafe(16), PlayedGame(env, task, seed), env, self._clock())
         with self._lock:
             if self._closed:
                 env.close()
@@ -298,7 +298,7 @@ class Desk:
     def _act(self, seat: _Seat, action: str) -> None:
         game = seat.game
         meant = action_of(game.task.benchmark, game.view, action)
-        seat.refusal = meant if isinstance(meant, Refusal) else game.act(meant)
+        seat.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
         self._note_end(seat)
 
     def _end(self, seat: _Seat) -> None:

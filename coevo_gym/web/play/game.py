@@ -56,7 +56,7 @@ class PersonEpisode:
         return Played(eval_trajectory_of(env, acts), trajectory_of(env, acts) if learned else None)
 
 
-class Refusal(NamedTuple):
+class RefusedAction(NamedTuple):
     """A refused action, which takes no step.
 
     Attributes:
@@ -68,7 +68,7 @@ class Refusal(NamedTuple):
     shown: str
 
 
-class Game:
+class PlayedGame:
     """One episode, played action by action.
 
     An action that is impossible and reveals nothing about the world takes no step: the episode
@@ -138,7 +138,7 @@ class Game:
                 break
         self._live = live
 
-    def act(self, action: str) -> Refusal | None:
+    def act(self, action: str) -> RefusedAction | None:
         """Take an action; return the refusal if the action was impossible.
 
         Raises:
@@ -185,11 +185,11 @@ class Game:
             raise outcome.error
         return outcome
 
-    def _refused(self) -> Refusal | None:
+    def _refused(self) -> RefusedAction | None:
         """Return why the last action had no effect; None if it had one."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:
             return None
         reason = info.get(f"{bare.benchmark}.reason") or info["error_kind"]
-        return Refusal(str(reason), bare.view.observation)
+        return RefusedAction(str(reason), bare.view.observation)

@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Callable, Mapping
 
 from coevo_gym.core.trajectory import View
-from coevo_gym.web.play.game import Refusal
+from coevo_gym.web.play.game import RefusedAction
 from coevo_gym.web.play.tools import NoCall, meant, read_tools
 
 
-def action_of(benchmark: str, view: View, typed: str) -> str | Refusal:
+def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
     """Return the action for a person's input, or the reason for a refusal.
 
     Args:
@@ -23,12 +23,12 @@ def action_of(benchmark: str, view: View, typed: str) -> str | Refusal:
     return understand(view, typed) if understand else typed
 
 
-def _call(view: View, typed: str) -> str | Refusal:
+def _call(view: View, typed: str) -> str | RefusedAction:
     found = meant(typed, read_tools(view))
-    return Refusal(found.reason, "") if isinstance(found, NoCall) else found
+    return RefusedAction(found.reason, "") if isinstance(found, NoCall) else found
 
 
-_MEANINGS: Mapping[str, Callable[[View, str], str | Refusal]] = {"bfcl": _call}
+_MEANINGS: Mapping[str, Callable[[View, str], str | RefusedAction]] = {"bfcl": _call}
 
 
 def is_unfinished(code: str) -> bool:

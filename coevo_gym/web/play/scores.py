@@ -12,7 +12,7 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.episodes.episode import Finished, Lost
-from coevo_gym.episodes.evaluation import Kept, line_of, seed_of_sample
+from coevo_gym.episodes.evaluation import FinishedEpisodes, line_of, seed_of_sample
 from coevo_gym.run.evals.job import EvalJob, person_job
 from coevo_gym.run.evaluation import opened, to_json
 from coevo_gym.store.eval_folder import EvalFolder
@@ -32,7 +32,7 @@ class Scores:
         kept: the folder, opened for writing.
     """
 
-    def __init__(self, folder: EvalFolder, job: EvalJob, kept: Kept) -> None:
+    def __init__(self, folder: EvalFolder, job: EvalJob, kept: FinishedEpisodes) -> None:
         self.folder, self._job, self._kept = folder, job, kept
         self._seed = job.assembly.config.seed
 

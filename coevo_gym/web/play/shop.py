@@ -35,7 +35,7 @@ class Thing(NamedTuple):
     chosen: bool = False
 
 
-class Listed(NamedTuple):
+class PlayProduct(NamedTuple):
     """A product in a list of results.
 
     Attributes:
@@ -51,7 +51,7 @@ class Listed(NamedTuple):
     action: str
 
 
-class Option(NamedTuple):
+class PlayOption(NamedTuple):
     """An option of a product.
 
     Attributes:
@@ -63,7 +63,7 @@ class Option(NamedTuple):
     values: tuple[Thing, ...]
 
 
-class ShopPage(NamedTuple):
+class PlayShopPage(NamedTuple):
     """A page of the shop.
 
     Attributes:
@@ -84,16 +84,16 @@ class ShopPage(NamedTuple):
     buttons: tuple[Thing, ...]
     number: int = 0
     found: int = 0
-    listed: tuple[Listed, ...] = ()
+    listed: tuple[PlayProduct, ...] = ()
     title: str = ""
     price: str = ""
     asin: str = ""
-    options: tuple[Option, ...] = ()
+    options: tuple[PlayOption, ...] = ()
     chosen: tuple[tuple[str, str], ...] = ()
     texts: tuple[str, ...] = ()
 
 
-def read_shop(view: View) -> ShopPage | None:
+def read_shop(view: View) -> PlayShopPage | None:
     """Return the page of a view; None if not every clickable element is found on the page.
 
     Example:
@@ -108,13 +108,13 @@ def read_shop(view: View) -> ShopPage | None:
         return None
     actions = clicked(view.info.get("admissible", ()))
     page = read_page(view.observation, view.info, tuple(actions.values()))
-    found = ShopPage(
+    found = PlayShopPage(
         page.kind,
         buttons=tuple(Thing(BUTTONS[text], actions[text]) for text in actions if text in BUTTONS),
         number=page.number or 0,
         found=page.found or 0,
         listed=tuple(
-            Listed(*product, action)
+            PlayProduct(*product, action)
             for product in page.products
             if (action := actions.get(product.asin.lower()))
         ),
@@ -131,8 +131,8 @@ def read_shop(view: View) -> ShopPage | None:
     return found if there == set(actions.values()) else None
 
 
-def _option(option: shop.Option, actions: Mapping[str, str]) -> Option:
-    return Option(
+def _option(option: shop.PlayOption, actions: Mapping[str, str]) -> PlayOption:
+    return PlayOption(
         option.name,
         tuple(
             Thing(value, actions[value.lower()], chosen=value == option.chosen)

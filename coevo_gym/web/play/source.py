@@ -22,7 +22,7 @@ from coevo_gym.store.folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Source:
+class PlaySource:
     """Tasks to play, and envs to play them in.
 
     Attributes:
@@ -41,7 +41,7 @@ class Source:
     find: Callable[[str], Task]
     make_env: Callable[[], gym.Env[str, str]]
 
-    def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> Source:
+    def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> PlaySource:
         """Return a source of the same tasks with other envs."""
         return replace(self, make_env=make_env)
 
@@ -87,7 +87,7 @@ class Source:
         return tuple(f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
 
 
-def benchmark_source(benchmark: str, split: str = "train") -> Source:
+def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
     """Create a source of the native tasks in a benchmark's split.
 
     Raises:
@@ -107,7 +107,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> Source:
     def make_env() -> gym.Env[str, str]:
         return gym.make(get_benchmark(name).env_id, split=split, disable_env_checker=True)
 
-    return Source(
+    return PlaySource(
         name=name,
         benchmark=name,
         split=split,
@@ -117,7 +117,7 @@ def benchmark_source(benchmark: str, split: str = "train") -> Source:
     )
 
 
-def run_source(folder: RunFolder) -> Source:
+def run_source(folder: RunFolder) -> PlaySource:
     """Create a source of the tasks that evolved in a run, with envs configured like the run's.
 
     Raises:
@@ -131,7 +131,7 @@ def run_source(folder: RunFolder) -> Source:
             raise ConfigError(f"No task has evolved in {folder.path.name} yet.")
         return found
 
-    return Source(
+    return PlaySource(
         name=folder.path.name,
         benchmark=config.benchmark.name,
         split="train",

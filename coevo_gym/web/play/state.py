@@ -9,14 +9,14 @@ from coevo_gym.core.task import thaw
 from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.web.grade import GradeInWords
 from coevo_gym.web.play.api_docs import read_docs
-from coevo_gym.web.play.game import Game
+from coevo_gym.web.play.game import PlayedGame
 from coevo_gym.web.play.shop import read_shop
 from coevo_gym.web.play.tools import read_tools
 
 Json = dict[str, Any]
 
 
-def state_of(game: Game) -> Json:
+def state_of(game: PlayedGame) -> Json:
     """Return the state of an episode for its page.
 
     Only the id, name and split come from the task; everything else comes from the view. So the

@@ -13,7 +13,7 @@ from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, literal, parse_mes
 from coevo_gym.envs.bfcl.tasks import CLOSING
 
 
-class Parameter(NamedTuple):
+class ToolParameter(NamedTuple):
     """A parameter of a function.
 
     Attributes:
@@ -44,7 +44,7 @@ class Tool(NamedTuple):
 
     name: str
     about: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[ToolParameter, ...]
 
     @property
     def signature(self) -> str:
@@ -74,12 +74,12 @@ def _tool(schema: Mapping[str, Any]) -> Tool:
     )
 
 
-def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> Parameter:
+def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolParameter:
     kind = str(schema.get("type", ""))
     items = schema.get("items", {})
     of = items.get("type", "") if isinstance(items, Mapping) else ""
     default = schema.get("default")
-    return Parameter(
+    return ToolParameter(
         name,
         f"{kind} of {of}" if of else kind,
         str(schema.get("description", "")),
@@ -171,7 +171,7 @@ def _close(name: str, offered: Mapping[str, Tool]) -> str:
     return f" Did you mean {names[found[0]]}?" if found else ""
 
 
-def value_of(parameter: Parameter, typed: str) -> Any:
+def value_of(parameter: ToolParameter, typed: str) -> Any:
     """Parse the typed value of a parameter.
 
     Strings need no quotes; other values are parsed as Python or JSON literals.

@@ -149,7 +149,7 @@ LISTS: Mapping[str, Listing] = {
 """All lists, by the last word of their path."""
 
 
-class Found(NamedTuple):
+class Selected(NamedTuple):
     """A page of a filtered list.
 
     Attributes:
@@ -163,7 +163,7 @@ class Found(NamedTuple):
     paging: dict[str, int]
 
 
-def select(rows: Sequence[Row], listing: Listing, query: Query) -> Found:
+def select(rows: Sequence[Row], listing: Listing, query: Query) -> Selected:
     """Filter, sort and paginate rows in memory.
 
     Raises:
@@ -183,7 +183,7 @@ def select(rows: Sequence[Row], listing: Listing, query: Query) -> Found:
         found.reverse()
     place = query.page(len(found))
     paging = paging_of(len(found), place.page, place.per_page)
-    return Found(found[place.first : place.first + place.per_page], found, paging)
+    return Selected(found[place.first : place.first + place.per_page], found, paging)
 
 
 def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:

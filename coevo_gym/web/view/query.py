@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
 _PAGING = ("page", "per_page", "sort")
 
 
-class Place(NamedTuple):
+class PageRequest(NamedTuple):
     """The requested page of a list.
 
     Attributes:
@@ -146,7 +146,7 @@ class Query:
         """Return the words of a parameter in lower case."""
         return words_of(" ".join(self.all(name)))
 
-    def page(self, total: int) -> Place:
+    def page(self, total: int) -> PageRequest:
         """Return the requested page.
 
         Args:
@@ -157,7 +157,7 @@ class Query:
         """
         per_page = self.whole("per_page", PER_PAGE, least=1, most=MOST_PER_PAGE)
         page = self.whole("page", 1, least=1, most=10**9)
-        return Place(min(page, pages_of(total, per_page)), per_page)
+        return PageRequest(min(page, pages_of(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
         """Return the sort name and True for descending order; by default the first known name.

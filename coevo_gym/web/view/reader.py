@@ -23,7 +23,7 @@ from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 _AT_ONCE = 500
 
 
-class Counts(NamedTuple):
+class StoredCounts(NamedTuple):
     """Numbers of stored episodes and tasks in a run."""
 
     trajectories: int
@@ -100,11 +100,11 @@ class ViewReader(RunReader):
             last = self._last_round = super().round(arm, round_id)
         return last
 
-    def counts(self) -> Counts:
+    def counts(self) -> StoredCounts:
         """Return the numbers of episodes and tasks."""
         ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
         ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
-        return Counts(trajectories, tasks)
+        return StoredCounts(trajectories, tasks)
 
     def instructions(self) -> dict[str, str]:
         """Return the instructions of all tasks by id."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from coevo_gym.web.view.shapes.base import Problem
+from coevo_gym.web.view.shapes.base import ApiProblem
 
 
 class Refusal(Exception):
@@ -13,15 +13,15 @@ class Refusal(Exception):
 
     Attributes:
         status: HTTP status of the response.
-        error: kind of error, see :class:`~coevo_gym.web.view.shapes.base.Problem`.
+        error: kind of error, see :class:`~coevo_gym.web.view.shapes.base.ApiProblem`.
     """
 
     status: ClassVar[int]
     error: ClassVar[Literal["BadRequest", "NotFound", "Damaged"]]
 
-    def to_problem(self) -> Problem:
+    def to_problem(self) -> ApiProblem:
         """Return the error response."""
-        return Problem(error=self.error, message=str(self))
+        return ApiProblem(error=self.error, message=str(self))
 
 
 class BadRequest(Refusal):
@@ -44,7 +44,7 @@ class NotFound(Refusal):
         super().__init__(message)
         self.places = tuple(places)
 
-    def to_problem(self) -> Problem:
+    def to_problem(self) -> ApiProblem:
         """Return the error response with the places."""
         return super().to_problem().model_copy(update={"places": self.places})
 

@@ -22,7 +22,7 @@ from coevo_gym.web.view.api import answer
 from coevo_gym.web.view.index.schema import remove_stale
 from coevo_gym.web.view.live import Reading, events
 from coevo_gym.web.view.refusals import Refusal
-from coevo_gym.web.view.shapes.base import Problem
+from coevo_gym.web.view.shapes.base import ApiProblem
 from coevo_gym.web.view.shelf import Shelf
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
         except Exception as error:
             logger.exception("the viewer failed at %s", unquote(path)[:200])
             message = f"The viewer failed: {type(error).__name__}. See its terminal for details."
-            return _told(Problem(error="Failed", message=message), 500)
+            return _told(ApiProblem(error="Failed", message=message), 500)
 
     async def live(_: Request) -> Response:
         return StreamingResponse(events(shelf, stop), media_type="text/event-stream")
@@ -88,12 +88,12 @@ async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         message = f"The path {request.url.path[:200]} does not exist."
-        return _told(Problem(error="NotFound", message=message), 404)
+        return _told(ApiProblem(error="NotFound", message=message), 404)
     message = "The viewer only accepts GET requests." if error.status_code == 405 else error.detail
-    told = _told(Problem(error="Refused", message=message), error.status_code)
+    told = _told(ApiProblem(error="Refused", message=message), error.status_code)
     told.headers.update(error.headers or {})
     return told
 
 
-def _told(problem: Problem, status: int) -> Response:
+def _told(problem: ApiProblem, status: int) -> Response:
     return Response(problem.model_dump_json(), status, media_type=_JSON)

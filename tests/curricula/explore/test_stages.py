@@ -18,7 +18,7 @@ from coevo_gym.core.trajectory import Cue, EndReason, View
 from coevo_gym.curricula.explore.abstract import MAX_PROPOSALS, Abstract, Idea, Ideas
 from coevo_gym.curricula.explore.guide import MAX_CHARS, Guide, listed
 from coevo_gym.curricula.explore.summarise import BriefAnswer, Summarise, retold
-from coevo_gym.curricula.explore.walks import Start, Walked, Walks
+from coevo_gym.curricula.explore.walks import Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.prompts.cue import load_cue, parse_cue
 from coevo_gym.prompts.inquiry import load_inquiry
@@ -275,7 +275,7 @@ def walked(agent: Agent, n_starts: int = 1, **settings: Any) -> list[Walked]:
     known: dict[str, Any] = {"max_steps": 6, "max_envs": 16}
     walks = Walks(agent, lambda: gym.make("Toy-v0"), **{**known, **settings})
     cues = (Cue("Explore.", "system"),)
-    return walks.run([Start(TRAIN[n], cues, np.random.default_rng(n)) for n in range(n_starts)])
+    return walks.run([WalkStart(TRAIN[n], cues, np.random.default_rng(n)) for n in range(n_starts)])
 
 
 def test_all_walks_under_way_ask_the_agent_together() -> None:

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     raise ImportError(f"verl needs PyTorch. {extra_advice('train')}.") from error
 
 
-class Row(NamedTuple):
+class SegmentRow(NamedTuple):
     """A segment up to its last sampled token, with n sampled tokens.
 
     Attributes:
@@ -67,7 +67,7 @@ class Work(NamedTuple):
     nonfinite_in_a_row: int
 
 
-def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[Row]:
+def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
     """Convert the samples of a batch to rows.
 
     Args:
@@ -87,7 +87,7 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[Row]:
             )
         sampled = np.flatnonzero(sample.sampled)
         rows.append(
-            Row(
+            SegmentRow(
                 sample.ids[: int(sampled[-1]) + 1],
                 torch.from_numpy(sampled - 1),
                 batch.advantage[i].float(),
@@ -120,7 +120,7 @@ def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int
     return dealt
 
 
-def nested(rows: Sequence[Row], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
+def nested(rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
     """Convert rows to a batch in verl's format.
 
     Args:
@@ -165,6 +165,6 @@ def nested(rows: Sequence[Row], values: Mapping[str, Sequence[Tensor]], least: i
     return batch
 
 
-_EMPTY = Row(
+_EMPTY = SegmentRow(
     (0, 0), torch.zeros(0, dtype=torch.int64), torch.zeros(0), torch.zeros(0), 1.0, 0.0, 0.0, False
 )

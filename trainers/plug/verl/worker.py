@@ -21,7 +21,7 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.engine_workers import TrainingWorker
 
-from coevo_gym.trainers.plug.verl.rows import Row, Work, nested, shares
+from coevo_gym.trainers.plug.verl.rows import SegmentRow, Work, nested, shares
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trainers.update.loss import LossTerms, bounded_exp, grpo_loss, k3
 from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW
@@ -58,7 +58,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
             )
             self._reference.initialize()
 
-    def learn(self, rows: Sequence[Row], work: Work) -> list[dict[str, float]]:
+    def learn(self, rows: Sequence[SegmentRow], work: Work) -> list[dict[str, float]]:
         """Run the optimiser steps of an update on rows.
 
         Returns:
@@ -100,7 +100,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
 
     def _step(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[SegmentRow],
         order: Sequence[int],
         old: Sequence[Tensor] | None,
         reference: Sequence[Tensor] | None,
@@ -131,7 +131,9 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
                 found[name] *= self.engine_size / positions
         return found | {"grad_norm": norm}
 
-    def _evaluate(self, engine: Any, rows: Sequence[Row], config: GRPOConfig) -> list[Tensor]:
+    def _evaluate(
+        self, engine: Any, rows: Sequence[SegmentRow], config: GRPOConfig
+    ) -> list[Tensor]:
         """Return (n,) log-probabilities of every row, on every worker."""
         mine, least = self._share(rows, range(len(rows)))
         batch = self._batch(rows, mine, {}, least, config)
@@ -144,14 +146,14 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         merged = {i: logp for part in parts for i, logp in part.items()}
         return [merged[i] for i in range(len(rows))]
 
-    def _share(self, rows: Sequence[Row], order: Sequence[int]) -> tuple[list[int], int]:
+    def _share(self, rows: Sequence[SegmentRow], order: Sequence[int]) -> tuple[list[int], int]:
         """Return this worker's part of the rows, and the size of the largest part."""
         dealt = shares(order, [len(row.ids) for row in rows], self.engine_size)
         return dealt[self.engine.get_data_parallel_rank()], max(map(len, dealt))
 
     def _batch(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[SegmentRow],
         mine: Sequence[int],
         values: dict[str, list[Tensor]],
         least: int,

@@ -24,7 +24,7 @@ from textworld.logic import State as FactState
 
 from coevo_gym.core.errors import TaskError
 from coevo_gym.envs.alfworld.data import UNKNOWN
-from coevo_gym.envs.alfworld.engine.grammar import Grammar, Setting, open_grammar
+from coevo_gym.envs.alfworld.engine.grammar import DerivationContext, Grammar, open_grammar
 from coevo_gym.envs.alfworld.engine.sas import Rules, State
 from coevo_gym.envs.alfworld.engine.translation import Translation, translate
 
@@ -81,7 +81,7 @@ class Scene:
         atoms = [self.proposition(atom) for atom in self.start.atoms()]
         self.facts = [*first, *(fact for fact in atoms if not fact.is_negation)]
         self.infos = self._named(_Facts(self).facts)
-        self._actions: dict[int, Action] = {}
+        self._actions: dict[int, GameAction] = {}
         self._facts: dict[Proposition, Fact] = {}
 
     def proposition(self, atom: str) -> Proposition:
@@ -103,7 +103,7 @@ class Scene:
             found = self._facts[proposition] = Fact(proposition.name, names)
         return found
 
-    def action(self, index: int, facts: Any) -> Action:
+    def action(self, index: int, facts: Any) -> GameAction:
         """Return the action of an operator; ``facts`` does not affect the result."""
         found = self._actions.get(index)
         if found is None:
@@ -118,7 +118,7 @@ class Scene:
             text = self.grammar.derive(spoken.template, self.setting(facts, mapping))
             names = {ph.name: self.infos[var.name].name for ph, var in mapping.items()}
             changes = [self.rules.atoms[e.variable][e.value] for e in operator.effects]
-            found = self._actions[index] = Action(
+            found = self._actions[index] = GameAction(
                 name=name,
                 command=text.format(**names),
                 feedback=spoken.feedback_rule,
@@ -127,10 +127,10 @@ class Scene:
             )
         return found
 
-    def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> Setting:
+    def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> DerivationContext:
         """Return the setting in which the grammar describes some objects."""
         named = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
-        return Setting(facts, self.infos, named, mapping)
+        return DerivationContext(facts, self.infos, named, mapping)
 
     def _variable(self, name: str) -> Variable:
         shown = name.upper() if name in ("i", "p") else name
@@ -147,7 +147,7 @@ class Scene:
         return infos
 
 
-class Action(NamedTuple):
+class GameAction(NamedTuple):
     """An operator with its command text and its effects.
 
     Attributes:

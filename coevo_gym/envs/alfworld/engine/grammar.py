@@ -17,7 +17,7 @@ from textworld.envs.pddl import textgen
 from textworld.logic import Rule
 
 
-class Setting(NamedTuple):
+class DerivationContext(NamedTuple):
     """The context in which a symbol is derived.
 
     Attributes:
@@ -47,7 +47,7 @@ class Grammar:
         self.actions, parsed = pddl_logic._parse_and_convert(source, rule_name="pddlStart")
         self._rules = parsed._rules
 
-    def derive(self, start: str, setting: Setting) -> str:
+    def derive(self, start: str, setting: DerivationContext) -> str:
         """Derive the text of a start symbol in a setting."""
         waiting = [(symbol, setting) for symbol in reversed(_symbols(start))]
         said: list[str] = []
@@ -61,7 +61,7 @@ class Grammar:
                 waiting += reversed(list(_derived(symbol, where)))
         return "".join(said)
 
-    def _replacement(self, symbol: Any, setting: Setting) -> Any:
+    def _replacement(self, symbol: Any, setting: DerivationContext) -> Any:
         """Return the right side of the first rule for a symbol whose condition holds."""
         rules = self._rules.get(str(symbol))
         if not rules:
@@ -73,7 +73,7 @@ class Grammar:
         )
 
 
-def _derived(symbol: Any, setting: Setting) -> Iterator[tuple[Any, Setting]]:
+def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, DerivationContext]]:
     """Expand an expression, a query or a list."""
     if isinstance(symbol, textgen.EvalSymbol):
         # The expressions are the grammar's own; no task's text is ever part of it.
@@ -95,8 +95,8 @@ def _derived(symbol: Any, setting: Setting) -> Iterator[tuple[Any, Setting]]:
 
 
 def _enumerated(
-    items: list[tuple[Any, Setting]], setting: Setting
-) -> Iterator[tuple[Any, Setting]]:
+    items: list[tuple[Any, DerivationContext]], setting: DerivationContext
+) -> Iterator[tuple[Any, DerivationContext]]:
     """Yield the items of a list with the grammar's own separators."""
     if not items:
         yield textgen.NonterminalSymbol("list_empty"), setting
@@ -108,7 +108,7 @@ def _enumerated(
         yield item
 
 
-def _answers(query: str, setting: Setting) -> Iterator[Any]:
+def _answers(query: str, setting: DerivationContext) -> Iterator[Any]:
     """Return the assignments that make a query true."""
     found: Iterator[Any] = setting.state.all_assignments(_rule(query), setting.mapping)
     return found

@@ -19,7 +19,7 @@ Pairs = tuple[tuple[int, int], ...]
 """Pairs of (variable, value)."""
 
 
-class Effect(NamedTuple):
+class SasEffect(NamedTuple):
     """A value that is assigned to a variable if the conditions hold."""
 
     conditions: Pairs
@@ -38,7 +38,7 @@ class Operator(NamedTuple):
 
     name: str
     conditions: Pairs
-    effects: tuple[Effect, ...]
+    effects: tuple[SasEffect, ...]
 
 
 class Rules:
@@ -72,7 +72,7 @@ class Rules:
         self.start = lines.block("state", lambda: [int(lines.next()) for _ in variables])
         self.goal = lines.block("goal", lines.pairs)
         self.operators = lines.blocks("operator", lines.operator)
-        layers: dict[int, list[Effect]] = defaultdict(list)
+        layers: dict[int, list[SasEffect]] = defaultdict(list)
         for axiom in lines.blocks("rule", lines.axiom):
             layers[variables[axiom.variable][0]].append(axiom)
         self.axioms = [layers[layer] for layer in sorted(layers)]
@@ -143,7 +143,7 @@ class State:
             known = list(self.values)
             for axiom in layer:
                 known[axiom.variable] = self.rules.start[axiom.variable]
-            waiting: Sequence[Effect] = layer
+            waiting: Sequence[SasEffect] = layer
             while found := [axiom for axiom in waiting if _hold(axiom.conditions, known)]:
                 waiting = [axiom for axiom in waiting if axiom not in found]
                 for axiom in found:
@@ -166,7 +166,7 @@ class _Lines:
     def __init__(self, text: str) -> None:
         self._lines = iter(text.splitlines())
         self._pairs: dict[str, tuple[int, int]] = {}
-        self._effects: dict[str, tuple[tuple[int, int] | None, Effect]] = {}
+        self._effects: dict[str, tuple[tuple[int, int] | None, SasEffect]] = {}
 
     def next(self) -> str:
         return next(self._lines, "")
@@ -202,10 +202,10 @@ class _Lines:
         self.next()  # its cost
         return Operator(name, tuple(dict.fromkeys(conditions)), tuple(effects))
 
-    def axiom(self) -> Effect:
+    def axiom(self) -> SasEffect:
         conditions = self.pairs()
         variable, _, after = map(int, self.next().split())
-        return Effect(conditions, variable, after)
+        return SasEffect(conditions, variable, after)
 
     def _pair(self, line: str) -> tuple[int, int]:
         found = self._pairs.get(line)
@@ -214,7 +214,7 @@ class _Lines:
             found = self._pairs[line] = variable, value
         return found
 
-    def _effect(self, line: str) -> tuple[tuple[int, int] | None, Effect]:
+    def _effect(self, line: str) -> tuple[tuple[int, int] | None, SasEffect]:
         """Parse an effect line: the required previous value, if any, and the effect."""
         found = self._effects.get(line)
         if found is None:
@@ -222,7 +222,7 @@ class _Lines:
             *given, variable, before, after = numbers
             needed = None if before < 0 else self._pair(f"{variable} {before}")
             conditions = tuple(zip(given[::2], given[1::2], strict=True))
-            found = self._effects[line] = needed, Effect(conditions, variable, after)
+            found = self._effects[line] = needed, SasEffect(conditions, variable, after)
         return found
 
     def _expect(self, wanted: str) -> None:

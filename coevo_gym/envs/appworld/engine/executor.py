@@ -18,7 +18,7 @@ _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
 """Memory address of an object, printed in angle brackets; it differs from run to run."""
 
 
-class Said(NamedTuple):
+class CodeResult(NamedTuple):
     """The result of running a piece of code.
 
     Attributes:
@@ -94,7 +94,7 @@ class Executor:
                 "To find the cause, run `coevo doctor`."
             ) from error
 
-    def run(self, code: str, time_limit_s: float, max_chars: int) -> Said:
+    def run(self, code: str, time_limit_s: float, max_chars: int) -> CodeResult:
         """Run code and wait until it ends.
 
         Raises:
@@ -118,11 +118,11 @@ class Executor:
         self.apps.close()
 
 
-def _said(answer: Mapping[str, Any], max_chars: int) -> Said:
+def _said(answer: Mapping[str, Any], max_chars: int) -> CodeResult:
     output = answer.get("output")
     if not isinstance(output, str):
         raise ChannelError("the answer contains no text")
     output = _ADDRESS.sub("0x0", output)
     note = f"\n[cut: only {max_chars:,} characters are shown]"
     cut = answer.get("cut") is True or len(output) > max_chars
-    return Said(output[:max_chars] + note if cut else output, bool(answer.get("error")))
+    return CodeResult(output[:max_chars] + note if cut else output, bool(answer.get("error")))

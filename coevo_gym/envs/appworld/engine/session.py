@@ -76,7 +76,7 @@ class Ran(NamedTuple):
     completed: bool
 
 
-class Test(NamedTuple):
+class TaskTest(NamedTuple):
     """One of a task's own tests.
 
     Attributes:
@@ -105,7 +105,7 @@ class Diff(NamedTuple):
     status: str
 
 
-class World:
+class WorldSession:
     """A world, reopened for each episode.
 
     Model-written code never causes an exception here: anything it does to its process is reported
@@ -192,7 +192,7 @@ class World:
         self._completed = ended["completed"]
         return Ran(_clean(output), kind, tuple(ended["calls"]), self._completed)
 
-    def grade(self) -> tuple[Test, ...]:
+    def grade(self) -> tuple[TaskTest, ...]:
         """Run the task's own tests on the current state.
 
         All tests pass if and only if the engine's own verdict is success.
@@ -204,7 +204,7 @@ class World:
         engine, _ = self._open()
         told = engine.ask("grade")
         tests = tuple(
-            Test(row["requirement"], row["label"], row["passed"]) for row in told["tests"]
+            TaskTest(row["requirement"], row["label"], row["passed"]) for row in told["tests"]
         )
         if told["success"] is not (bool(tests) and all(test.passed for test in tests)):
             engine.broken = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.escapes.seen import Seen, broken
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations, broken
 from coevo_gym.escapes import Payload
 
 _BREAK = (
@@ -89,6 +89,6 @@ for one in sockets():
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = tuple(
+PAYLOADS: tuple[Payload[EngineObservations], ...] = tuple(
     Payload(name, what, code, broken) for name, what, code in (*_BREAK, *_DISCONNECTING)
 )

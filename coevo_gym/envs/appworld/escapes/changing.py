@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.escapes.seen import Seen, late, rich
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations, late, rich
 from coevo_gym.escapes import Payload
 
 _CREDIT = "dict(facts.card, amount=90000)"
@@ -123,7 +123,7 @@ api(title="a", content="b", access_token=log_in("simple_note", **then), **then)
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     *(Payload(name, what, code, rich) for name, what, code in _MONEY),
     *(Payload(name, what, code, late) for name, what, code in _CLOCK),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.escapes.seen import Seen, noted
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations, noted
 from coevo_gym.escapes import Payload
 
 _OTHER = """
@@ -83,6 +83,6 @@ note()
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     *(Payload(name, what, code, noted) for name, what, code in _AS_ANOTHER),
 )

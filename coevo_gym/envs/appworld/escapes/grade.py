@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.escapes.seen import Seen, passed
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations, passed
 from coevo_gym.escapes import Payload
 
 _GRADE = (
@@ -57,6 +57,6 @@ shout(4 * (json.dumps(line).encode() + b"\\n"))
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     *(Payload(name, what, code, passed) for name, what, code in _GRADE),
 )

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
-from coevo_gym.envs.appworld.engine.session import World
+from coevo_gym.envs.appworld.engine.session import WorldSession
 from coevo_gym.envs.appworld.escapes.seen import VARIABLE
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import Level
@@ -65,7 +65,7 @@ class Ours:
     """A world in which model-written code runs in the sandbox."""
 
     def __init__(self, root: Path, task_id: str, level: Level) -> None:
-        self._world = World(root, level)
+        self._world = WorldSession(root, level)
         self._world.begin(task_id)
         assert self._world._engine is not None
         self.engine = self._world._engine.pid

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.escapes.seen import Seen, other_broken, secret
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations, other_broken, secret
 from coevo_gym.escapes import Payload
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     Payload(
         "engine-environment",
         "read the engine's environment",

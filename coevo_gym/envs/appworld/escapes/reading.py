@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.escapes.seen import Seen, says, told
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations, says, told
 from coevo_gym.escapes import Payload
 
 _SECRETS = (
@@ -118,7 +118,7 @@ print(apis.spotify.like_song(song_id="../../dbs?x=", from_db_home_path=facts.sav
     ),
 )
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     *(Payload(name, what, code, told) for name, what, code in _SECRETS),
     *(Payload(name, what, code, says(text)) for name, what, code, text in _ROUTES),
 )

@@ -29,8 +29,8 @@ from coevo_gym.envs.appworld.escapes.host import (
     stock_engine,
     works,
 )
-from coevo_gym.envs.appworld.escapes.seen import PRELUDE, VARIABLE, Seen
-from coevo_gym.escapes import Attempt, Payload
+from coevo_gym.envs.appworld.escapes.seen import PRELUDE, VARIABLE, EngineObservations
+from coevo_gym.escapes import AttackRun, Payload
 from coevo_gym.sandbox import Level
 
 _KEPT_CHARS = 200
@@ -65,7 +65,7 @@ class CheatSetup:
         self._plant()
         self._right, self._card = self._played()
 
-    def attempt(self, payload: Payload[Seen], *, protected: bool) -> Attempt:
+    def attempt(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
         """Run a payload in one of the two worlds; see :class:`coevo_gym.escapes.Setup`."""
         self._plant()
         other = self._other(protected)
@@ -83,14 +83,14 @@ class CheatSetup:
         worked = payload.sign(seen)
         # The output of a successful attempt may contain secrets, so it is dropped.
         last = "" if worked else (seen.said.strip().splitlines() or [""])[-1]
-        return Attempt(worked, last[:_KEPT_CHARS])
+        return AttackRun(worked, last[:_KEPT_CHARS])
 
     def close(self) -> None:
         """End the remaining worlds."""
         for host in self._others.values():
             host.close()
 
-    def _seen(self, host: Host, other: Host, code: str) -> Seen:
+    def _seen(self, host: Host, other: Host, code: str) -> EngineObservations:
         secrets = {
             "engine": (_environment(host.engine),),
             "host": (_environment(os.getpid()),),
@@ -104,7 +104,7 @@ class CheatSetup:
             looked = host.look()
         except LOST:
             going = False
-        return Seen(
+        return EngineObservations(
             said=said,
             token=self._token,
             passed=looked.passed,

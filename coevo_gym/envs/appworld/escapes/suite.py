@@ -12,11 +12,11 @@ from coevo_gym.envs.appworld.escapes import (
     processes,
     reading,
 )
-from coevo_gym.envs.appworld.escapes.seen import Seen
+from coevo_gym.envs.appworld.escapes.seen import EngineObservations
 from coevo_gym.envs.appworld.escapes.setup import cheat_setup
 from coevo_gym.escapes import Payload, Suite
 
-PAYLOADS: tuple[Payload[Seen], ...] = (
+PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     *changing.PAYLOADS,
     *reading.PAYLOADS,
     *grade.PAYLOADS,

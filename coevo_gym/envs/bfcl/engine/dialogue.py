@@ -25,7 +25,7 @@ RESULT_CAP = 32_000
 END = "(The conversation is over.)"
 
 
-class Reply(NamedTuple):
+class DialogueReply(NamedTuple):
     """The response to a message.
 
     Attributes:
@@ -45,7 +45,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(slots=True)
-class Attempt:
+class TurnCalls:
     """The agent's calls in one turn.
 
     Attributes:
@@ -95,7 +95,7 @@ class Dialogue:
         self._toolbox = Toolbox(world)
         self._lenient = lenient
         self._outputs: list[str] = []
-        self.ended: Attempt | None = None
+        self.ended: TurnCalls | None = None
         held_out = {name for _, names in world.held_out for name in names}
         known = functions_of(world.classes)
         if unknown := held_out - known.keys():
@@ -143,7 +143,7 @@ class Dialogue:
         self.over = True
         return END
 
-    def send(self, message: str) -> Reply:
+    def send(self, message: str) -> DialogueReply:
         """Process the agent's next message."""
         self.ended = None
         items = parse_message(message)
@@ -155,9 +155,9 @@ class Dialogue:
         if items:
             return self._run(items)
         reason = bad[0].reason if bad else ""
-        return Reply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
+        return DialogueReply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
 
-    def _run(self, items: Sequence[Call | Malformed]) -> Reply:
+    def _run(self, items: Sequence[Call | Malformed]) -> DialogueReply:
         """Run the calls of a message and show the result of each."""
         shown, ran, kind, reason = [], [], "", ""
         for number, item in enumerate(items):
@@ -172,7 +172,7 @@ class Dialogue:
         if self._attempt.steps > max_steps_of_a_turn():
             self.cut = True
             lines.append(self._end_turn(cut=True))
-        return Reply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
+        return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
         """Run one call; return the kind of error, or "", and the result."""
@@ -205,7 +205,7 @@ class Dialogue:
 
     def _begin_turn(self) -> str:
         """Offer this turn's new functions; return the user's message."""
-        self._attempt = Attempt()
+        self._attempt = TurnCalls()
         for turn, names in self._world.held_out:
             if turn == self.turn:
                 self.offered += names

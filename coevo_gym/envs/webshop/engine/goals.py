@@ -23,7 +23,7 @@ GoalKind = Literal["synthetic", "human", "evolved"]
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class ShoppingGoal:
     """A product to buy, with all properties that the reward compares.
 
     Attributes:
@@ -65,7 +65,7 @@ class Goal:
         options: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         price_cap: float = NO_CAP,
         kind: GoalKind = "evolved",
-    ) -> Goal:
+    ) -> ShoppingGoal:
         """Create a goal for a product of the catalogue."""
         pairs = options.items() if isinstance(options, Mapping) else options
         return cls(
@@ -84,7 +84,7 @@ class Goal:
 
 
 @lru_cache(maxsize=4)
-def synthetic_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
+def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     """List every product template with every combination of options, in the original's order.
 
     The position of a goal is its number in the original (order seed 233); price caps are those that
@@ -104,7 +104,7 @@ def synthetic_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
 
 
 @lru_cache(maxsize=4)
-def human_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
+def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     """List the human-written goals, in the original's order.
 
     Wishes without attributes are skipped, as in the original.
@@ -116,7 +116,7 @@ def human_goals(catalogue: Catalogue) -> tuple[Goal, ...]:
             if not wish.attributes:
                 continue
             cap = _draw_cap(product.price, rng)
-            goal = Goal.for_product(
+            goal = ShoppingGoal.for_product(
                 product,
                 instruction=wish.text.strip(".") + _cap_text(cap),
                 attributes=wish.attributes,
@@ -146,7 +146,7 @@ def _cap_text(cap: float) -> str:
     return "" if cap == NO_CAP else f", and price lower than {cap:.2f} dollars"
 
 
-def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[Goal]:
+def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[ShoppingGoal]:
     """Yield one goal per combination of the product's options; all goals share one price cap."""
     cap = _draw_cap(product.price, rng)
     options = dict(product.options)
@@ -154,7 +154,7 @@ def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[
     for values in itertools.product(*(options[name] for name in names)):
         pairs = tuple(zip(names, values, strict=True))
         asked = ", and ".join(f"{name}: {value}" for name, value in pairs)
-        yield Goal.for_product(
+        yield ShoppingGoal.for_product(
             product,
             instruction=wish.text + (f" with {asked}" if asked else "") + _cap_text(cap),
             attributes=wish.attributes,
@@ -164,5 +164,5 @@ def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[
         )
 
 
-def _rarity(goal: Goal, counts: Counter[str]) -> float:
+def _rarity(goal: ShoppingGoal, counts: Counter[str]) -> float:
     return sum(1.0 / counts[name] for name in goal.attributes) / len(goal.attributes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rapidfuzz import fuzz
 from rapidfuzz.utils import default_process
 
-from coevo_gym.envs.webshop.engine.goals import Goal
+from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.product import Product
 
 # Tried in this order; the first word that occurs anywhere in a value replaces the value.
@@ -54,7 +54,7 @@ class Score:
 
 
 def score(
-    goal: Goal,
+    goal: ShoppingGoal,
     product: Product,
     options: Mapping[str, str],
     price: float,

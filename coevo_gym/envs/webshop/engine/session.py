@@ -35,14 +35,14 @@ class StepResult(NamedTuple):
     done: bool = False
 
 
-class Action(NamedTuple):
+class ShopAction(NamedTuple):
     """An action, split into verb and argument; a malformed action has the argument None."""
 
     verb: str
     argument: str | None
 
 
-def parse_action(text: str) -> Action:
+def parse_action(text: str) -> ShopAction:
     """Split ``verb[argument]`` as the original does.
 
     Only the first line counts. The argument is the text between the last opening and the last
@@ -58,8 +58,8 @@ def parse_action(text: str) -> Action:
     end = line.rfind("]")
     start = line.rfind("[", 1, max(end - 1, 1))
     if start < 0:
-        return Action(text, None)
-    return Action(line[:start], line[start + 1 : end].lower())
+        return ShopAction(text, None)
+    return ShopAction(line[:start], line[start + 1 : end].lower())
 
 
 class Session:

@@ -16,7 +16,7 @@ from coevo_gym.web.view.index.asking import between
 from coevo_gym.web.view.index.filling import asked_for, brief
 from coevo_gym.web.view.query import Query
 from coevo_gym.web.view.refusals import NotFound
-from coevo_gym.web.view.shapes.brief import GateResult, TaskBrief, WalkView
+from coevo_gym.web.view.shapes.brief import GateView, TaskBrief, WalkView
 from coevo_gym.web.view.shapes.drafts import DraftDetail, DraftPage, DraftRow
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
 
@@ -188,12 +188,12 @@ def _row(row: Sequence[Any]) -> DraftRow:
     )
 
 
-def _gates(verdict: Verdict) -> tuple[GateResult, ...]:
+def _gates(verdict: Verdict) -> tuple[GateView, ...]:
     """Return the gates that the draft passed, in order, and the one that decided."""
-    passed = [GateResult(gate=one.gate, passed=True, said=one.said) for one in verdict.checks]
+    passed = [GateView(gate=one.gate, passed=True, said=one.said) for one in verdict.checks]
     if verdict.accepted or not verdict.gate:
         return tuple(passed)
-    return (*passed, GateResult(gate=verdict.gate, passed=False, said=verdict.reason))
+    return (*passed, GateView(gate=verdict.gate, passed=False, said=verdict.reason))
 
 
 def _actions(verdict: Verdict) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from coevo_gym.web.view.shapes.evals import (
     TaskOutcome,
     TypeRow,
 )
-from coevo_gym.web.view.shapes.trajectories import Grade, Sibling, TrajectoryDetail
+from coevo_gym.web.view.shapes.trajectories import GradeView, Sibling, TrajectoryDetail
 from coevo_gym.web.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
@@ -331,13 +331,13 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
         return tasks, reader.eval_episodes_kept(shown.config["policy"])
 
 
-def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> Grade:
+def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
     """Return the grade; for held-out tasks only the parts of the score."""
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()
     end = str(episode.end_reason)
-    return Grade(
+    return GradeView(
         success=episode.success,
         score=episode.score,
         end_reason=end,

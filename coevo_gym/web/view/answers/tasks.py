@@ -21,10 +21,10 @@ from coevo_gym.web.view.refusals import NotFound
 from coevo_gym.web.view.safe import withheld
 from coevo_gym.web.view.shapes.tasks import (
     BeforeAndAfter,
-    Practice,
     PracticePoint,
     TaskDetail,
     TaskPage,
+    TaskPractice,
     TaskRow,
 )
 from coevo_gym.web.view.shelf import ShownRun, told_as_damaged
@@ -154,14 +154,14 @@ def _rows(run: ShownRun) -> list[dict[str, Any]]:
             "SELECT task_id, kind FROM drafts WHERE task_id <> '' ORDER BY accepted, number DESC"
         )
     )
-    practice: dict[str, list[Practice]] = {}
+    practice: dict[str, list[TaskPractice]] = {}
     query = (
         "SELECT task_id, arm, count(*), sum(episodes), sum(successes) FROM groups "
         "GROUP BY task_id, arm ORDER BY min(number)"
     )
     for id, arm, groups, episodes, successes in index.rows(query):
         practice.setdefault(id, []).append(
-            Practice(arm=arm, groups=groups, episodes=episodes, successes=successes)
+            TaskPractice(arm=arm, groups=groups, episodes=episodes, successes=successes)
         )
     found = []
     tasks = "SELECT id, name, instruction, origin, split, text FROM tasks ORDER BY number"

@@ -26,7 +26,7 @@ from coevo_gym.web.view.refusals import NotFound
 from coevo_gym.web.view.safe import notice_of, withheld
 from coevo_gym.web.view.shapes.brief import SignalView
 from coevo_gym.web.view.shapes.trajectories import (
-    Grade,
+    GradeView,
     Sibling,
     StepView,
     TrajectoryDetail,
@@ -183,9 +183,9 @@ def _neighbours(
     return found[0], found[1]
 
 
-def _grade(episode: Trajectory, task: Task | None) -> Grade:
+def _grade(episode: Trajectory, task: Task | None) -> GradeView:
     end = str(episode.end_reason)
-    return Grade(
+    return GradeView(
         success=episode.success,
         score=episode.score,
         end_reason=end,

@@ -27,7 +27,7 @@ _WALKED = ("walks", "evidence", "contrast")
 Json = dict[str, Any]
 
 
-class Told(NamedTuple):
+class Response(NamedTuple):
     """A response in an export.
 
     Attributes:
@@ -39,7 +39,7 @@ class Told(NamedTuple):
     value: Json
 
 
-class Page(NamedTuple):
+class ExportedPage(NamedTuple):
     """An optional page, left out when a file is full.
 
     Attributes:
@@ -64,7 +64,7 @@ def read_all(shelf: Shelf) -> None:
             continue  # the list of runs shows the problem
 
 
-def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Told]:
+def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
     """Yield the responses in every export: all lists, and the data about whole runs and arms.
 
     Runs that cannot be read are skipped.
@@ -76,7 +76,7 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Told]:
     yield _ask(shelf, "runs")
     yield _ask(shelf, "evals")
     if episodes:
-        yield Told("search", {"hits": list(_hits(shelf))})
+        yield Response("search", {"hits": list(_hits(shelf))})
     for run in shelf.runs():
         try:
             yield from list(_of_run(shelf, run, episodes=episodes))
@@ -90,7 +90,7 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Told]:
     yield from _comparisons(shelf)
 
 
-def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Page]:
+def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
     """Yield the pages of groups, tasks, drafts and episodes, latest first within each kind.
 
     Args:
@@ -108,24 +108,24 @@ def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Pa
         yield from _episodes(shelf, held_out=held_out)
 
 
-def _groups(run: ShownRun) -> Iterator[Page]:
+def _groups(run: ShownRun) -> Iterator[ExportedPage]:
     for arm in run.config.arms:
         for group in reversed(group_rows(run, arm)):
-            yield Page(f"runs/{run.id}/arms/{arm}/groups/{group['id']}", run.id, "groups")
+            yield ExportedPage(f"runs/{run.id}/arms/{arm}/groups/{group['id']}", run.id, "groups")
 
 
-def _tasks(run: ShownRun) -> Iterator[Page]:
+def _tasks(run: ShownRun) -> Iterator[ExportedPage]:
     for row in reversed(task_rows(run)):
-        yield Page(f"runs/{run.id}/tasks/{row['id']}", run.id, "tasks")
+        yield ExportedPage(f"runs/{run.id}/tasks/{row['id']}", run.id, "tasks")
 
 
-def _drafts(run: ShownRun) -> Iterator[Page]:
+def _drafts(run: ShownRun) -> Iterator[ExportedPage]:
     rows = run.kept("drafts", lambda: draft_rows(run))
     for id in dict.fromkeys(row["id"] for row in reversed(rows)):
-        yield Page(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
+        yield ExportedPage(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
 
 
-def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
+def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
     """Yield the episodes of runs, then those of evaluations."""
     for run in shelf.runs():
         try:
@@ -133,19 +133,19 @@ def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[Page]:
         except Refusal:
             continue
         for row in reversed(rows):
-            yield Page(f"runs/{run.id}/trajectories/{row['id']}", run.id, "episodes")
+            yield ExportedPage(f"runs/{run.id}/trajectories/{row['id']}", run.id, "episodes")
     for shown in shelf.evals():
         try:
             if held_out or shown.config["split"] == Split.TRAIN:
                 for row in episode_rows(shown):
                     if row["stored"]:
                         path = f"evals/{shown.id}/episodes/{row['id']}"
-                        yield Page(path, shown.id, "episodes")
+                        yield ExportedPage(path, shown.id, "episodes")
         except Refusal:
             continue
 
 
-def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Told | None:
+def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
     """Return the response of a page; None if it cannot be read.
 
     Args:
@@ -160,7 +160,7 @@ def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Told | None:
     return told if episodes else _without_walks(told)
 
 
-def _without_walks(told: Told) -> Told:
+def _without_walks(told: Response) -> Response:
     """Return a response without the steps of rollouts and walks."""
 
     def stripped(value: Any) -> Any:
@@ -172,14 +172,14 @@ def _without_walks(told: Told) -> Told:
         left = {k: v for k, v in value.items() if k not in empty}
         return {name: stripped(one) for name, one in left.items()} | empty
 
-    return Told(told.path, stripped(told.value))
+    return Response(told.path, stripped(told.value))
 
 
-def _ask(shelf: Shelf, path: str, query: Query | None = None) -> Told:
-    return Told(path, shape_of(shelf, path, query or Query()).model_dump(mode="json"))
+def _ask(shelf: Shelf, path: str, query: Query | None = None) -> Response:
+    return Response(path, shape_of(shelf, path, query or Query()).model_dump(mode="json"))
 
 
-def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Told]:
+def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response]:
     at = f"runs/{run.id}"
     detail = _ask(shelf, at)
     yield detail
@@ -187,10 +187,10 @@ def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Told]:
     yield _ask(shelf, f"{at}/measures")
     yield _ask(shelf, f"{at}/task-set")
     if episodes:
-        yield Told(f"{at}/trajectories", {**_listed(_trajectories(run)), "read": 1.0})
-    yield Told(f"{at}/tasks", _listed(task_rows(run)))
+        yield Response(f"{at}/trajectories", {**_listed(_trajectories(run)), "read": 1.0})
+    yield Response(f"{at}/tasks", _listed(task_rows(run)))
     drafts = run.kept("drafts", lambda: draft_rows(run))
-    yield Told(f"{at}/drafts", {**_ask(shelf, f"{at}/drafts").value, **_listed(drafts)})
+    yield Response(f"{at}/drafts", {**_ask(shelf, f"{at}/drafts").value, **_listed(drafts)})
     for arm in run.config.arms:
         yield _ask(shelf, f"{at}/arms/{arm}/steps")
         yield _ask(shelf, f"{at}/arms/{arm}/notes")
@@ -200,15 +200,15 @@ def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Told]:
         for one in rounds.value["rows"]:
             told = _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
             yield told if episodes else _without_walks(told)
-        yield Told(f"{at}/arms/{arm}/groups", _listed(group_rows(run, arm)))
+        yield Response(f"{at}/arms/{arm}/groups", _listed(group_rows(run, arm)))
     for point in detail.value["evaluations"] if episodes else ():
         if point["kept"]:
             yield _ask(shelf, f"{at}/evaluations/{point['arm']}/{point['step']}")
 
 
-def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Told]:
+def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
     yield _ask(shelf, f"evals/{shown.id}")
-    yield Told(f"evals/{shown.id}/episodes", _listed(episode_rows(shown)))
+    yield Response(f"evals/{shown.id}/episodes", _listed(episode_rows(shown)))
 
 
 def _trajectories(run: ShownRun) -> list[Json]:
@@ -232,7 +232,7 @@ def _trajectories(run: ShownRun) -> list[Json]:
     return found
 
 
-def _comparisons(shelf: Shelf) -> Iterator[Told]:
+def _comparisons(shelf: Shelf) -> Iterator[Response]:
     """Yield pairwise comparisons of sides with the same tasks, up to a maximum number of sides."""
     places: list[str] = []
     for run in shelf.runs():
@@ -246,11 +246,11 @@ def _comparisons(shelf: Shelf) -> Iterator[Told]:
     for a, b in permutations(places[:MOST_COMPARED], 2):
         found = _compared(shelf, a, b)
         if found is not None:
-            yield Told(f"compare?a={a}&b={b}", found)
+            yield Response(f"compare?a={a}&b={b}", found)
     for run in shelf.runs():
         found = _compared(shelf, f"runs/{run.id}", None)
         if found is not None:
-            yield Told(f"compare?a=runs/{run.id}&b=", found)
+            yield Response(f"compare?a=runs/{run.id}&b=", found)
 
 
 def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:

@@ -16,7 +16,7 @@ _SHORT = 40
 """Minimum length of a text that is stored separately."""
 
 
-class Part:
+class DataFile:
     """A data file with some of the responses.
 
     Each response becomes a line of JSON without secrets: its ``path``, the ``answer``, in which

@@ -24,8 +24,8 @@ from coevo_gym.web.shell import STATIC
 from coevo_gym.web.view.answers.runs import run_detail
 from coevo_gym.web.view.api import about
 from coevo_gym.web.view.export.curve import picture
-from coevo_gym.web.view.export.gathering import Told, answers, page_of, pages, read_all
-from coevo_gym.web.view.export.packing import Part, lists
+from coevo_gym.web.view.export.gathering import Response, answers, page_of, pages, read_all
+from coevo_gym.web.view.export.packing import DataFile, lists
 from coevo_gym.web.view.export.pages import beside, copy_static, exported, one_file
 from coevo_gym.web.view.export.plain import plain_pages, success_curve
 from coevo_gym.web.view.library import Library
@@ -192,7 +192,7 @@ class _Export:
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
         """Write all lists into one file, with as many pages as fit."""
-        part, folder = Part(self._shelf.censor), target.with_suffix("")
+        part, folder = DataFile(self._shelf.censor), target.with_suffix("")
         empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
         room = most_bytes - empty - _RESERVE
         for told in answers(self._shelf, episodes=not self._report):
@@ -247,7 +247,7 @@ class _Export:
             files |= dict.fromkeys(part.paths, name)
             text = part.to_text()
             _write(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
-        index = Part(self._shelf.censor)
+        index = DataFile(self._shelf.censor)
         self._add_about(index)
         text = index.to_text(files=files, lists=lists(), left_out=self._left_out)
         _write(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
@@ -255,29 +255,29 @@ class _Export:
         copy_static(self._page, STATIC, folder)
         return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
-    def _parts(self) -> Iterator[Part]:
-        part = Part(self._shelf.censor)
+    def _parts(self) -> Iterator[DataFile]:
+        part = DataFile(self._shelf.censor)
         for told in self._all():
             self._add(part, told)
             if part.size > PART_BYTES:
                 yield part
-                part = Part(self._shelf.censor)
+                part = DataFile(self._shelf.censor)
         if part.paths:
             yield part
 
-    def _all(self) -> Iterator[Told]:
+    def _all(self) -> Iterator[Response]:
         yield from answers(self._shelf)
         for page in pages(self._shelf, held_out=self._held_out):
             if told := page_of(self._shelf, page.path):
                 yield told
 
-    def _add(self, part: Part, told: Told, room: float = math.inf) -> bool:
+    def _add(self, part: DataFile, told: Response, room: float = math.inf) -> bool:
         self._written += 1
         if self._written % 1000 == 0:
             self._tell(f"{self._written:,} pages written")
         return part.add(told.path, told.value, room)
 
-    def _add_about(self, part: Part) -> None:
+    def _add_about(self, part: DataFile) -> None:
         now = None if self._report else datetime.now(UTC).isoformat(timespec="seconds")
         told = about(self._shelf).model_copy(
             update={"exported": True, "made_at": now, "left_out": tuple(self._left_out)}

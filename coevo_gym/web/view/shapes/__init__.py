@@ -8,7 +8,7 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``about`` | :class:`~coevo_gym.web.view.shapes.base.About` |
 | ``runs`` | :class:`~coevo_gym.web.view.shapes.runs.RunList` |
 | ``runs/{run}`` | :class:`~coevo_gym.web.view.shapes.runs.RunDetail` |
-| ``runs/{run}/progress`` | :class:`~coevo_gym.web.view.shapes.runs.Progress` |
+| ``runs/{run}/progress`` | :class:`~coevo_gym.web.view.shapes.runs.RunProgress` |
 | ``runs/{run}/measures`` | :class:`~coevo_gym.web.view.shapes.measures.RunMeasures` |
 | ``runs/{run}/task-set`` | :class:`~coevo_gym.web.view.shapes.measures.TaskSet` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.web.view.shapes.steps.StepTable` |
@@ -38,7 +38,7 @@ accept ``page`` (from 1) and ``per_page`` (50; at most 500). A row must match al
 parameter is repeated, the row must match one of its values. ``q`` selects rows that contain every
 word, ignoring case. ``sort`` names a field; a leading ``-`` sorts in descending order.
 
-Errors are reported as :class:`~coevo_gym.web.view.shapes.base.Problem`, with status 400 for an
+Errors are reported as :class:`~coevo_gym.web.view.shapes.base.ApiProblem`, with status 400 for an
 invalid parameter, 404 for a missing resource, and 409 for a run that is damaged or has an
 unsupported version.
 """  # noqa: E501 (a table)

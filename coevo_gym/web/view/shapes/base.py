@@ -29,7 +29,7 @@ class Paged(Shape):
     per_page: int
 
 
-class Problem(Shape):
+class ApiProblem(Shape):
     """An error response.
 
     Attributes:

@@ -81,7 +81,7 @@ class WalkView(Shape):
     exchanges: tuple[dict[str, str], ...]
 
 
-class GateResult(Shape):
+class GateView(Shape):
     """The result of one gate for a draft.
 
     Attributes:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from coevo_gym.web.view.shapes.base import Paged, Shape
-from coevo_gym.web.view.shapes.brief import ContextView, GateResult, TaskBrief, WalkView
+from coevo_gym.web.view.shapes.brief import ContextView, GateView, TaskBrief, WalkView
 
 
 class DraftRow(Shape):
@@ -88,7 +88,7 @@ class DraftDetail(Shape):
     """
 
     draft: DraftRow
-    gates: tuple[GateResult, ...]
+    gates: tuple[GateView, ...]
     asked: str
     actions: tuple[str, ...]
     body: dict[str, Any]

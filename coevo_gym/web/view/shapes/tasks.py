@@ -8,7 +8,7 @@ from coevo_gym.web.view.shapes.base import Paged, Shape
 from coevo_gym.web.view.shapes.drafts import DraftDetail
 
 
-class Practice(Shape):
+class TaskPractice(Shape):
     """Training of one arm on a task.
 
     Attributes:
@@ -63,7 +63,7 @@ class TaskRow(Shape):
     parents: tuple[str, ...]
     children: int
     generation: int
-    practice: tuple[Practice, ...]
+    practice: tuple[TaskPractice, ...]
     episodes: int
     successes: int
     success: float | None
@@ -202,6 +202,6 @@ class TaskDetail(Shape):
     lineage: Lineage
     story: DraftDetail | None
     practice: tuple[PracticePoint, ...]
-    arms: tuple[Practice, ...]
+    arms: tuple[TaskPractice, ...]
     interfaces: tuple[BeforeAndAfter, ...] = ()
     decision: dict[str, str] | None = None

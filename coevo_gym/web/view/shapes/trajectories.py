@@ -216,7 +216,7 @@ class StepView(Shape):
     cut: bool = False
 
 
-class Grade(Shape):
+class GradeView(Shape):
     """The grade of an episode.
 
     Attributes:
@@ -302,7 +302,7 @@ class TrajectoryDetail(Shape):
     steps: tuple[StepView, ...]
     last_observation: str = ""
     last_page: BehindPage
-    grade: Grade
+    grade: GradeView
     signals: tuple[SignalView, ...] = ()
     siblings: tuple[Sibling, ...] = ()
     policy_version: int | None = None
