@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.trainers.credit import Credit
-from coevo_gym.trainers.grpo import GRPO, Learnable
+from coevo_gym.trainers.grpo import GRPO, LearnablePolicy
 from coevo_gym.trainers.ppo import PPO
 from coevo_gym.trainers.rest import ReST
 from coevo_gym.trainers.settings import GRPOConfig, LearnerConfig, PPOConfig, RestConfig
@@ -13,7 +13,7 @@ AnyLearner = GRPO | PPO | ReST
 
 
 def make_learner(
-    settings: LearnerConfig, policy: Learnable, credit: Credit | None = None, seed: int = 0
+    settings: LearnerConfig, policy: LearnablePolicy, credit: Credit | None = None, seed: int = 0
 ) -> AnyLearner:
     """Create a learner.
 

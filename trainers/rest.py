@@ -26,7 +26,7 @@ from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.demonstrations import accepted_rollouts
-from coevo_gym.trainers.grpo import Learnable
+from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.settings import RestConfig
 from coevo_gym.trainers.sft import imitate
 from coevo_gym.trainers.update.batch import group_metrics
@@ -65,7 +65,7 @@ class ReST:
     """
 
     def __init__(
-        self, policy: Learnable, config: RestConfig | None = None, *, seed: int = 0
+        self, policy: LearnablePolicy, config: RestConfig | None = None, *, seed: int = 0
     ) -> None:
         self.policy = policy
         self.config = config or RestConfig()

@@ -20,7 +20,7 @@ from coevo_gym.core.errors import ConfigError, TrainingDiverged
 from coevo_gym.core.trajectory import Sample
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.demonstrations import Demonstrations
-from coevo_gym.trainers.grpo import Learnable
+from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer, fuses
@@ -66,7 +66,7 @@ class Imitation:
 
 
 def imitate(
-    policy: Learnable,
+    policy: LearnablePolicy,
     demonstrations: Demonstrations,
     config: ImitationConfig | None = None,
     *,
@@ -152,7 +152,7 @@ class Imitator:
 
     def __init__(
         self,
-        policy: Learnable,
+        policy: LearnablePolicy,
         demonstrations: Demonstrations,
         config: ImitationConfig | None = None,
         *,
@@ -361,7 +361,11 @@ def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]
 
 
 def _loss(
-    policy: Learnable, batch: Sequence[Sample], config: ImitationConfig, *, backward: bool = False
+    policy: LearnablePolicy,
+    batch: Sequence[Sample],
+    config: ImitationConfig,
+    *,
+    backward: bool = False,
 ) -> float:
     """Compute the mean negative log-likelihood over all sampled positions, in several passes."""
     total, positions = 0.0, _positions(batch)

@@ -16,7 +16,7 @@ import coevo_gym
 from coevo_gym.agents.lm.language_model import LanguageModel, ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
-from coevo_gym.trainers.grpo import GRPO, Learnable
+from coevo_gym.trainers.grpo import GRPO, LearnablePolicy
 from coevo_gym.trainers.settings import GRPOConfig
 
 N_GROUPS, K = 2, 4
@@ -110,7 +110,7 @@ def trajectories(
     )
 
 
-def gradient(policy: Learnable, groups: Sequence[Group]) -> Gradient:
+def gradient(policy: LearnablePolicy, groups: Sequence[Group]) -> Gradient:
     """Return loss and gradient of one step, which is too small to change the weights noticeably."""
     config = GRPOConfig(lr=1e-12, epochs=1, kl_coef=0, max_grad_norm=1e9, microbatch_tokens=16_384)
     metrics = GRPO(policy, config).update(groups)

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
+    Progress,
     ProgressColumn,
-    ProgressSink,
     Task,
     TaskID,
     TextColumn,
@@ -23,8 +23,7 @@ from rich.text import Text
 from coevo_gym.cli.output import busy
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import duration, followed_by
-from coevo_gym.run.progress import PhasePace, ProgressFile
-from coevo_gym.run.progress import ProgressSink as ProgressLike
+from coevo_gym.run.progress import PhasePace, ProgressFile, ProgressSink
 
 _PLAIN_LINES = 10
 _LONG_S = 20
@@ -52,7 +51,7 @@ class RunProgress:
         self._pace, self._cost, self._tokens = PhasePace(0), Cost(), 0
         self._task: TaskID | None = None
         self._live = (
-            ProgressSink(
+            Progress(
                 TextColumn("[bold]{task.description}"),
                 BarColumn(bar_width=12),
                 MofNCompleteColumn(),
@@ -192,7 +191,7 @@ class _Following:
         self._progress.update(done)
 
 
-class _Spinning(ProgressLike):
+class _Spinning(ProgressSink):
     """Progress display with a spinner, or about ten lines per phase without a terminal."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:

@@ -15,7 +15,7 @@ from coevo_gym.store.folder import RunFolder, storing, write_atomic, write_json
 
 if TYPE_CHECKING:
     from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
-    from coevo_gym.trainers.grpo import Learnable
+    from coevo_gym.trainers.grpo import LearnablePolicy
 
 ORIGIN = "coevo-export.json"
 """File of an exported model that records its origin."""
@@ -98,7 +98,7 @@ def export_model(
 def _load(model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str) -> ModelCard:
     from coevo_gym.run.assembly import load_evaluated, restoring, weights_hash
 
-    policy = cast("Learnable", model)
+    policy = cast("LearnablePolicy", model)
     with restoring(saved, policy):
         load_evaluated(policy, saved.state)
     return card_of(folder, name, saved, weights=weights_hash(policy))

@@ -41,7 +41,7 @@ from coevo_gym.run.policies import PolicyAgent, make_agent, make_learnable, prom
 
 if TYPE_CHECKING:
     from coevo_gym.store.checkpoint import Checkpoint
-    from coevo_gym.trainers.grpo import Learnable
+    from coevo_gym.trainers.grpo import LearnablePolicy
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Assembly:
         )
 
     @cached_property
-    def policy(self) -> Learnable:
+    def policy(self) -> LearnablePolicy:
         """The policy that all arms train, one after the other, each from the state it is given.
 
         There is one, because a language model may fill a GPU.
@@ -405,7 +405,7 @@ def one_thread(config: RunConfig) -> Iterator[None]:
 
 
 @contextmanager
-def restoring(saved: Checkpoint, policy: Learnable) -> Iterator[None]:
+def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
     """Restore a checkpoint in a block, and check the weights of the policy at its end.
 
     Raises:
@@ -427,7 +427,7 @@ _REPLACE = (
 )
 
 
-def load_evaluated(policy: Learnable, saved: Mapping[str, Any]) -> None:
+def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
     """Give a policy the weights of a checkpoint that are evaluated: their average, if one is kept.
 
     Args:
@@ -442,7 +442,7 @@ def load_evaluated(policy: Learnable, saved: Mapping[str, Any]) -> None:
         put(policy, average)
 
 
-def weights_hash(policy: Learnable) -> str:
+def weights_hash(policy: LearnablePolicy) -> str:
     """Hash of the weights under training, bit by bit."""
     import torch
 

@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import Decision, View
 from coevo_gym.prompts import PromptTemplate, load_prompt
 
 if TYPE_CHECKING:
-    from coevo_gym.trainers.grpo import Learnable
+    from coevo_gym.trainers.grpo import LearnablePolicy
 
 
 class PolicyAgent(Agent, Protocol):
@@ -30,7 +30,7 @@ class PolicyAgent(Agent, Protocol):
         ...
 
 
-def make_learnable(settings: PolicySettings, *, seed: int) -> Learnable:
+def make_learnable(settings: PolicySettings, *, seed: int) -> LearnablePolicy:
     """Create a trainable policy.
 
     Raises:
@@ -41,7 +41,7 @@ def make_learnable(settings: PolicySettings, *, seed: int) -> Learnable:
             "policy.kind = 'openai' is an endpoint: it can be evaluated (`coevo eval`), not "
             "trained. Choose tiny, transformers or vllm."
         )
-    return cast("Learnable", make_policy(settings, seed=seed))
+    return cast("LearnablePolicy", make_policy(settings, seed=seed))
 
 
 def make_policy(settings: PolicySettings, *, seed: int) -> Policy:

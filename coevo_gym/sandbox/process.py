@@ -54,7 +54,7 @@ class Sandboxed:
         process: subprocess.Popen[bytes],
         pid: int,
         said: int,
-        group: cgroup.Group | None,
+        group: cgroup.ControlGroup | None,
     ) -> None:
         self.level = level
         self.pid = pid

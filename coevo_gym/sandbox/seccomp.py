@@ -68,7 +68,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
     return b"".join([*code, _op(_RETURN, _ALLOW)])
 
 
-def _refuse(number: int, tests: tuple[rules.Test, ...]) -> list[bytes]:
+def _refuse(number: int, tests: tuple[rules.ArgumentTest, ...]) -> list[bytes]:
     """Return filter code that denies a call if all tests of its arguments hold."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
@@ -76,7 +76,7 @@ def _refuse(number: int, tests: tuple[rules.Test, ...]) -> list[bytes]:
     return [_op(_EQUAL, number, 0, len(code) + 1), *code, _op(_LOAD, _NUMBER)]
 
 
-def _test(test: rules.Test, otherwise: int) -> list[bytes]:
+def _test(test: rules.ArgumentTest, otherwise: int) -> list[bytes]:
     """Return filter code that falls through if a test holds, else skips ``otherwise`` lines."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):

@@ -131,7 +131,7 @@ def read_shop(view: View) -> PlayShopPage | None:
     return found if there == set(actions.values()) else None
 
 
-def _option(option: shop.PlayOption, actions: Mapping[str, str]) -> PlayOption:
+def _option(option: shop.Option, actions: Mapping[str, str]) -> PlayOption:
     return PlayOption(
         option.name,
         tuple(
