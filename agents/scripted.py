@@ -1,12 +1,17 @@
-"""Agents that play given actions, for references, demonstrations and tests."""
+"""Agents without a policy: given actions, reference solutions, and random choices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
-from coevo_gym.core.errors import ConfigError
+from numpy.random import Generator
+
+from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.seams import Act
+from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
+from coevo_gym.episodes.evaluation import Parts
 
 Script = Callable[[View], str] | Mapping[str, Sequence[str]] | Sequence[str]
 
@@ -55,3 +60,40 @@ class ScriptedAgent:
                 "Pass after=… to set the action after its end."
             )
         return self._after
+
+
+def references(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+    """Play each task's own solution, as an upper bound of the success rate.
+
+    Pass this function to :func:`~coevo_gym.episodes.evaluation.evaluate` in place of an agent.
+    """
+    return nullcontext((ScriptedAgent(task.solution, after=""), [task]) for task in tasks)
+
+
+class RandomAgent:
+    """An agent that draws uniformly from a benchmark's choices.
+
+    Args:
+        choices: function that returns the candidates of a view, such as ``benchmark.choices``.
+        rng: only source of randomness.
+
+    Example:
+        >>> import numpy as np
+        >>> agent = RandomAgent(lambda view: ("left", "right"), np.random.default_rng(0))
+        >>> agent.act([View("Go.", "A fork.")])[0].text
+        'right'
+    """
+
+    def __init__(self, choices: Callable[[View], Sequence[str]], rng: Generator) -> None:
+        self._choices = choices
+        self._rng = rng
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """Return one random action per view, in order."""
+        return [Act(self._draw(view)) for view in views]
+
+    def _draw(self, view: View) -> str:
+        options = self._choices(view)
+        if not options:
+            raise TaskError(f"No actions to choose from after {view.observation[:200]!r}.")
+        return options[int(self._rng.integers(len(options)))]

@@ -22,10 +22,10 @@ from statistics import mean
 from rich.console import Console
 
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.config import load_config
 from coevo_gym.core.stats import wilson_interval
-from coevo_gym.run.evaluation import evaluate_policy
-from coevo_gym.run.train import train
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.train import train
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 

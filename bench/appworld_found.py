@@ -24,17 +24,17 @@ from statistics import mean
 from rich.console import Console
 
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.config import load_config
 from coevo_gym.core.stats import paired, sign_flip
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.task_file import read_tasks, write_tasks
 from coevo_gym.envs.held_out import benchmark_of
 from coevo_gym.episodes.evaluation import evaluate
-from coevo_gym.experiments.seeds import read_seeds
-from coevo_gym.run.assembly import Assembly, load_evaluated
-from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.table import RANDOM, WARMUP
-from coevo_gym.run.train import resume, train
+from coevo_gym.runs.assembly import Assembly, load_evaluated
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.experiments.definition import read_seeds
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.table import RANDOM, WARMUP
+from coevo_gym.runs.train import resume, train
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json
 

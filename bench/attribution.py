@@ -33,9 +33,9 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.base import TaskEnv
+from coevo_gym.methods.agentevolver.attribution import Attribution
 from coevo_gym.methods.agentevolver.credit import BAD, GOOD, NO_LABEL, labels_of
 from coevo_gym.methods.agentevolver.replays import EXAMINED
-from coevo_gym.methods.agentevolver.study import Attribution
 from coevo_gym.testing import make_env
 
 Planted = tuple[str, ...]

@@ -221,7 +221,7 @@ class Clocked(CurriculumSession):
 
 def run(overlap: bool, steps: int, slowness: float) -> Share:
     """Run once, and return the results with the learner's waiting time."""
-    from coevo_gym.run import arm
+    from coevo_gym.runs import arm
 
     arm.CurriculumSession = Clocked  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder, Endpoint(slowness=slowness) as server:

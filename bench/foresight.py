@@ -19,7 +19,7 @@ from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.methods.role_agent.predictors import Made, Predictions
 from coevo_gym.methods.role_agent.study import Foresight
-from coevo_gym.trainers.likeness import Measure
+from coevo_gym.trainers.similarity import Measure
 
 EPISODES, STEPS, CHARACTERS, SIZE = 128, 12, 500, 8
 WORDS = "open shelf price mug next page size red cabinet click desk lamp you see nothing".split()  # noqa: SIM905

@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from coevo_gym.run.evals.comparison import ComparedType, Comparison, compare
-from coevo_gym.run.evals.sides import find_sides
-from coevo_gym.run.table import WARMUP
+from coevo_gym.runs.evals.comparison import ComparedType, Comparison, compare
+from coevo_gym.runs.evals.sides import find_sides
+from coevo_gym.runs.table import WARMUP
 from coevo_gym.store.folder import RUNS, read_json, read_lines
 
 TRIED = ("warmup_tasks_success", "pool_tasks_success")

@@ -31,9 +31,9 @@ def trained(seldom: int) -> dict[str, float]:
     from rich.console import Console
 
     from coevo_gym.cli.progress import RunProgress
-    from coevo_gym.config import load_config
-    from coevo_gym.episodes import garbage
-    from coevo_gym.run.train import train
+    from coevo_gym.episodes import live as garbage
+    from coevo_gym.runs.config import load_config
+    from coevo_gym.runs.train import train
     from coevo_gym.store.folder import RunFolder
 
     garbage.SELDOM = seldom
@@ -72,7 +72,7 @@ def main() -> None:
     if arguments.seldom is not None:
         print(json.dumps(trained(arguments.seldom)))
         return
-    from coevo_gym.episodes.garbage import SELDOM
+    from coevo_gym.episodes.live import SELDOM
 
     in_a_process(SELDOM)
     ways = {"as Python has it": in_a_process(USUAL), "made rare": in_a_process(SELDOM)}

@@ -33,7 +33,7 @@ from numpy.random import Generator
 
 import coevo_gym
 from coevo_gym.agents.lm.model_shape import ModelShape
-from coevo_gym.agents.random import RandomAgent
+from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import View

@@ -53,7 +53,7 @@ from coevo_gym.envs.bfcl.tasks import CLOSING, native_tasks
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.diagnosis import Diagnosable, TurnLabel, diagnosable
 from coevo_gym.episodes.episode import eval_trajectory_of
-from coevo_gym.methods.seal.shown.interface import FailureInterface
+from coevo_gym.methods.seal.interface import FailureInterface
 
 Turns = list[list[Call]]
 

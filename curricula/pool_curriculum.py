@@ -12,12 +12,13 @@ A custom selector or growth must implement its Protocol in ``core/seams.py``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from numpy.random import Generator
 
-from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.kinds import kinds
 from coevo_gym.core.notes import Notes
@@ -26,16 +27,48 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, NoGrowth, SignalGrowth
 from coevo_gym.curricula.metrics import conversion, shares_of, step_shares
-from coevo_gym.curricula.pool.covered import CoveredTags
 from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEmbedder
-from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
-from coevo_gym.curricula.pool.task_stats import CAP
+from coevo_gym.curricula.pool.task_stats import CAP, Outcomes
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.selectors.band import BandConfig
-from coevo_gym.curricula.selectors.draw import draw
+from coevo_gym.curricula.selectors.base import Uniform, UniformConfig, draw
 from coevo_gym.curricula.selectors.settings import SelectorConfig
-from coevo_gym.curricula.selectors.uniform import Uniform, UniformConfig
+from coevo_gym.envs.tags import tags_of
+
+logger = logging.getLogger(__name__)
+
+
+class CoveredTags:
+    """A counter of the distinct tags of a pool's tasks; each task is read once.
+
+    Tags may require a benchmark's data. If the data is missing, or differs from the data the tasks
+    were made with, there is no count, because a metric must not stop a run.
+    """
+
+    def __init__(self) -> None:
+        self._tags: set[str] = set()
+        self._n = 0
+        self._lost = False
+
+    def count(self, tasks: Sequence[Task]) -> int | None:
+        """Return the number of distinct tags.
+
+        Args:
+            tasks: the tasks of the last call, in the same order, followed by any new ones.
+
+        Returns:
+            The count; None if the tags of a task cannot be determined.
+        """
+        try:
+            while self._n < len(tasks) and not self._lost:
+                self._tags.update(tags_of(tasks[self._n]))
+                self._n += 1
+        except CoevoError as error:
+            self._lost = True
+            logger.warning("cannot count the tags of tasks: %s", error)
+        return None if self._lost else len(self._tags)
+
 
 _COUNTS = (
     "groups", "rounds", "contexts", "candidates", "accepted",
@@ -180,7 +213,7 @@ class PoolCurriculum:
 
         ``tags_covered`` is the number of distinct tags of the pool's tasks; it is omitted if the
         tags cannot be determined. ``mixed_groups``, ``steps_all_fail``, ``reserve`` and similar
-        metrics come from :class:`~coevo_gym.curricula.pool.outcomes.Outcomes`.
+        metrics come from :class:`~coevo_gym.curricula.pool.task_stats.Outcomes`.
         ``share_practice_steps``, ``share_explore_steps`` and ``share_gate_steps`` are the shares of
         all env steps used for each purpose. ``yield``, ``pass_rate`` and ``conversion`` (see
         ``metrics.py``) exclude the unguided round that made the first pool. Metrics of the selector

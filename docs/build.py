@@ -22,15 +22,15 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from coevo_gym.cli import app
-from coevo_gym.cli.help import choices_of, metavar_of
-from coevo_gym.config import RunConfig, load_config
+from coevo_gym.cli.app import choices_of, metavar_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.sections import kind_of, variants
 from coevo_gym.core.waiting import duration
-from coevo_gym.run.plan import plan
-from coevo_gym.run.planning.device import CARDS, GIB, Device
-from coevo_gym.run.planning.fitting import gib
-from coevo_gym.run.preset_costs import PresetCost, preset_costs
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.plan import plan
+from coevo_gym.runs.planning.device import CARDS, GIB, Device
+from coevo_gym.runs.planning.fitting import gib
+from coevo_gym.runs.preset_costs import PresetCost, preset_costs
 
 FOLDER = Path(__file__).parent / "envs"
 SETTINGS = Path(__file__).parent / "settings.md"

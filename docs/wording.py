@@ -34,7 +34,7 @@ WORDS = re.compile(
 """Words for which there is a plainer one."""
 ALLOWED: dict[str, frozenset[str]] = {}
 """Words allowed in a file, by its path: names of things in a benchmark, quotations."""
-EXEMPT = {("trainers/plug/trl.py", "what")}
+EXEMPT = {("trainers/adapters/trl.py", "what")}
 """Files and openings of texts that are read by models."""
 _ENTRY = re.compile(r"^\s+(?:\*\*)?[\w, *]+(?: \([^)]*\))?: (?P<text>\S.*)$")
 _SECTION = re.compile(r"^\s*(Attributes|Args|Returns|Yields|Raises):\s*$")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-import coevo_gym.curricula.signals.kinds  # noqa: F401 (registered before a test takes a copy)
+import coevo_gym.curricula.signals  # noqa: F401 (registered before a test takes a copy)
 from coevo_gym.core.kinds import kinds
 from coevo_gym.envs.appworld.builtin import builtin_root
 from coevo_gym.provision import benchmark_home, home, locked, staged

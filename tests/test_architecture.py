@@ -14,24 +14,24 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from coevo_gym import _check_wings
-from coevo_gym.config import RunConfig
-from coevo_gym.config.keys import leaves
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
 from coevo_gym.envs.bfcl.tasks import SCHEMES
+from coevo_gym.runs.config import RunConfig
+from coevo_gym.runs.config.keys import leaves
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "coevo_gym"
 FLOOR_OF = {
-    "core": 0, "reading": 0,
-    "envs": 1, "sandbox": 1, "escapes": 1, "provision": 1, "prompts": 1, "store": 1,
-    "remote": 1,
+    "core": 0,
+    "envs": 1, "sandbox": 1, "provision": 1, "prompts": 1, "store": 1, "remote": 1,
     "episodes": 2,
     "agents": 3, "curricula": 3,
     "trainers": 4, "testing": 4, "serve": 4,
     "methods": 5,
-    "config": 6, "run": 6, "experiments": 6, "export": 6, "sinks": 6, "web": 6,
-    "cli": 7,
+    "runs": 6,
+    "view": 7,
+    "cli": 8,
 }  # fmt: skip
 HEAVY = {
     "torch", "transformers", "vllm", "openai", "sentence_transformers", "textworld", "pandas",
@@ -211,11 +211,11 @@ def test_money_is_counted_in_one_place() -> None:
     in_one_place = {name for name in counting if name.startswith("coevo_gym.core.spend.")}
     assert in_one_place == {f"coevo_gym.core.spend.{name}" for name in ("Usage", "Cost")}
     assert counting - in_one_place == {
-        "coevo_gym.run.table.TableRow",
+        "coevo_gym.runs.table.TableRow",
         "coevo_gym.store.eval_folder.EvalLine",
-        "coevo_gym.web.view.shapes.runs.ArmRow",
-        "coevo_gym.web.view.shapes.runs.RunProgress",
-        "coevo_gym.web.view.shapes.steps.RoundRow",
+        "coevo_gym.view.shapes.runs.ArmRow",
+        "coevo_gym.view.shapes.runs.RunProgress",
+        "coevo_gym.view.shapes.steps.RoundRow",
     }
     tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())
     types = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}

@@ -13,8 +13,7 @@ from coevo_gym.core.task import Split, Verifier, World
 from coevo_gym.envs.frame import Frame, Grade
 from coevo_gym.envs.webshop import WebShopBenchmark
 from coevo_gym.testing.benchmark import BENCHMARK_CHECKS, assert_benchmark_contract
-from coevo_gym.testing.contract import CHECKS, assert_env_contract
-from coevo_gym.testing.poison import Poison
+from coevo_gym.testing.contract import CHECKS, Poison, assert_env_contract
 from tests.toy import ToyEnv
 
 BENCHMARKS = {spec.env_id: spec.name for spec in benchmark_specs()}

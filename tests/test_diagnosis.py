@@ -22,7 +22,7 @@ from coevo_gym.envs.diagnosis import (
     turn_label,
 )
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.web.view.safe import shares_of
+from coevo_gym.view.safe import shares_of
 from tests import toy
 from tests.diagnosing import check_modes, episode, label_of
 from tests.fuzz.texts import ANY_TEXT

@@ -37,8 +37,8 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.envs.alfworld.tasks import goal_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.webshop import tasks as webshop_tasks
-from coevo_gym.run.demonstrations import read_demonstrations
-from coevo_gym.run.tasks.importing import Importer
+from coevo_gym.runs.demonstrations import read_demonstrations
+from coevo_gym.runs.tasks.importing import Importer
 
 NAMES = ["webshop", "bfcl", "alfworld", "appworld"]
 REFUSED = (SplitLeakError, TaskError, DataError, BenchmarkNotInstalled)

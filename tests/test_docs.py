@@ -20,8 +20,8 @@ import pytest
 from typer.main import get_command
 
 from coevo_gym.cli import app
-from coevo_gym.config import RunConfig, load_config
-from coevo_gym.config.keys import annotation_of
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.config.keys import annotation_of
 
 ROOT = Path(__file__).parents[1]
 AT_THE_ROOT = [

@@ -8,7 +8,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from coevo_gym.cli.game.terminal import play_episode
+from coevo_gym.cli.play_terminal import play_episode
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.core.task import Split
 from tests.faults import break_engines

@@ -13,7 +13,6 @@ import pytest
 import coevo_gym
 from coevo_gym.agents.choice import ChoiceAgent
 from coevo_gym.agents.tiny.policy import TinyPolicy
-from coevo_gym.config import load_config
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round
@@ -29,7 +28,8 @@ from coevo_gym.episodes import EnvPool
 from coevo_gym.episodes.episode import trajectory_of
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.methods.coevolve import CoEvolve
-from coevo_gym.run.assembly import Assembly
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import load_config
 from coevo_gym.trainers.demonstrations import demonstrate
 from tests import toy
 

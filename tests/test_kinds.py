@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Signal
 from coevo_gym.core.kinds import GREY, Kind, kind_of, kinds, register_kind
-from coevo_gym.curricula.signals.kinds import ALL_SIGNALS
+from coevo_gym.curricula.signals import ALL_SIGNALS
 from tests.curricula.episodes import TRAIN
 
 

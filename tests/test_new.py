@@ -14,7 +14,7 @@ import pytest
 from numpy.random import Generator
 
 import coevo_gym
-from coevo_gym.cli.new.writing import write_module, write_package
+from coevo_gym.cli.new.verbs import write_module, write_package
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult, Signal
 from coevo_gym.core.registry import METHODS

@@ -30,7 +30,7 @@ for file in ("py.typed", "prompts/__init__.py", "envs/webshop/builtin_words.json
              "envs/appworld/mini/main.py", "envs/bfcl/splits.json", "cli/new/skeletons/method.py",
              "cli/new/skeletons/benchmark/pyproject.toml",
              "cli/new/skeletons/benchmark/coevo_newbench/prompt.j2",
-             "trainers/plug/pins/sb3.txt"):
+             "trainers/adapters/pins/sb3.txt"):
     assert (package / file).read_text() is not None
 for file in {prompts!r}:
     assert (package / "prompts" / file).read_text(), file

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.config import arm_configs, load_config
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import arm_configs, load_config
 
 MINE = """
 from coevo_gym.methods.coevolve import coevolve, static

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.agents.lm.models import fetch_model
-from coevo_gym.config import load_config
 from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.reading import read_file, read_lines
 from coevo_gym.core.task_file import read_tasks
-from coevo_gym.reading import read_file, read_lines
-from coevo_gym.run.tasks.importing import Importer
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.serve.tokens import Tokens
 from coevo_gym.store.answers import AnswerFile
 from coevo_gym.testing.formulas.check import read_vectors

@@ -118,7 +118,7 @@ def test_a_search_finds_what_people_look_for(site: Path, word: str) -> None:
 
 
 def test_the_table_of_trainers_and_the_block_above_it_fit(site: Path) -> None:
-    from tests.web import browsing
+    from tests.view import browsing
 
     with browsing.browser() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
@@ -129,7 +129,7 @@ def test_the_table_of_trainers_and_the_block_above_it_fit(site: Path) -> None:
 
 
 def test_the_diagram_is_readable_on_light_and_dark_pages() -> None:
-    from tests.web.test_pages import contrast
+    from tests.view.test_pages import contrast
 
     drawn = (DOCS / "assets" / "loop.svg").read_text()
     assert max(map(int, re.findall(r'<rect [^>]*width="(\d+)"', drawn))) < 775, "a background"

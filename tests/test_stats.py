@@ -27,7 +27,7 @@ from coevo_gym.core.stats import (
 )
 from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.testing.formulas.check import equal
-from coevo_gym.testing.formulas.statistics import STATISTICS
+from coevo_gym.testing.formulas.learning import STATISTICS
 
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {
     "stats.paired": (

@@ -17,7 +17,7 @@ import coevo_gym
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.seams import Act, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.envs import base, time_limit
+from coevo_gym.envs import base
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.envs.vector import TaskVectorEnv
 from coevo_gym.episodes.episode import trajectory_of
@@ -129,9 +129,9 @@ def test_a_limit_is_told_to_nobody_else() -> None:
 
 def test_time_limit_is_taught_once() -> None:
     taught = TimeLimit.__init__
-    importlib.reload(time_limit)
+    importlib.reload(base)
     base.let_time_limits_tell()
-    time_limit.let_time_limits_tell()
+    base.let_time_limits_tell()
     assert TimeLimit.__init__ is taught
 
 

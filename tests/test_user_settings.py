@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.config.sources import load_config
+from coevo_gym.runs.config.sources import load_config
 from tests.conftest import forget_user_settings
 
 

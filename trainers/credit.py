@@ -2,7 +2,8 @@
 
 An estimator computes the advantage of each trajectory or step of a group; transforms modify the
 result. All functions work on lists of floats, without PyTorch or state, so the same credit
-assignment serves the built-in learners and external trainers (:mod:`coevo_gym.trainers.spread`).
+assignment serves the built-in learners and external trainers
+(:mod:`coevo_gym.trainers.token_advantages`).
 
 | estimator | advantage of a trajectory |
 |---|---|
@@ -28,9 +29,9 @@ from coevo_gym.trainers.advantages import (
     relative_to_others,
     returns,
 )
-from coevo_gym.trainers.likeness import Measure, group_states
 from coevo_gym.trainers.segments import n_sampled
 from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.similarity import Measure, group_states
 
 logger = logging.getLogger(__name__)
 

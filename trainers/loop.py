@@ -18,11 +18,11 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
-from coevo_gym.trainers.parts import Events, Landings, Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.protocols import Events, Landings, Learner, LoopConfig, LoopState, Metrics
 from coevo_gym.trainers.rollouts.lock_step import Gathered, gather, success_of
 from coevo_gym.trainers.rollouts.stream import GroupStream
 

@@ -30,7 +30,7 @@ class ChatConfig(FrozenModel):
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             make room.
         thinking: True to let the model think before it answers. The prompt asks for thoughts, and
-            in a :class:`coevo_gym.config.RunConfig` the switch of the chat template is set, too.
+            in a ``RunConfig`` the switch of the chat template is set, too.
         style: ``react`` asks for a line ``Thought: …`` before each action. Unlike text in
             ``<think>`` tags, this line stays in the history. It needs ``thinking = false`` and a
             prompt file with the input ``style``.

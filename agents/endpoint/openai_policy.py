@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from pydantic import SecretStr
 
-from coevo_gym.agents.endpoint.bounded import UnreadableAnswer, bounded_client
 from coevo_gym.agents.endpoint.endpoint import (
     EndpointConfig,
     EndpointReply,
@@ -29,7 +28,7 @@ from coevo_gym.agents.endpoint.endpoint import (
     retry_delay_s,
     says_overflow,
 )
-from coevo_gym.agents.endpoint.loop_thread import LoopThread
+from coevo_gym.agents.endpoint.loop_thread import LoopThread, UnreadableAnswer, bounded_client
 from coevo_gym.core.errors import BudgetSpent, ConfigError, ModelError, RateLimited
 from coevo_gym.core.seams import Completion, Finish, Prompt, Request
 from coevo_gym.core.spaces import clean_text

@@ -5,16 +5,17 @@ Import this module lazily: it requires PyTorch, transformers and peft.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from peft.tuners.lora import Linear, LoraLayer
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 from transformers.pytorch_utils import Conv1D
@@ -23,6 +24,28 @@ from transformers.utils import logging as transformers_logging
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.lm.packing import packed_hidden
 from coevo_gym.core.errors import ConfigError, ModelError
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def half_copy(model: ModuleT) -> ModuleT:
+    """Copy a model with parameters in bf16 and without gradients; buffers keep their precision.
+
+    No intermediate copy in the model's own precision is made.
+    """
+    half = {
+        id(parameter): nn.Parameter(parameter.detach().to(torch.bfloat16, copy=True), False)
+        for parameter in model.parameters()
+    }
+    return copy.deepcopy(model, half).eval()
+
+
+@torch.no_grad()
+def renew(half: nn.Module, model: nn.Module) -> None:
+    """Copy the current weights of the model into its :func:`half_copy`."""
+    for mine, theirs in zip(half.parameters(), model.parameters(), strict=True):
+        mine.copy_(theirs)
+
 
 _LOGIT_SETTINGS = (
     "final_logit_softcapping",

@@ -225,7 +225,7 @@ class LanguageModel:
             return FrozenAdapter(self)
         frozen = copy.copy(self)
         if self._half:
-            from coevo_gym.agents.lm.half_copy import half_copy
+            from coevo_gym.agents.lm.causal_lm import half_copy
 
             frozen.model = half_copy(self.model)
             # Embeddings in bf16 would make the sum of all layers' outputs bf16, too.

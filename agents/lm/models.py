@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError, DataError, ModelNotFetched, ModelNotFound
+from coevo_gym.core.reading import check_plain
 from coevo_gym.provision import (
     SENTENCES,
     extra_advice,
@@ -26,7 +27,6 @@ from coevo_gym.provision import (
     pip_install,
     staged,
 )
-from coevo_gym.reading import check_plain
 
 logger = logging.getLogger(__name__)
 

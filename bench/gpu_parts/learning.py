@@ -19,11 +19,11 @@ from gpu_parts.subjects import Subject
 from rich.console import Console
 
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.config import load_config
-from coevo_gym.run.evaluation import evaluate_policy
-from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.run.table import WARMUP, TableRow, table_row
-from coevo_gym.run.train import train
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.stop import Stopped, StopRequest
+from coevo_gym.runs.table import WARMUP, TableRow, table_row
+from coevo_gym.runs.train import train
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.folder import RunFolder
 

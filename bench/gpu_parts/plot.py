@@ -8,9 +8,9 @@ from typing import Any
 
 from gpu_parts.table import described
 
-from coevo_gym.web.view.export.curve import Line, Point, draw
-from coevo_gym.web.view.export.curve import picture as drawn
-from coevo_gym.web.view.numbers import compact, percent
+from coevo_gym.view.export.curve import Line, Point, draw
+from coevo_gym.view.export.curve import picture as drawn
+from coevo_gym.view.numbers import compact, percent
 
 SIZE = (812.0, 250.0)
 LINE = 125

@@ -19,10 +19,9 @@ from gpu_parts.card import Peaks, free, timed
 from gpu_parts.subjects import Size, Subject, prompt_ids, prompts
 
 from coevo_gym.agents.chat.format import ChatFormat
-from coevo_gym.agents.lm.continuous import why_not
 from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.model_shape import ModelShape
-from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+from coevo_gym.agents.lm.transformers_policy import TransformersPolicy, why_not
 from coevo_gym.core.seams import Prompt, Sampling
 from coevo_gym.core.trajectory import TokenDecision
 

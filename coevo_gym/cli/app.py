@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
-from typing import Annotated
+from enum import EnumType
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from gymnasium.error import Error as GymnasiumError
@@ -16,10 +19,13 @@ from coevo_gym.cli import (
     evaluate,
     experiment,
     models,
+    play,
+    runs,
+    serve,
     settings,
+    train,
+    view,
 )
-from coevo_gym.cli.game import verb as game
-from coevo_gym.cli.help import for_help
 from coevo_gym.cli.new import verbs as new
 from coevo_gym.cli.output import (
     DONE,
@@ -32,11 +38,7 @@ from coevo_gym.cli.output import (
     say_aside,
     telling,
 )
-from coevo_gym.cli.runs import group as runs
-from coevo_gym.cli.runs import verbs
-from coevo_gym.cli.serve import command as serve
 from coevo_gym.cli.tasks import group as tasks
-from coevo_gym.cli.web import view
 from coevo_gym.core.errors import (
     BenchmarkNotInstalled,
     CoevoError,
@@ -46,6 +48,47 @@ from coevo_gym.core.errors import (
     TaskError,
 )
 
+
+def for_help(command: Any) -> Any:
+    """Prepare a command and its subcommands for ``--help``.
+
+    Line breaks within paragraphs are removed, so that texts fit any terminal. Instead of Python
+    types, the help shows the name or the choices of each value; flags show nothing.
+    """
+    command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
+    parameters = command.get_params
+    command.get_params = lambda ctx: [_spelled(command, one) for one in parameters(ctx)]
+    for inner in getattr(command, "commands", {}).values():
+        for_help(inner)
+    return command
+
+
+def _spelled(command: Any, parameter: Any) -> Any:
+    if parameter.param_type_name == "argument":
+        parameter.metavar = metavar_of(parameter)
+        parameter.get_usage_pieces = lambda ctx: [parameter.metavar]
+        parameter.display_type_rich = lambda ctx: None
+    elif parameter.metavar is None:
+        choices = "" if parameter.is_flag else "|".join(choices_of(command, parameter))
+        parameter.metavar = "" if parameter.is_flag else choices or metavar_of(parameter)
+    return parameter
+
+
+def metavar_of(parameter: Any) -> str:
+    """Return the word for a parameter's value; an optional argument is in brackets."""
+    word = str(parameter.metavar or parameter.name.upper())
+    optional = parameter.param_type_name == "argument" and not parameter.required
+    return f"[{word}]" if optional and not word.startswith("[") else word
+
+
+def choices_of(command: Any, parameter: Any) -> list[str]:
+    """Return the values of a parameter that is one of a closed set, else none."""
+    hints = get_type_hints(command.callback) if command.callback else {}
+    hint = hints.get(parameter.name)
+    enums: list[Any] = [part for part in (hint, *get_args(hint)) if isinstance(part, EnumType)]
+    return [str(word) for enum in enums for word in enum]
+
+
 app = typer.Typer(
     name="coevo",
     help="LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.",
@@ -53,16 +96,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for verb in (benchmarks.envs, benchmarks.doctor, benchmarks.install, game.play):
+for verb in (benchmarks.envs, benchmarks.doctor, benchmarks.install, play.play):
     app.command()(verb)
-app.command()(verbs.train)
-app.command()(verbs.resume)
+app.command()(train.train)
+app.command()(train.resume)
 app.command("eval")(evaluate.evaluate)
 app.command("compare")(compare.compare)
 app.command()(experiment.experiment)
 app.command()(serve.serve)
 app.add_typer(tasks.app, name="tasks")
-app.command()(verbs.report)
+app.command()(train.report)
 app.add_typer(runs.app, name="runs")
 app.command()(view.view)
 app.add_typer(settings.app, name="config")

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.output import MISSING, AsJson, console, print_json, print_table, say
+from coevo_gym.cli.output import (
+    FAILED,
+    MISSING,
+    AsJson,
+    console,
+    errors,
+    print_json,
+    print_table,
+    say,
+)
 from coevo_gym.cli.progress import installing
 from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
@@ -18,8 +29,62 @@ from coevo_gym.core.registry import BrokenPlugin
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation, benchmark_home
 from coevo_gym.sandbox import Level
-from coevo_gym.trainers.plug.trainer import Trainer
-from coevo_gym.trainers.plug.venvs import find_trainers, install_trainer, python_of
+from coevo_gym.trainers.adapters.trainer import Trainer
+from coevo_gym.trainers.adapters.venvs import find_trainers, install_trainer, python_of
+
+if TYPE_CHECKING:
+    from coevo_gym.sandbox import Level
+    from coevo_gym.sandbox.attacks import Suite
+
+
+def try_to_escape(as_json: bool, level: Level | None = None) -> None:
+    """Run all attempts to escape from the sandbox, and fail if one succeeds.
+
+    Args:
+        as_json: print JSON.
+        level: isolation level; None for the strongest one available here.
+
+    Raises:
+        ConfigError: if the level, or any level, is not available here.
+    """
+    from coevo_gym.sandbox import probe, strongest
+    from coevo_gym.sandbox.attacks import AttackRow, AttackVerdict, compare
+    from coevo_gym.sandbox.attacks import suite as attacks
+
+    if level is None:
+        found = strongest()
+    else:
+        (found,) = (finding for finding in probe() if finding.level is level)
+        if not found.holds:
+            raise ConfigError(f"The level {level.value!r} is not available here: {found.detail}")
+    results: dict[str, list[AttackRow]] = {}
+    for suite in escape_suites():
+        results[suite.name] = rows = []
+        with suite.setup(found.level) as setup, errors.status(f"{suite.name} ...") as status:
+            for row in compare(suite.payloads, setup, found.level):
+                rows.append(row)
+                status.update(f"{suite.name}: {len(rows)} of {len(suite.payloads)} attempts")
+        if not as_json:
+            console.print(attacks.as_table(suite.name, rows))
+    everything = [row for rows in results.values() for row in rows]
+    if as_json:
+        print_json(attacks.as_data(found, results))
+    else:
+        console.print(attacks.summary(found, everything), markup=False, soft_wrap=True)
+    if any(row.verdict is AttackVerdict.GOT_THROUGH for row in everything):
+        raise typer.Exit(FAILED)
+
+
+def escape_suites() -> Iterator[Suite]:
+    """Return the generic suite and those of installed benchmarks that run code."""
+    from coevo_gym.sandbox.attacks import generic_suite
+
+    yield generic_suite()
+    for spec in benchmark_specs():
+        if spec.escapes and setup_of(spec).installation().ready:
+            module, _, make = spec.escapes.partition(":")
+            yield getattr(import_module(module), make)()
+
 
 _SPLITS = ("train", "val", "test")
 
@@ -65,8 +130,6 @@ def doctor(
     if level is not None and not escape_suite:
         raise ConfigError("--level chooses the isolation level to test. Pass --escape-suite, too.")
     if escape_suite:
-        from coevo_gym.cli.escapes import try_to_escape
-
         try_to_escape(as_json, level)
         return
     found = {spec.name: setup_of(spec).installation() for spec in benchmark_specs() if spec.setup}

@@ -23,7 +23,7 @@ from coevo_gym.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from coevo_gym.run.evals.comparison import ChangedTask, ComparedType, Comparison
+    from coevo_gym.runs.evals.comparison import ChangedTask, ComparedType, Comparison
 
 _NAMES = completing(runs, evaluations)
 Side = Annotated[
@@ -71,8 +71,8 @@ def compare(
 
       coevo compare quickstart evals/gpt-on-webshop --json
     """
-    from coevo_gym.run.evals.comparison import compare as compare_sides
-    from coevo_gym.run.evals.sides import final_sides, find_sides, other_arms
+    from coevo_gym.runs.evals.comparison import compare as compare_sides
+    from coevo_gym.runs.evals.sides import final_sides, find_sides, other_arms
 
     found = compare_sides(*find_sides(a, b, arm or ()))
     final = {name: compare_sides(*pair) for name, pair in final_sides(a, b, arm or ()).items()}

@@ -31,21 +31,21 @@ def benchmarks() -> list[str]:
 
 def presets() -> list[str]:
     """List the names of the presets."""
-    from coevo_gym.config import preset_names
+    from coevo_gym.runs.config import preset_names
 
     return preset_names()
 
 
 def cards() -> list[str]:
     """List the names of the GPUs that a plan can be made for."""
-    from coevo_gym.run.planning.device import CARDS
+    from coevo_gym.runs.planning.device import CARDS
 
     return list(CARDS)
 
 
 def tables() -> list[str]:
     """List the names of the experiment tables."""
-    from coevo_gym.experiments.definition import names
+    from coevo_gym.runs.experiments.definition import names
 
     return list(names())
 

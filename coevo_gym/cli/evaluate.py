@@ -30,15 +30,15 @@ from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.task import Split
 from coevo_gym.envs.tags import kind_of_tag
-from coevo_gym.run.table import NO_SCORES, FinalScores, TableRow, final_columns
+from coevo_gym.runs.table import NO_SCORES, FinalScores, TableRow, final_columns
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, finite
 
 if TYPE_CHECKING:
     from coevo_gym.core.stats import Rate
     from coevo_gym.episodes.evaluation import Evaluation
-    from coevo_gym.run.evals.job import EvalJob
-    from coevo_gym.run.evals.trials import TrialFolder
+    from coevo_gym.runs.evals.job import EvalJob
+    from coevo_gym.runs.evals.trials import TrialFolder
 
 
 def evaluate(
@@ -136,10 +136,10 @@ def evaluate(
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """
-    from coevo_gym.run.evals.identity import default_name, identity
-    from coevo_gym.run.evals.job import TrialRules, model_job, run_job
-    from coevo_gym.run.evals.trials import TrialFolder
-    from coevo_gym.run.evaluation import evaluate_in, to_json
+    from coevo_gym.runs.evals.identity import default_name, identity
+    from coevo_gym.runs.evals.job import TrialRules, model_job, run_job
+    from coevo_gym.runs.evals.trials import TrialFolder
+    from coevo_gym.runs.evaluation import evaluate_in, to_json
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
@@ -193,7 +193,7 @@ def _try(
     as_json: bool,
 ) -> None:
     """Run trials and print their numbers."""
-    from coevo_gym.run.evals.trials import run_trials_in, to_json
+    from coevo_gym.runs.evals.trials import run_trials_in, to_json
 
     with _kept_in(folder, progress):
         found = run_trials_in(folder, job, progress, overwrite=overwrite, agreed=agreed)
@@ -332,7 +332,7 @@ def result_table(
         rows: a line for each policy.
         split: the split of the tasks.
         samples: episodes per task; success is their mean.
-        final: scores on final tasks, see :func:`~coevo_gym.run.table.final_columns`.
+        final: scores on final tasks, see :func:`~coevo_gym.runs.table.final_columns`.
     """
     policy = Column("policy", overflow="fold")
     success = f"success on {split}" if samples == 1 else f"avg@{samples} on {split}"

@@ -29,13 +29,13 @@ from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.settings import IgnoreMemory, Sets
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.run.stop import Stopped, StopRequest
+from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
 
 if TYPE_CHECKING:
-    from coevo_gym.experiments.definition import Experiment
-    from coevo_gym.experiments.making import Chosen
-    from coevo_gym.experiments.results import ResultTable
+    from coevo_gym.runs.experiments.definition import Experiment
+    from coevo_gym.runs.experiments.making import Chosen
+    from coevo_gym.runs.experiments.results import ResultTable
 
 
 class BudgetName(StrEnum):
@@ -163,10 +163,10 @@ def experiment(
     """
     if sum((as_json, as_csv, as_md)) > 1:
         raise ConfigError("Choose one of --json, --csv and --md.")
-    from coevo_gym.experiments.definition import load
-    from coevo_gym.experiments.making import choose
-    from coevo_gym.experiments.making import export as write_cells
-    from coevo_gym.experiments.making import finished as finished_table
+    from coevo_gym.runs.experiments.definition import load
+    from coevo_gym.runs.experiments.making import choose
+    from coevo_gym.runs.experiments.making import export as write_cells
+    from coevo_gym.runs.experiments.making import finished as finished_table
 
     size = None if budget is None else budget.value
     if listing:
@@ -206,8 +206,8 @@ def experiment(
 
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run the missing cells, write the files, and print their location."""
-    from coevo_gym.experiments.making import make
-    from coevo_gym.run.planning.fitting import require_memory
+    from coevo_gym.runs.experiments.making import make
+    from coevo_gym.runs.planning.fitting import require_memory
 
     if not ignore_memory and chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
@@ -230,8 +230,8 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print what the cells of a table would do and need; rows with equal plans share one."""
-    from coevo_gym.experiments.needs import played_rows
-    from coevo_gym.experiments.printed import printed_beside
+    from coevo_gym.runs.experiments.needs import played_rows
+    from coevo_gym.runs.experiments.printed import printed_beside
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     if experiment.kind == "simulated":
@@ -278,7 +278,7 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
 
 
 def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None:
-    from coevo_gym.experiments import writing
+    from coevo_gym.runs.experiments import writing
 
     if as_json or as_csv or as_md:
         make = writing.as_json if as_json else writing.as_csv if as_csv else writing.markdown
@@ -300,7 +300,7 @@ def _print(table: ResultTable, as_json: bool, as_csv: bool, as_md: bool) -> None
 
 
 def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: bool) -> None:
-    from coevo_gym.experiments.definition import load, names
+    from coevo_gym.runs.experiments.definition import load, names
 
     found = [_listed(load(each), benchmark, budget) for each in ([name] if name else names())]
     if as_json:
@@ -320,8 +320,8 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
 
 
 def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
-    from coevo_gym.experiments.making import size_of
-    from coevo_gym.experiments.needs import needs_of
+    from coevo_gym.runs.experiments.making import size_of
+    from coevo_gym.runs.experiments.needs import needs_of
 
     size = size_of(found, budget)
     needs = needs_of(found, benchmark or found.benchmarks[0], size)

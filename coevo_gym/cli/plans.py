@@ -13,7 +13,7 @@ from coevo_gym.cli.output import print_table
 from coevo_gym.core.waiting import only_looking
 
 if TYPE_CHECKING:
-    from coevo_gym.config import RunConfig
+    from coevo_gym.runs.config import RunConfig
 
 
 class PrintedPlan(NamedTuple):
@@ -38,9 +38,9 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
     Raises:
         ConfigError: if the GPU is unknown.
     """
-    from coevo_gym.run.evolving.cost import estimates
-    from coevo_gym.run.plan import plan, rows
-    from coevo_gym.run.planning.device import device_to_plan_for
+    from coevo_gym.runs.evolving.cost import estimates
+    from coevo_gym.runs.plan import plan, rows
+    from coevo_gym.runs.planning.device import device_to_plan_for
 
     device = device_to_plan_for(config.policy, card)
     with only_looking():

@@ -23,7 +23,7 @@ from rich.text import Text
 from coevo_gym.cli.output import busy
 from coevo_gym.core.spend import Cost
 from coevo_gym.core.waiting import duration, followed_by
-from coevo_gym.run.progress import PhasePace, ProgressFile, ProgressSink
+from coevo_gym.runs.progress import PhasePace, ProgressFile, ProgressSink
 
 _PLAIN_LINES = 10
 _LONG_S = 20

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from coevo_gym.cli.output import SafeConsole, telling
 from coevo_gym.cli.progress import RunProgress
 from coevo_gym.cli.sources import find_benchmark, find_source
-from coevo_gym.config import Resolved, RunConfig, Sets, load_config
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.run.stop import Stopped, StopRequest
-from coevo_gym.run.table import TableRow
+from coevo_gym.runs.config import Resolved, RunConfig, Sets, load_config
+from coevo_gym.runs.stop import Stopped, StopRequest
+from coevo_gym.runs.table import TableRow
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
-    from coevo_gym.run.train import RunSummary
+    from coevo_gym.runs.train import RunSummary
 
 
 def train(
@@ -65,9 +65,9 @@ def train(
         >>> summary.table[-1].success  # doctest: +SKIP
         0.62
     """
-    from coevo_gym.run.planning.fitting import require_memory
-    from coevo_gym.run.train import train as train_run
-    from coevo_gym.web.view.export.write import write_report
+    from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.train import train as train_run
+    from coevo_gym.view.export.write import write_report
 
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
     if isinstance(config, Resolved) and sets:
@@ -136,8 +136,8 @@ def evaluate(
         >>> row.success, row.n_tasks
         (1.0, 3)
     """
-    from coevo_gym.run.evals.job import model_job, run_job
-    from coevo_gym.run.evaluation import evaluate_in, evaluate_unkept
+    from coevo_gym.runs.evals.job import model_job, run_job
+    from coevo_gym.runs.evaluation import evaluate_in, evaluate_unkept
 
     found = find_source(str(source))
     if isinstance(found, RunFolder) and (sets or env):

@@ -45,7 +45,7 @@ def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
 
     For example: coevo config show quickstart --set seed=1
     """
-    from coevo_gym.config import load_config
+    from coevo_gym.runs.config import load_config
 
     rows = load_config(source, sets=sets or ()).rows()
     if as_json:

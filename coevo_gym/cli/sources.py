@@ -14,7 +14,7 @@ from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.task import Split
 from coevo_gym.store.folder import RunFolder
-from coevo_gym.trainers.plug.trainer import TRAINERS, Trainer
+from coevo_gym.trainers.adapters.trainer import TRAINERS, Trainer
 
 BenchmarkName = Annotated[
     str,

@@ -211,8 +211,8 @@ METHODS = Registry(
 """Methods that an arm of a run can use; see ``coevo_gym/methods``."""
 SINKS = Registry(
     "sink",
-    home="coevo_gym.sinks:NAMES",
-    default="coevo_gym.sinks:DEFAULT",
-    group="coevo_gym.sinks",
+    home="coevo_gym.runs.sinks:NAMES",
+    default="coevo_gym.runs.sinks:DEFAULT",
+    group="coevo_gym.runs.sinks",
 )
-"""Sinks that can display the metrics of a run; see ``coevo_gym/sinks``."""
+"""Sinks that can display the metrics of a run; see ``coevo_gym/runs/sinks``."""

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import SupportsIndex, overload
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.reading import read_lines
 from coevo_gym.core.task import Task
-from coevo_gym.reading import read_lines
 
 
 class TaskList(tuple[Task, ...]):

@@ -11,8 +11,11 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from functools import wraps
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
+import gymnasium as gym
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.random import Generator
 
 from coevo_gym.core.errors import (
@@ -28,7 +31,36 @@ from coevo_gym.core.trajectory import EndReason, EpisodeRecord, PastStep, Step, 
 from coevo_gym.envs.checks import check_action, is_positive_int
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
 from coevo_gym.envs.selection import SelectingEnv
-from coevo_gym.envs.time_limit import let_time_limits_tell
+
+ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
+"""Wrappers added by ``gym.make`` that pass on each step as exactly one step."""
+
+
+@runtime_checkable
+class StepLimited(Protocol):
+    """An env that ends its own episodes and accepts a step limit."""
+
+    def limit_steps(self, limit: int) -> None:
+        """End every episode after at most ``limit`` steps."""
+        ...
+
+
+def let_time_limits_tell() -> None:
+    """Patch ``TimeLimit`` to pass its limit to any :class:`StepLimited` env; safe to call twice."""
+    make = TimeLimit.__init__
+    if make.__module__ == __name__:
+        return
+
+    @wraps(make, assigned=())
+    def make_and_tell(self: Any, env: gym.Env[Any, Any], max_episode_steps: int) -> None:
+        make(self, env, max_episode_steps)
+        while type(env) in ONE_TO_ONE:
+            env = env.env  # type: ignore[attr-defined]
+        if isinstance(env, StepLimited):
+            env.limit_steps(max_episode_steps)
+
+    TimeLimit.__init__ = make_and_tell  # type: ignore[method-assign]
+
 
 OBSERVATION_CAP = 100_000
 ACTION_CAP = 20_000

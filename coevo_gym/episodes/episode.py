@@ -23,7 +23,7 @@ from coevo_gym.core.trajectory import (
     View,
 )
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.shown import shown_through
+from coevo_gym.episodes.views import shown_through
 
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)

@@ -25,7 +25,7 @@ from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
-from coevo_gym.store.evaluated import EvaluatedTask
+from coevo_gym.store.reader import EvaluatedTask
 
 SUBSET = "subset"
 """The kind of a tag that holds the benchmark's own name for a part of its tasks."""

@@ -12,7 +12,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum
 from coevo_gym.core.task import Split
-from coevo_gym.curricula.explore.settings import ExplorerConfig
+from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.growth.targets import first_round
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig

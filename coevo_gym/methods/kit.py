@@ -16,9 +16,8 @@ from coevo_gym.core.inquiry import Advisor, Analyst, Scope, no_scope
 from coevo_gym.core.seams import Agent, Evolver, Policy, Sampling
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
-from coevo_gym.curricula.explore.explorer import Explorer, ScriptedExplorer
+from coevo_gym.curricula.explore.explorer import Explorer, ExplorerConfig, ScriptedExplorer
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
-from coevo_gym.curricula.explore.settings import ExplorerConfig
 from coevo_gym.curricula.explore.unproven import UnprovenEvolver
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates

@@ -6,8 +6,7 @@
 
 from coevo_gym.sandbox.launch import launch, probe, python_files, strongest
 from coevo_gym.sandbox.level import Finding, Level, ResourceLimits
-from coevo_gym.sandbox.process import Sandboxed
-from coevo_gym.sandbox.ready import readable
+from coevo_gym.sandbox.process import Sandboxed, readable
 
 __all__ = [
     "Finding",

@@ -6,6 +6,7 @@ import os
 import queue
 import re
 import resource
+import select
 import signal
 import subprocess
 import threading
@@ -15,12 +16,30 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple, Protocol, Self
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup
 from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits, rlimits
-from coevo_gym.sandbox.ready import readable
+
+
+class _Open(Protocol):
+    def fileno(self) -> int: ...
+
+
+def readable(end: int | _Open, timeout_s: float = 0.0) -> bool:
+    """Wait until a descriptor can be read, or its other end is closed.
+
+    It uses ``poll``, because ``select`` fails on descriptors of 1,024 and more.
+
+    Args:
+        end: the descriptor, or an object with a ``fileno()``.
+        timeout_s: maximum wait in seconds.
+    """
+    poll = select.poll()
+    poll.register(end, select.POLLIN)
+    return bool(poll.poll(timeout_s * 1000))
+
 
 PATIENCE_S = 30.0
 _SAID_BYTES = 1 << 16

@@ -12,7 +12,7 @@ import os
 import struct
 from errno import ENOSYS, EPERM
 
-from coevo_gym.sandbox import calls, rules
+from coevo_gym.sandbox import calls
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -40,14 +40,14 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
             signals and calls that would truncate a read-only file.
         processes: True if new processes may be started; threads are always allowed.
     """
-    denied, missing, checked = dict(calls.DENIED), dict(calls.MISSING), list(rules.RULES)
+    denied, missing, checked = dict(calls.DENIED), dict(calls.MISSING), list(calls.RULES)
     if not namespaces:
         denied |= calls.DENIED_WITHOUT_NAMESPACES
         missing |= calls.MISSING_WITHOUT_NAMESPACES
-        checked += rules.RULES_WITHOUT_NAMESPACES
+        checked += calls.RULES_WITHOUT_NAMESPACES
     if not processes:
         denied |= calls.DENIED_WITHOUT_CAPS
-        checked += rules.RULES_WITHOUT_CAPS
+        checked += calls.RULES_WITHOUT_CAPS
     architecture, column = calls.MACHINES[os.uname().machine]
     code = [
         _op(_LOAD, _ARCHITECTURE),
@@ -68,7 +68,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
     return b"".join([*code, _op(_RETURN, _ALLOW)])
 
 
-def _refuse(number: int, tests: tuple[rules.ArgumentTest, ...]) -> list[bytes]:
+def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
     """Return filter code that denies a call if all tests of its arguments hold."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
@@ -76,7 +76,7 @@ def _refuse(number: int, tests: tuple[rules.ArgumentTest, ...]) -> list[bytes]:
     return [_op(_EQUAL, number, 0, len(code) + 1), *code, _op(_LOAD, _NUMBER)]
 
 
-def _test(test: rules.ArgumentTest, otherwise: int) -> list[bytes]:
+def _test(test: calls.ArgumentTest, otherwise: int) -> list[bytes]:
     """Return filter code that falls through if a test holds, else skips ``otherwise`` lines."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):

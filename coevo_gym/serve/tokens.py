@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.reading import read_file
+from coevo_gym.core.reading import read_file
 
 _SHORTEST = 16
 

@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.inquiry import StoredAnswer
+from coevo_gym.core.reading import check_plain
 from coevo_gym.core.seams import Completion, Finish
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
-from coevo_gym.reading import check_plain
 from coevo_gym.store.folder import append_lines, decoding, read_lines, storing
 
 _SCHEMA = """

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import Context, Round, RoundResult, Signal, Verdict
@@ -17,9 +17,8 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
-from coevo_gym.store.evaluated import Evaluated, EvaluatedTask
 from coevo_gym.store.folder import DAMAGED, decoding, storing
-from coevo_gym.store.noted import COLUMNS, NoteCount, StoredNote, TurnCount, note_from_row
+from coevo_gym.store.note_rows import COLUMNS, NoteCount, StoredNote, TurnCount, note_from_row
 from coevo_gym.store.rows import (
     Decision,
     HeldTask,
@@ -27,6 +26,49 @@ from coevo_gym.store.rows import (
     TaskCount,
     VerdictPlace,
 )
+
+
+class Evaluated(NamedTuple):
+    """The result of an evaluation episode.
+
+    Attributes:
+        task_id: id of its task.
+        success: binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: reason why it ended.
+        steps: number of env steps taken.
+        sample: index of the episode among those of its task, from 0.
+    """
+
+    task_id: str
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
+    sample: int = 0
+
+
+class EvaluatedTask(NamedTuple):
+    """The stored fields of an evaluated task, without its verifier or solution.
+
+    Attributes:
+        id: id of the task.
+        name: name of the task.
+        split: split of the task: train, validation or test.
+        subset: the benchmark's own name for a part, or "".
+        scenario: unit that belongs entirely to one split.
+        instruction: instruction of the task.
+        tags: topics of the task, each as ``"kind:value"``.
+    """
+
+    id: str
+    name: str
+    split: str
+    subset: str
+    scenario: str
+    instruction: str
+    tags: tuple[str, ...]
+
 
 SCHEMA_VERSION = 1
 HOLD = "hold"

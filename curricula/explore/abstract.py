@@ -12,7 +12,7 @@ from coevo_gym.core.inquiry import Advisor, Inquiry
 from coevo_gym.core.seams import Sampling
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.curricula.explore.aim import is_open
+from coevo_gym.curricula.explore.guide import is_open
 from coevo_gym.curricula.explore.summarise import numbered
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS, evidence_cut, size
 from coevo_gym.prompts.inquiry import load_inquiry

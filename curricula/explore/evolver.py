@@ -17,13 +17,12 @@ from coevo_gym.core.evolution import Context, Explored, Round, RoundResult, Verd
 from coevo_gym.core.inquiry import Scope, no_scope
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.waiting import Patience
-from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer
-from coevo_gym.curricula.explore.found import Found
+from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, Explorer, Found
 from coevo_gym.curricula.gates.candidate import Gate
 from coevo_gym.curricula.gates.gates import default_gates, run_gates
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool.pool import require_trainable
-from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of
 
 logger = logging.getLogger(__name__)

@@ -5,21 +5,83 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import gymnasium as gym
 from numpy.random import Generator
+from pydantic import Field
 
-from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.evolution import Context, Draft, Explored
+from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.errors import BuildError, TaskError
+from coevo_gym.core.evolution import Context, Draft, Explored, Proposal
 from coevo_gym.core.seams import Act
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import FrozenModel, Split, Task
 from coevo_gym.core.trajectory import EndReason, View
-from coevo_gym.curricula.explore.aim import Aim, opened_for
-from coevo_gym.curricula.explore.found import Found, fittest
+from coevo_gym.curricula.explore.guide import Aim, opened_for
 from coevo_gym.curricula.explore.walks import MakeEnv, shortened
 from coevo_gym.curricula.pool.pool import require_trainable
+from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
+
+
+class ExplorerConfig(FrozenModel):
+    """The explorer, which revisits the env in each round."""
+
+    kind: Literal["scripted", "model", "noisy"] = "scripted"
+    """``scripted`` repeats part of the agent's path and continues with random actions. ``model``
+    studies the agent's path, tries things out, and proposes tasks. ``noisy`` is for experiments: it
+    supplies native training tasks, a share of them broken, without any gates."""
+    broken: float = Field(default=0.4, ge=0, le=1)
+    """(noisy) Share of its tasks that no episode can solve."""
+    easy: float = Field(default=0.0, ge=0, le=1)
+    """(noisy) Share of the first tasks that the initial policy already solves, picked by success in
+    8 tries. None of them is broken."""
+    walks: int = Field(default=2, ge=1)
+    """Walks per context. The scripted explorer makes one walk of half the length when it has a
+    target."""
+    max_steps: int = Field(default=18, ge=1)
+    """Maximum steps per walk. ``noisy`` is charged this many steps per task."""
+    concurrency: int = Field(default=8, ge=1)
+    """(model) Number of contexts explored at once."""
+    temperature: float = Field(default=0.7, ge=0)
+    """(model) Sampling temperature; 0 is greedy. Walks without guidance, as for the first tasks,
+    always use 1."""
+    max_answer_tokens: int = Field(default=2048, ge=1)
+    """(model) Maximum tokens per summary and per answer with proposals."""
+
+
+Found: TypeAlias = Proposal | Draft | str
+"""A result of an explorer: a model's proposal, a draft, or the raw JSON text of a draft."""
+
+
+def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
+    """Return the single result that fits the context's target best; without a target, return all.
+
+    The best result has the most tags of the target; ties are broken by the fewest other tags, then
+    by the model's confidence, then by order. A proposal is judged by the draft made from it.
+    Proposals that cannot be drafted, drafts outside the training scenarios, and unparsed text rank
+    last.
+    """
+    if not context.target or len(found) < 2:
+        return found
+    wanted = {*context.target}
+
+    def misfit(one: Found) -> tuple[float, ...]:
+        tags = _tags(one, context, benchmark)
+        sure = one.confidence if isinstance(one, Proposal) else 0.0
+        return not tags, -len(wanted & tags), len(tags - wanted), -sure
+
+    return [min(found, key=misfit)]
+
+
+def _tags(one: Found, context: Context, benchmark: Benchmark) -> set[str]:
+    try:
+        draft = proposable(benchmark).draft(one, context) if isinstance(one, Proposal) else one
+        if isinstance(draft, str) or benchmark.split_of(draft.scenario) is not Split.TRAIN:
+            return set()
+        return {*tags_of(draft)}
+    except (BuildError, TaskError, UnicodeEncodeError):
+        return set()
 
 
 @dataclass(frozen=True, slots=True)

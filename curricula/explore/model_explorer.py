@@ -17,14 +17,18 @@ from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.seams import Agent, Sampling
 from coevo_gym.core.task import FrozenDict, thaw
 from coevo_gym.curricula.explore.abstract import Abstract
-from coevo_gym.curricula.explore.aim import is_open
-from coevo_gym.curricula.explore.explorer import BUDGET, Exploration, require_explorable
-from coevo_gym.curricula.explore.found import Found, fittest
-from coevo_gym.curricula.explore.guide import Guide
+from coevo_gym.curricula.explore.explorer import (
+    BUDGET,
+    Exploration,
+    Found,
+    fittest,
+    require_explorable,
+)
+from coevo_gym.curricula.explore.guide import Guide, is_open
 from coevo_gym.curricula.explore.summarise import Summarise
 from coevo_gym.curricula.explore.walks import MakeEnv, Walked, Walks, WalkStart
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
-from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.prompts.cue import CuePrompt, load_cue
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 

@@ -9,6 +9,7 @@ turned on, after execution has proven the task; their answers never affect rewar
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.benchmark import Benchmark, Clue, Effect, Evidence, proposable
 from coevo_gym.core.errors import (
     BuildError,
     CoevoError,
@@ -28,17 +29,225 @@ from coevo_gym.core.evolution import Check, Context, Draft, Proposal, Verdict
 from coevo_gym.core.inquiry import Advisor
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import OPEN, Split, Task, UnknownWorld, World
+from coevo_gym.core.trajectory import EndReason, Trajectory
 from coevo_gym.curricula.gates.candidate import Candidate, Gate, HoldTask, Rejected, oversized
-from coevo_gym.curricula.gates.hold import HoldGate
-from coevo_gym.curricula.gates.judge import JudgeGate
+from coevo_gym.curricula.gates.judge import JudgeGate, ask_judge
 from coevo_gym.curricula.gates.minimise import minimised
-from coevo_gym.curricula.gates.paper import PaperGate
-from coevo_gym.curricula.gates.proposed import ConfidenceGate, DraftGate, LexicalGate
 from coevo_gym.curricula.gates.settings import OPTIONAL as OPTIONAL
-from coevo_gym.curricula.gates.settings import GatesConfig, not_optional
-from coevo_gym.curricula.gates.solve import SolveGate, Solver
-from coevo_gym.curricula.gates.substance import SubstanceGate
+from coevo_gym.curricula.gates.settings import GatesConfig, HoldConfig, not_optional
+from coevo_gym.curricula.gates.solve import SolveGate, Solver, try_task
+from coevo_gym.curricula.gates.sources import stands_in, tells_of
+from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
+from coevo_gym.curricula.pool.embed import words
 from coevo_gym.curricula.pool.known import KnownTasks
+
+
+@dataclass(frozen=True, slots=True)
+class HoldGate:
+    """A gate that holds tasks matching a rule for review. It comes last, after all other checks."""
+
+    benchmark: Benchmark
+    known: KnownTasks
+    rules: HoldConfig
+    name: str = "hold"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """Check the task against the rules; see :class:`Gate`."""
+        if reasons := list(self._reasons(candidate)):
+            raise HoldTask("; ".join(reasons))
+        return candidate
+
+    def _reasons(self, candidate: Candidate) -> Iterator[str]:
+        task, rules = candidate.the_task, self.rules
+        if task.benchmark in rules.benchmarks:
+            yield f"all new tasks of {task.benchmark} wait"
+        if rules.first_of_scenario and not self.known.has_scenario(task.scenario):
+            yield f"it is the first of scenario {task.scenario!r}"
+        if isinstance(candidate.proposal, Proposal):
+            confidence, least = candidate.proposal.confidence, rules.below_confidence
+            if confidence < least:
+                yield f"its model was {confidence:.2f} sure of it, less than {least}"
+        if rules.pattern:
+            texts = (self.benchmark.evidence(task).said, *task.solution)
+            found = re.search(rules.pattern, "\n".join(texts), re.IGNORECASE)
+            if found:
+                yield f"it holds {found[0]!r:.100}"
+
+
+CONFIDENCE = 0.7
+LEXICAL_JACCARD = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class DraftGate:
+    """A gate that turns a model's proposal into a draft that UTF-8 can encode."""
+
+    benchmark: Benchmark
+    name: str = "draft"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """Draft the proposal; see :class:`Gate`."""
+        proposal, context = candidate.proposal, candidate.context
+        if not isinstance(proposal, Proposal):
+            return replace(candidate, said="came as a draft")
+        if context is None:
+            raise Rejected("there is no context to draft it in")
+        try:
+            draft = proposable(self.benchmark).draft(proposal, context)
+            _ = draft.id
+        except BuildError as error:
+            raise Rejected(str(error)) from error
+        except UnicodeEncodeError as error:
+            raise Rejected("the draft holds text that is not valid Unicode") from error
+        return replace(candidate, draft=draft)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceGate:
+    """A gate that requires a minimum confidence of the model in its proposal."""
+
+    threshold: float = CONFIDENCE
+    name: str = "confidence"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """Compare the confidence with the threshold; see :class:`Gate`."""
+        proposal = candidate.proposal
+        if not isinstance(proposal, Proposal):
+            return replace(candidate, said="came as a draft")
+        if proposal.confidence < self.threshold:
+            sure = f"its model is {proposal.confidence:.2f} sure of it"
+            raise Rejected(f"{sure}, less than {self.threshold}")
+        return replace(candidate, said=f"{proposal.confidence:.2f}")
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalGate:
+    """A gate that rejects instructions too similar in words to a known one of the scenario."""
+
+    known: KnownTasks
+    jaccard: float = LEXICAL_JACCARD
+    name: str = "lexical"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """Compare the words with the most similar known instruction; see :class:`Gate`."""
+        alike = self.known.most_alike(candidate.the_draft)
+        if alike is None:
+            return candidate
+        task, jaccard = alike
+        if jaccard >= self.jaccard:
+            raise Rejected(f"shares {jaccard:.0%} of its words with {task.name}")
+        return replace(candidate, said=f"{jaccard:.0%} of its words with {task.name}")
+
+
+OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
+"""End reasons of episodes that finished by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class PaperGate:
+    """A gate that accepts tasks on which a solver shown the reference scores or convinces a judge.
+
+    A score above 0 is sufficient. The judge is asked only about an episode that finished by itself.
+    """
+
+    benchmark: Benchmark
+    solver: Solver
+    advisor: Advisor
+    name: str = "paper"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """Try the task once with the reference shown; see :class:`Gate`."""
+        tried = try_task(self.solver, candidate.the_task, 1, tip=True)
+        if not tried.ended:
+            raise Rejected(f"could not be tried: {tried.problem}", env_steps=tried.env_steps)
+        (rollout,) = tried.ended
+        problem, said = self._judged(candidate, rollout)
+        if problem:
+            raise Rejected(problem, env_steps=tried.env_steps)
+        return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
+
+    def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
+        """Return a reason to reject the rollout, or else a finding in its favour."""
+        if rollout.score > 0:
+            return "", f"scores {rollout.score:.2f}"
+        if rollout.end_reason not in OWN_ENDS:
+            return f"its solver came to no end: {rollout.end_reason}", ""
+        answer = ask_judge(
+            self.advisor,
+            candidate,
+            self.benchmark,
+            exchanges_of(rollout),
+            opening=opening_of(rollout),
+            reference=candidate.the_task.solution,
+        )
+        if answer.value is None:
+            return f"scores 0, and no judge answers: {answer.problem}", ""
+        if not answer.value.success:
+            return f"scores 0, and a judge finds fault: {answer.value.reason}", ""
+        return "", f"a judge says: {answer.value.reason}"
+
+
+BLANK = frozenset({"", "-", "n/a", "na", "nan", "nil", "none", "null", "undefined", "unknown"})
+"""Answers without content."""
+_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SubstanceGate:
+    """A gate that requires tasks to need the engine and to be described by their instruction.
+
+    It rejects a task if its reference contains unnecessary steps, if its reference neither changes
+    nor reads the engine's state, if its instruction contains the answer or the whole reference, if
+    its answer has no content, or if its instruction is unrelated to what is verified.
+    """
+
+    benchmark: Benchmark
+    name: str = "substance"
+
+    def check(self, candidate: Candidate) -> Candidate:
+        """Check the instruction, the answer and the effects; see :class:`Gate`."""
+        task = candidate.the_task
+        evidence = self.benchmark.evidence(task)
+        problem = _given_away(evidence, task.solution) or _unrelated(evidence.clues)
+        if problem:
+            raise Rejected(problem)
+        played, steps = candidate.replay, 0
+        if not candidate.minimal or played is None:
+            short = minimised(self.benchmark, candidate.the_draft, task)
+            played, steps = short.replay, short.env_steps
+            if short.dropped:
+                reason = f"its reference is padded: {_quoted(short.dropped[0])} is not needed"
+                raise Rejected(reason, env_steps=steps)
+        if not {Effect.READ, Effect.CHANGED} & {*played.effects}:
+            reason = "its reference changes nothing in the engine and reads nothing from it"
+            raise Rejected(reason, env_steps=steps)
+        return replace(candidate, env_steps=candidate.env_steps + steps)
+
+
+def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
+    """Return how the instruction gives away the solution; "" if it does not."""
+    for answer in evidence.answers:
+        if answer.strip().casefold() in BLANK:
+            return f"its answer says nothing: {answer!r}"
+        if stands_in(evidence.said, answer):
+            return f"its answer stands in its own instruction: {_quoted(answer)}"
+    told = [action for action in solution if len(words(action)) > 1]
+    if told and all(stands_in(evidence.said, action) for action in told):
+        return f"its instruction recites its own solution: {_quoted(told[0])}"
+    return ""
+
+
+def _unrelated(clues: Sequence[Clue]) -> str:
+    """Return the part of the solution that the instruction does not mention; "" if none."""
+    for clue in clues:
+        if not any(tells_of(clue.said, name) for name in clue.names):
+            return f"its instruction has nothing to do with its solution: no word of {clue.about}"
+    return ""
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,11 +1,123 @@
-"""Steps that showed what a later step uses."""
+"""Text matching: values in an engine's output, and the steps that showed what a later step uses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from coevo_gym.core.benchmark import Effect, Evidence, Replay
-from coevo_gym.curricula.gates.told import ShownValues, stands_in
+from coevo_gym.curricula.pool.embed import words
+
+_FILLERS = (
+    "a an and are as at be by do does for from get give have how i in into is it its let make many "
+    "me my of on one or our please put show so some tell than that the their them then there these "
+    "this those to use user want was were what which will with would you your"
+)
+FILLERS = frozenset(_FILLERS.split())
+"""Words without specific meaning."""
+_STEM = 4
+_ENDING = 3
+
+
+def stands_in(text: str, phrase: str) -> bool:
+    """Return True if a text contains a phrase as whole words, ignoring case and spacing.
+
+    Example:
+        >>> stands_in("Answer with the word  Kettle.", "kettle"), stands_in("a kettleful", "kettle")
+        (True, False)
+        >>> stands_in("pay 12.50", "12"), stands_in("pay 12.", "12")
+        (False, True)
+    """
+    phrase, text = " ".join(phrase.casefold().split()), " ".join(text.casefold().split())
+    edges = rf"(?<!\w)(?<!\d\.){re.escape(phrase)}(?!\w)(?!\.\d)"
+    return bool(phrase) and phrase in text and re.search(edges, text) is not None
+
+
+def tells_of(text: str, name: str) -> bool:
+    """Return True if a text contains all words of a name in some form, except filler words.
+
+    Example:
+        >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
+        (True, False)
+    """
+    said = words(text)
+    named = [word for word in words(name) if word not in FILLERS]
+    return bool(named) and all(any(_alike(word, other) for other in said) for word in named)
+
+
+def _alike(first: str, second: str) -> bool:
+    """Return True if two words are forms of the same word."""
+    if first == second:
+        return True
+    short, long = sorted((first, second), key=len)
+    if len(short) < _STEM:
+        return len(short) > 1 and long in (f"{short}s", f"{short}es")
+    return len(long) - len(short) <= _ENDING and long.startswith(
+        short[: max(_STEM, len(short) - 1)]
+    )
+
+
+class ShownValues:
+    """The values and texts that an agent has been shown so far.
+
+    Example:
+        >>> told = Told("Like the song Low Tide.")
+        >>> sorted(told.news('[{"title": "Low Tide", "song_id": 12}]'))
+        ['12']
+    """
+
+    def __init__(self, *texts: str) -> None:
+        self._texts = list(texts)
+        self._values: set[str] = set()
+
+    def read(self, text: str) -> None:
+        """Add a text."""
+        self._values |= self.news(text)
+
+    def news(self, text: str) -> set[str]:
+        """Return the values in a text that have not been shown before."""
+        return {
+            value
+            for value in set(values(text)) - self._values
+            if not any(stands_in(told, value) for told in self._texts)
+        }
+
+    @staticmethod
+    def counts(text: str) -> set[str]:
+        """Return the number of rows in a list, and the number of rows that share each value."""
+        rows = _parsed(text)
+        if not isinstance(rows, list):
+            return set()
+        same = Counter(value for row in rows for value in set(_leaves(row)))
+        return {str(len(rows)), *map(str, same.values())}
+
+
+def values(text: str) -> Iterator[str]:
+    """Yield the values in a JSON text, or the words and numbers of a text that is not JSON."""
+    parsed = _parsed(text)
+    yield from words(text) if parsed is None else _leaves(parsed)
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None and not isinstance(value, bool):
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        if text.strip():
+            yield text
 
 
 class Sources:

@@ -14,8 +14,14 @@ from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.growth.evidence import MAX_TEXT, cut, exchanges_of
-from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING, RARE
-from coevo_gym.curricula.signals.patterns import NOTHING, Pattern, sequence_pattern
+from coevo_gym.curricula.signals import (
+    BOUNDARY,
+    FORGETTING,
+    NOTHING,
+    RARE,
+    Pattern,
+    sequence_pattern,
+)
 
 MAX_USUAL = 3
 """Number of the most common behaviours listed with a rare one."""

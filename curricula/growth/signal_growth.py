@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from numpy.random import Generator
 from pydantic import Field, model_validator
@@ -16,13 +16,176 @@ from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import GUIDED, Anywhere, Blindly, ContextChoice, Offer
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
-from coevo_gym.curricula.growth.reserve import Reserve
 from coevo_gym.curricula.growth.targets import Coverage, first_round
-from coevo_gym.curricula.growth.when import When, WhenSignalled
-from coevo_gym.curricula.pool.task_stats import CAP
-from coevo_gym.curricula.signals.kinds import ALL_SIGNALS, BLIND, SignalName
-from coevo_gym.curricula.signals.patterns import PATTERNS
-from coevo_gym.curricula.signals.signals import Outcome, Reading, SignalDetector
+from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
+from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.signals import (
+    ALL_SIGNALS,
+    BLIND,
+    PATTERNS,
+    Outcome,
+    Reading,
+    SignalDetector,
+    SignalName,
+)
+
+
+class Due(NamedTuple):
+    """A round that is due.
+
+    Attributes:
+        drafts: maximum number of drafts, at least 1.
+        places: maximum number of contexts, at least 1.
+    """
+
+    drafts: int
+    places: int
+
+
+class When(Protocol):
+    """Interface of pure rules for when a round is due and how large it is."""
+
+    def record(self, groups: Sequence[Group]) -> None:
+        """Record finished groups."""
+        ...
+
+    def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
+        """Return the round that is due and restart the count; None if none is due.
+
+        Args:
+            pool: all tasks in the pool, at least one.
+            n_pending: number of contexts of signals since the last round.
+        """
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON; its keys are merged with those of the growth."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`, ignoring other keys."""
+        ...
+
+
+class WhenSignalled:
+    """A rule that starts rounds of fixed size at fixed intervals, as soon as a signal is pending.
+
+    A round that is due while no signal is pending waits for one.
+
+    Args:
+        every_groups: groups between two rounds.
+        drafts: maximum drafts per round.
+        max_places: maximum contexts per round; a round explores all pending contexts up to this
+            number.
+    """
+
+    def __init__(self, every_groups: int, *, drafts: int, max_places: int) -> None:
+        self.every_groups = every_groups
+        self.drafts = drafts
+        self.max_places = max_places
+        self._groups_since_round = 0
+
+    def record(self, groups: Sequence[Group]) -> None:
+        """Count finished groups."""
+        self._groups_since_round += len(groups)
+
+    def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
+        """Return the round that is due; see :class:`When`."""
+        if self._groups_since_round < self.every_groups or not n_pending:
+            return None
+        self._groups_since_round = 0
+        return Due(self.drafts, min(n_pending, self.max_places))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        return {"groups_since_round": self._groups_since_round}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        self._groups_since_round = read(Count, state["groups_since_round"])
+
+
+LEAST_CHANCE = 0.15
+"""Lower bound for the expected chance that a new task gives a mixed group."""
+
+
+def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, most: int) -> int:
+    """Return the number of new tasks needed to last until the next check of the pool.
+
+    n = clip((F - R) / max(0.15, q(m)), 0, most), rounded down; q is
+    :func:`~coevo_gym.curricula.pool.task_stats.mixed_chance`.
+
+    Args:
+        reserve: R, expected mixed groups left in the pool.
+        every_groups: F, groups practised until the next check.
+        mean: m, recent mean success rate, used as the expected rate of a new task.
+        k: episodes per group.
+        most: upper limit.
+
+    Example:
+        >>> drafts_wanted(60.0, every_groups=100, mean=0.5, k=2, most=128)
+        80
+    """
+    wanted = (every_groups - reserve) / max(LEAST_CHANCE, float(mixed_chance(mean, k)))
+    return int(min(max(wanted, 0.0), most))
+
+
+class Reserve:
+    """A rule that starts a round if the pool will not provide enough mixed groups.
+
+    At fixed intervals, the rule checks if the pool holds enough mixed groups until the next check.
+    If it does, no round starts, and the count of groups restarts. If it does not, a round tries as
+    many drafts as are lacking, from as many contexts. Signals are ignored.
+
+    Args:
+        every_groups: F, groups between two checks.
+        drafts: maximum drafts per round.
+        cap: number of visits after which a task is used up; None for no limit.
+    """
+
+    def __init__(self, every_groups: int, *, drafts: int, cap: int | None = CAP) -> None:
+        self.every_groups = every_groups
+        self.drafts = drafts
+        self.cap = cap
+        self.stats = TaskStats()
+        self._groups_since_look = 0
+
+    def record(self, groups: Sequence[Group]) -> None:
+        """Record finished groups."""
+        self.stats.add(group.task for group in groups)
+        self.stats.record(groups)
+        self._groups_since_look += len(groups)
+
+    def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
+        """Return the round that is due; see :class:`When`."""
+        if self._groups_since_look < self.every_groups:
+            return None
+        self._groups_since_look = 0
+        stats = self.stats
+        stats.add(pool)
+        n = drafts_wanted(
+            stats.reserve(pool, cap=self.cap),
+            every_groups=self.every_groups,
+            mean=stats.mean,
+            k=stats.group_size,
+            most=self.drafts,
+        )
+        return Due(drafts=n, places=n) if n else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        return {"groups_since_round": self._groups_since_look, "stats": self.stats.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`.
+
+        From a state with counts only, all tasks start as unvisited.
+        """
+        self._groups_since_look = read(Count, state["groups_since_round"])
+        self.stats = TaskStats()
+        if "stats" in state:
+            self.stats.load_state_dict(state["stats"])
+
 
 MAX_SEED = 2**63
 

@@ -18,7 +18,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.growth.choice import Offer
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.saved import Count, read
-from coevo_gym.curricula.signals.kinds import TARGET
+from coevo_gym.curricula.signals import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
 
 PROPOSED = 3

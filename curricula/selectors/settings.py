@@ -8,12 +8,12 @@ from pydantic import Field
 
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
 from coevo_gym.curricula.selectors.band import BandConfig
+from coevo_gym.curricula.selectors.base import UniformConfig
 from coevo_gym.curricula.selectors.learnable import LearnableConfig
 from coevo_gym.curricula.selectors.plr import PLRConfig
 from coevo_gym.curricula.selectors.progress import ProgressConfig
 from coevo_gym.curricula.selectors.sec import SECConfig
 from coevo_gym.curricula.selectors.stages import StagesConfig
-from coevo_gym.curricula.selectors.uniform import UniformConfig
 
 SelectorConfig = Annotated[
     UniformConfig

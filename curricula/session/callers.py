@@ -2,13 +2,112 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
 
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Ticket
-from coevo_gym.curricula.session.leases import Clock, Leases
-from coevo_gym.curricula.session.recent import Recent
+
+AnswerT = TypeVar("AnswerT")
+
+
+class Recent(Generic[AnswerT]):
+    """The most recent answers by name; older ones are discarded.
+
+    Args:
+        most: maximum number of answers to keep.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._kept: OrderedDict[str, AnswerT] = OrderedDict()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._kept
+
+    def get(self, name: str) -> AnswerT | None:
+        """Return the answer of this name; None if it is unknown or discarded."""
+        return self._kept.get(name)
+
+    def put(self, name: str, answer: AnswerT) -> None:
+        """Store an answer, and discard the oldest if there are too many."""
+        self._kept.pop(name, None)
+        self._kept[name] = answer
+        while len(self._kept) > self.most:
+            self._kept.popitem(last=False)
+
+    def items(self) -> list[tuple[str, AnswerT]]:
+        """Return all stored answers, oldest first."""
+        return list(self._kept.items())
+
+    def clear(self) -> None:
+        """Discard all answers."""
+        self._kept.clear()
+
+
+Clock = Callable[[], float]
+"""A function that returns monotonic time in seconds (``time.monotonic``)."""
+
+
+class Leases:
+    """Leases by name, all with the same duration.
+
+    Args:
+        seconds: duration; None for leases that never expire.
+        clock: returns the time; required unless ``seconds`` is None.
+
+    Raises:
+        ConfigError: if ``seconds`` is not positive, or is given without a clock.
+    """
+
+    def __init__(self, seconds: float | None, clock: Clock | None) -> None:
+        if seconds is not None and not seconds > 0:
+            raise ConfigError(f"lease_s must be positive, actual: {seconds!r}")
+        if seconds is not None and clock is None:
+            raise ConfigError(
+                "Leases need a clock. Pass clock=time.monotonic together with lease_s."
+            )
+        self._seconds, self._clock = seconds, clock
+        self._until: dict[str, float] = {}
+
+    def begin(self, name: str) -> None:
+        """Start a lease now, or renew it."""
+        if self._seconds is not None and self._clock is not None:
+            self._until.pop(name, None)  # keep the leases ordered by expiry
+            self._until[name] = self._clock() + self._seconds
+
+    def end(self, name: str) -> None:
+        """End a lease, if it exists."""
+        self._until.pop(name, None)
+
+    def clear(self) -> None:
+        """End all leases."""
+        self._until.clear()
+
+    def left(self) -> dict[str, float]:
+        """Return the remaining seconds of each lease, the first to expire in front."""
+        now = self._clock() if self._clock is not None else 0.0
+        return {name: until - now for name, until in self._until.items()}
+
+    def restore(self, left: Mapping[str, float]) -> None:
+        """Replace all leases by those from :meth:`left`."""
+        now = self._clock() if self._clock is not None else 0.0
+        self._until = {name: now + seconds for name, seconds in left.items()}
+
+    def take_lapsed(self) -> list[str]:
+        """End the expired leases and return their names, oldest first."""
+        if not self._until or self._clock is None:
+            return []
+        now, lapsed = self._clock(), []
+        for name, until in self._until.items():
+            if until > now:
+                break
+            lapsed.append(name)
+        for name in lapsed:
+            del self._until[name]
+        return lapsed
+
 
 REMEMBERED = 10_000
 """Number of requests and ended tickets kept, so that calls can be repeated."""

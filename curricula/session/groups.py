@@ -19,8 +19,7 @@ from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError, TaskE
 from coevo_gym.core.seams import ClosedStep, Curriculum, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.pool.pool import require_practised
-from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup
-from coevo_gym.curricula.session.saved import SavedLedger
+from coevo_gym.curricula.session.open_group import GroupPlace, OpenGroup, SavedLedger
 from coevo_gym.envs.checks import is_positive_int
 
 logger = logging.getLogger(__name__)

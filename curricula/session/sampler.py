@@ -16,9 +16,7 @@ from coevo_gym.core.evolution import RoundResult
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.guiding.guided_episode import GuidedEpisode
-from coevo_gym.curricula.guiding.guiding import Guiding
-from coevo_gym.curricula.guiding.method_parts import MethodParts
+from coevo_gym.curricula.guiding import GuidedEpisode, Guiding, MethodParts
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (

@@ -11,23 +11,47 @@ from __future__ import annotations
 
 import logging
 import threading
+import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.random import SeedSequence
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import ClosedStep, Curriculum, Evolver, Later, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.session.callers import Callers
+from coevo_gym.curricula.session.callers import Callers, Clock, Recent
 from coevo_gym.curricula.session.groups import GroupLedger
-from coevo_gym.curricula.session.leases import Clock
-from coevo_gym.curricula.session.recent import Recent
 from coevo_gym.curricula.session.rounds import Rounds
-from coevo_gym.curricula.session.seeds import Seeds
 from coevo_gym.envs.checks import is_positive_int
+
+
+class Seeds(NamedTuple):
+    """Seeds for the parts of a session.
+
+    Attributes:
+        draws: seed of the generator for drawing tasks.
+        rounds: seed of the generator for planning rounds.
+        episodes: seed for the envs of episodes.
+    """
+
+    draws: int | SeedSequence
+    rounds: int | SeedSequence
+    episodes: int = 0
+
+    @classmethod
+    def of(cls, seed: int) -> Self:
+        """Create all three seeds from one."""
+        draws, rounds = SeedSequence(seed, spawn_key=(0,)), SeedSequence(seed, spawn_key=(1,))
+        return cls(draws, rounds, seed)
+
+    def of_episode(self, ticket: Ticket) -> int:
+        """Return the seed of a ticket's env, a function of ``episodes``, group and place only."""
+        return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())
+
 
 logger = logging.getLogger(__name__)
 

@@ -19,10 +19,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, Group
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.guiding.group_studies import GroupStudies
-from coevo_gym.curricula.guiding.guided_episode import GuidedEpisode
-from coevo_gym.curricula.guiding.guiding import Guiding
-from coevo_gym.curricula.guiding.method_parts import MethodParts
+from coevo_gym.curricula.guiding import GroupStudies, GuidedEpisode, Guiding, MethodParts
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from coevo_gym.sinks.sink import SinkArm
+    from coevo_gym.runs.sinks.sink import SinkArm
 
 MARK = "coevo_gym.arm"
 """The tag by which an arm's run is found again when it is resumed."""

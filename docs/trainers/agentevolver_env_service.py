@@ -38,8 +38,8 @@ from coevo_gym.core.errors import CoevoError, EnvBackendError
 from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.trainers.plug.chat_rollout import ChatRollout, chat
-from coevo_gym.trainers.plug.checkpoint import load_session, save_session
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
+from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
 
 Asked = dict[str, Any]
 

@@ -16,7 +16,7 @@ from sb3_contrib import MaskablePPO
 from sb3_contrib.common.maskable.evaluation import evaluate_policy
 
 from coevo_gym.curricula.registry import make_curriculum
-from coevo_gym.trainers.plug.sb3 import make_envs, with_curriculum
+from coevo_gym.trainers.adapters.sb3 import make_envs, with_curriculum
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=20_480, help="env steps of practice")

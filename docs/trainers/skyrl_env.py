@@ -29,7 +29,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.trainers.plug.chat_rollout import ChatRollout, chat
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout, chat
 
 GROUP_SIZE, GROUPS_PER_STEP = 8, 16
 

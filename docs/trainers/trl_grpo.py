@@ -20,7 +20,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.testing import make_env
 from coevo_gym.testing.models import tiny_chat_model
-from coevo_gym.trainers.plug.trl import TRLPlug
+from coevo_gym.trainers.adapters.trl import TRLPlug
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", default="", help="folder or hub id; random weights by default")

@@ -30,7 +30,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.stream import scripted_evolver
 from coevo_gym.prompts import PromptTemplate
-from coevo_gym.trainers.plug.chat_rollout import ChatRollout
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
 
 REMEMBERED = 4
 """Past steps that a prompt shows: verl-agent's models see one prompt a step, and no chat."""

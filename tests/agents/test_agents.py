@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from coevo_gym.agents.choice import ChoiceAgent
-from coevo_gym.agents.random import RandomAgent
-from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.agents.scripted import RandomAgent, ScriptedAgent
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.seams import Choice, Completion, Sampling
 from coevo_gym.core.trajectory import PastStep, View

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from coevo_gym.agents.chat.token_cache import TokenCache, _size
+from coevo_gym.agents.chat.format import TokenCache, _size
 
 TEXTS = [letter * 1000 for letter in "abcdefghij"]
 

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from coevo_gym.agents.lm import continuous, half_copy  # noqa: E402
+from coevo_gym.agents.lm import causal_lm, transformers_policy  # noqa: E402
 from coevo_gym.agents.lm.language_model import ModelConfig  # noqa: E402
 from coevo_gym.agents.lm.padded import Ask, _batches, _Row, sample_padded  # noqa: E402
 from coevo_gym.agents.lm.prefix_cache import CachedStart, PrefixCache  # noqa: E402
@@ -53,7 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=["padded", SLOWLY])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "continuous":
-        monkeypatch.setattr(continuous, "why_not", lambda model: "")
+        monkeypatch.setattr(transformers_policy, "why_not", lambda model: "")
     return str(request.param)
 
 
@@ -377,15 +377,15 @@ def test_a_broken_engine_is_left(
     def fail(*_: object, **__: object) -> None:
         raise ModelError("out of pages")
 
-    monkeypatch.setattr(continuous, "why_not", lambda model: "")
-    monkeypatch.setattr(continuous, "sample_continuous", fail)
+    monkeypatch.setattr(transformers_policy, "why_not", lambda model: "")
+    monkeypatch.setattr(transformers_policy, "sample_continuous", fail)
     made = policy(folder)
     assert made.generate(MIXED) == policy_padded(folder, monkeypatch).generate(MIXED)
     assert "reason=out of pages" in caplog.text
 
 
 def policy_padded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> TransformersPolicy:
-    monkeypatch.setattr(continuous, "why_not", lambda model: "a test")
+    monkeypatch.setattr(transformers_policy, "why_not", lambda model: "a test")
     return policy(folder)
 
 
@@ -455,14 +455,14 @@ def test_a_frozen_head_is_not_copied_for_each_prompt(folder: Path, dtype: Any) -
 
 def test_a_copy_in_half_precision(folder: Path) -> None:
     made = policy(folder)
-    half = half_copy.half_copy(made.model)
+    half = causal_lm.half_copy(made.model)
     assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
     assert {p.dtype for p in made.model.parameters()} == {torch.float32}
     assert {b.dtype for b in half.buffers()} == {torch.float32}
     assert half.lm_head.weight is half.model.embed_tokens.weight
     with torch.no_grad():
         made.parameters()[0].mul_(2.0)
-    half_copy.renew(half, made.model)
+    causal_lm.renew(half, made.model)
     assert torch.equal(half.lm_head.weight, made.parameters()[0].to(torch.bfloat16))
     asks = [Ask(made.format.prompt_ids(p.messages), 1.0, 5) for p in MIXED]
     sampled = sample_padded(

@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Round
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.signals.patterns import sequence_pattern
+from coevo_gym.curricula.signals import sequence_pattern
 from coevo_gym.envs.alfworld.builtin import BUILTIN_SPLIT
 from coevo_gym.envs.alfworld.engine.game import NOTHING
 from coevo_gym.envs.alfworld.goals import KINDS, PICK, RoomGoal

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.cli.escapes import escape_suites
+from coevo_gym.cli.benchmarks import escape_suites
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld.escapes import setup
-from coevo_gym.envs.appworld.escapes.seen import EngineObservations
-from coevo_gym.envs.appworld.escapes.setup import CheatSetup, cheat_setup
-from coevo_gym.envs.appworld.escapes.suite import PAYLOADS
-from coevo_gym.escapes import AttackRun, AttackVerdict, Payload, compare
+from coevo_gym.envs.appworld.attacks import setup
+from coevo_gym.envs.appworld.attacks.seen import EngineObservations
+from coevo_gym.envs.appworld.attacks.setup import CheatSetup, cheat_setup
+from coevo_gym.envs.appworld.attacks.suite import PAYLOADS
 from coevo_gym.sandbox import Level
+from coevo_gym.sandbox.attacks import AttackRun, AttackVerdict, Payload, compare
 from tests.quick import sampled
 from tests.sandbox.levels import needs
 
@@ -47,7 +47,7 @@ class Halves:
         self._known = known
 
     def attempt(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
-        """See :class:`coevo_gym.escapes.Setup`."""
+        """See :class:`coevo_gym.sandbox.attacks.Setup`."""
         if protected:
             return self._setup.attempt(payload, protected=True)
         if payload.name not in self._known:

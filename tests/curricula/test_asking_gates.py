@@ -14,9 +14,8 @@ from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.evolution import Check
 from coevo_gym.core.seams import Act
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
+from coevo_gym.curricula.gates.gates import GateResult, PaperGate, default_gates, run_gates
 from coevo_gym.curricula.gates.judge import EVIDENCE_CHARS, JudgeGate
-from coevo_gym.curricula.gates.paper import PaperGate
 from coevo_gym.curricula.gates.settings import GatesConfig, SolveConfig
 from coevo_gym.curricula.gates.solve import SolveGate, Solver, solve_band, tip_of, try_task
 from coevo_gym.testing.gate import assert_gate_contract, draft_of

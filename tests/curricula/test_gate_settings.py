@@ -10,9 +10,14 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Check, Proposal
-from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
-from coevo_gym.curricula.gates.hold import HoldGate
-from coevo_gym.curricula.gates.proposed import ConfidenceGate, LexicalGate
+from coevo_gym.curricula.gates.gates import (
+    ConfidenceGate,
+    GateResult,
+    HoldGate,
+    LexicalGate,
+    default_gates,
+    run_gates,
+)
 from coevo_gym.curricula.gates.settings import OPTIONAL, GatesConfig, HoldConfig
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.testing.gate import assert_gate_contract, candidate_of, draft_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.task import Task
-from coevo_gym.curricula.growth.coverage import farthest_first, quota
+from coevo_gym.curricula.growth.choice import farthest_first, quota
 from coevo_gym.curricula.growth.signal_growth import GrowthConfig, SignalGrowth
 from coevo_gym.curricula.pool.embed import words
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum

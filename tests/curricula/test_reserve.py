@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.reserve import Reserve, drafts_wanted
-from coevo_gym.curricula.growth.when import Due
+from coevo_gym.curricula.growth.signal_growth import Due, Reserve, drafts_wanted
 from coevo_gym.curricula.pool.task_stats import mixed_chance
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 from tests.curricula.episodes import TRAIN, group

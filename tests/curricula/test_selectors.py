@@ -20,7 +20,7 @@ from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import TaskTable, falling
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.selectors.adarft import AdaRFT, nearest_to, next_target
-from coevo_gym.curricula.selectors.draw import draw
+from coevo_gym.curricula.selectors.base import draw
 from coevo_gym.curricula.selectors.learnable import Learnable, learnability
 from coevo_gym.curricula.selectors.plr import PrioritisedReplay, replay_probabilities
 from coevo_gym.curricula.selectors.progress import (

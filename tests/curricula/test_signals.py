@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.evolution import Signal
-from coevo_gym.curricula.signals.kinds import BOUNDARY, FORGETTING, RARE
-from coevo_gym.curricula.signals.patterns import NOTHING, sequence_pattern, set_pattern
-from coevo_gym.curricula.signals.signals import SignalDetector, boundary, forgetting, rare
+from coevo_gym.curricula.signals import (
+    BOUNDARY,
+    FORGETTING,
+    NOTHING,
+    RARE,
+    SignalDetector,
+    boundary,
+    forgetting,
+    rare,
+    sequence_pattern,
+    set_pattern,
+)
 from tests.curricula.episodes import TRAIN, group, trajectory
 
 

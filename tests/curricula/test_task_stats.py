@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.curricula.pool.covered import CoveredTags
-from coevo_gym.curricula.pool.outcomes import Outcomes
 from coevo_gym.curricula.pool.task_stats import (
+    Outcomes,
     TaskStats,
     expected_rates,
     mixed_chance,
     reserve,
 )
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.pool_curriculum import CoveredTags, PoolCurriculum
 from coevo_gym.envs.tags import tags_of
 from tests.curricula.episodes import TRAIN, group
 

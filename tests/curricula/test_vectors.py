@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from coevo_gym.curricula import metrics
-from coevo_gym.curricula.signals.kinds import FORGETTING
-from coevo_gym.curricula.signals.signals import SignalDetector, boundary, forgetting, rare
+from coevo_gym.curricula.signals import FORGETTING, SignalDetector, boundary, forgetting, rare
 from tests.curricula.episodes import group
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())

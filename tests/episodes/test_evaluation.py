@@ -7,9 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from coevo_gym.agents.random import RandomAgent
-from coevo_gym.agents.references import references
-from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.agents.scripted import RandomAgent, ScriptedAgent, references
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
 from coevo_gym.core.seams import Act
 from coevo_gym.core.stats import wilson_interval

@@ -25,7 +25,7 @@ from coevo_gym.core.trajectory import Cue, EndReason, EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, Runner, TrainingEpisode, evaluate
 from coevo_gym.episodes.runner import Mode, rollout
-from coevo_gym.episodes.shown import SHOWN_CAP, shown_through
+from coevo_gym.episodes.views import SHOWN_CAP, shown_through
 from tests.toy import BENCHMARK
 
 TRAIN, VAL = BENCHMARK.tasks(Split.TRAIN), BENCHMARK.tasks(Split.VAL)

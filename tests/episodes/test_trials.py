@@ -247,7 +247,7 @@ def test_wrong_arguments(envs: EnvPool) -> None:
 def test_trials_are_no_evaluation() -> None:
     """Nothing that compares evaluations, learns or records takes trials."""
     from coevo_gym.episodes.evaluation import Evaluation
-    from coevo_gym.run.evals.comparison import compare
+    from coevo_gym.runs.evals.comparison import compare
     from coevo_gym.trainers.loop import Loop
 
     assert not issubclass(Trials, Evaluation)

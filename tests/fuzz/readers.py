@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from hypothesis.strategies import SearchStrategy
 from pydantic import BaseModel
 
-from coevo_gym.agents.advice.reading import Unreadable, read_answer
+from coevo_gym.agents.advice.advisor import Unreadable, read_answer
 from coevo_gym.agents.chat.history import without_marks
 from coevo_gym.agents.endpoint.endpoint import read_reply, retry_after_s, says_overflow
 from coevo_gym.agents.lm.model_shape import shape_of
-from coevo_gym.config.sources import load_config
 from coevo_gym.core.errors import ConfigError, DataError, ModelError, StoreError, TaskError
 from coevo_gym.core.task import Task
 from coevo_gym.core.task_file import read_tasks
@@ -26,26 +25,27 @@ from coevo_gym.envs.bfcl.engine.calls import parse_message
 from coevo_gym.envs.bfcl.env import BFCLEnv
 from coevo_gym.envs.webshop.engine.session import parse_action
 from coevo_gym.envs.webshop.official import load_official
-from coevo_gym.experiments import definition
-from coevo_gym.experiments.seeds import read_seeds
 from coevo_gym.prompts.answers import action_of
 from coevo_gym.prompts.inquiry import load_inquiry, parse_inquiry
 from coevo_gym.prompts.loader import load_prompt, parse_prompt
 from coevo_gym.prompts.template import read_prompt
-from coevo_gym.run.evals.env_arguments import read_arguments
-from coevo_gym.run.manifest import read_manifest
-from coevo_gym.run.tasks.importing import Importer
+from coevo_gym.runs.config.sources import load_config
+from coevo_gym.runs.evals.job import read_arguments
+from coevo_gym.runs.experiments import definition
+from coevo_gym.runs.experiments.definition import read_seeds
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.tasks.importing import Importer
 from coevo_gym.store.answers import completion_from_json
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from tests.fuzz.documents import files, lines, objects, texts
-from tests.run import told
+from tests.runs import told
 
 ROOT = Path(__file__).parents[2]
 TASK = json.loads(told.SECOND.to_json())
 DRAFT = told.DRAFTS[4].model_dump(mode="json")
 PRESETS = [path.read_text() for path in (ROOT / "coevo_gym" / "presets").glob("*.toml")]
-TABLES = [path.read_text() for path in (ROOT / "coevo_gym/experiments/tables").glob("*.toml")]
+TABLES = [path.read_text() for path in (ROOT / "coevo_gym/runs/experiments/tables").glob("*.toml")]
 PROMPT = (ROOT / "prompts" / "webshop.j2").read_text()
 INQUIRY = (ROOT / "prompts" / "coevolve" / "judge.j2").read_text()
 TRAJECTORY = {

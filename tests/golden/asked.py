@@ -43,7 +43,7 @@ from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
-from coevo_gym.methods.seal.shown.interface import FailureInterface
+from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.inquiry import load_inquiry
 from tests.golden.scenes import SCENES, Place, Scene

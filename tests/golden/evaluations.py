@@ -14,10 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from coevo_gym.config import RunConfig, load_config
-from coevo_gym.run.assembly import Assembly
-from coevo_gym.run.evals.job import model_job
-from coevo_gym.run.evaluation import SILENT, evaluate_unkept
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.evals.job import model_job
+from coevo_gym.runs.evaluation import SILENT, evaluate_unkept
 from coevo_gym.store.eval_folder import EvalLine
 
 FOLDER = Path(__file__).parent / "evaluation"

@@ -18,7 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coevo_gym.cli import app
-from coevo_gym.config import preset_names
+from coevo_gym.runs.config import preset_names
 
 FOLDER = Path(__file__).parent
 COMMANDS = {

@@ -21,9 +21,9 @@ TESTS = Path(__file__).parents[1]
 NEEDED = (TESTS / "run" / "toy.toml", TESTS / "experiments" / "toy_table.toml")
 SMALL = "--set policy.tiny.buckets=64"
 COMMANDS = (
-    ("tests.run.child", f"train toy.toml --name whole {SMALL}"),
-    ("tests.run.child", "eval whole --samples 2 --name twice"),
-    ("tests.run.child", f"experiment toy_table.toml --seeds 1 --name table {SMALL}"),
+    ("tests.runs.child", f"train toy.toml --name whole {SMALL}"),
+    ("tests.runs.child", "eval whole --samples 2 --name twice"),
+    ("tests.runs.child", f"experiment toy_table.toml --seeds 1 --name table {SMALL}"),
     ("tests.golden.stops 42", f"train toy.toml --name cut {SMALL}"),
 )
 """Modules that are the ``coevo`` command, and what they are asked."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from coevo_gym.cli import main
-from coevo_gym.run.stop import StopRequest
+from coevo_gym.runs.stop import StopRequest
 from tests import toy
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coevo_gym.config import preset_names
+from coevo_gym.runs.config import preset_names
 from tests.golden.make import COMMANDS, FOLDER, file_of, printed
 
 

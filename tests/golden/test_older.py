@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from coevo_gym import cli
-from coevo_gym.web.view.api import answer
-from coevo_gym.web.view.library import Library
-from coevo_gym.web.view.shelf import Shelf
+from coevo_gym.view.api import answer
+from coevo_gym.view.library import Library
+from coevo_gym.view.shelf import Shelf
 from tests.golden.older import FOLDER, NEEDED
 
 Coevo = Callable[..., str]

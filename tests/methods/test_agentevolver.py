@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import coevo_gym
-from coevo_gym.config import RunConfig, arm_configs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES
 from coevo_gym.core.seams import Ticket
@@ -24,16 +23,17 @@ from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.coevolve import coevolve
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method, NoSettings
-from coevo_gym.run.evals.told import cues_of
+from coevo_gym.runs.config import RunConfig, arm_configs
+from coevo_gym.runs.evals.trials import cues_of
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
-from coevo_gym.web.view.export.write import export_pages
-from coevo_gym.web.view.library import Library
-from tests.run.conftest import TOY
+from coevo_gym.view.export.write import export_pages
+from coevo_gym.view.library import Library
+from tests.runs.conftest import TOY
 from tests.toy import BENCHMARK
-from tests.web.exports import data_in, whole
+from tests.view.exports import data_in, whole
 
 pytest.importorskip("torch")
 

@@ -18,9 +18,9 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.episodes.episode import trajectory_of
+from coevo_gym.methods.agentevolver.attribution import Attribution, AttributionRecord
 from coevo_gym.methods.agentevolver.credit import AttributionCredit, attributed, labels_of
 from coevo_gym.methods.agentevolver.replays import most_replays
-from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
 from coevo_gym.testing import make_env
 from coevo_gym.trainers.credit import Outcome
 from tests import needs

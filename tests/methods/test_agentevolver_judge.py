@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.config import RunConfig, arm_configs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.spend import Caps
@@ -25,6 +24,7 @@ from coevo_gym.methods.agentevolver.judge import (
 )
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.contract import kit_of
+from coevo_gym.runs.config import RunConfig, arm_configs
 from coevo_gym.testing.models import HostilePolicy, ScriptedPolicy
 from coevo_gym.trainers.advantages import relative_to_group
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, Outcome, StateGrouped

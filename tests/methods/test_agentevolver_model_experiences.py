@@ -15,15 +15,15 @@ from coevo_gym.core.seams import Guidance, Study, Ticket
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.methods.agentevolver.coach import ExperienceCoach, told_ids
 from coevo_gym.methods.agentevolver.experience import Experience
-from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
-from coevo_gym.methods.agentevolver.model_experiences import (
+from coevo_gym.methods.agentevolver.experience_studies import (
     UNCONFIRMED,
     ModelExperiences,
     batches,
 )
+from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
 from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.testing.models import HostilePolicy, ScriptedPolicy

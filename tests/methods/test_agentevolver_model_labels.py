@@ -16,12 +16,16 @@ from coevo_gym.core.seams import Prompt, Study
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.curricula.guiding.guiding import Guiding
-from coevo_gym.methods.agentevolver import model_attribution
+from coevo_gym.curricula.guiding import Guiding
+from coevo_gym.methods.agentevolver import attribution
+from coevo_gym.methods.agentevolver.attribution import (
+    Attribution,
+    AttributionRecord,
+    ModelAttribution,
+    labels_in,
+)
 from coevo_gym.methods.agentevolver.credit import AttributionCredit, attributed, labels_of
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
-from coevo_gym.methods.agentevolver.model_attribution import ModelAttribution, labels_in
-from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.testing.models import HostilePolicy, ScriptedPolicy
 from coevo_gym.trainers.credit import Outcome
@@ -155,7 +159,7 @@ class TestTheStudy:
         assert labels(f"<think>{answer('bad')}</think>\n```json\n{said}\n```") == [1, 0, 0]
 
     def test_steps_that_were_not_shown_have_no_label(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(model_attribution, "_EPISODE_CHARS", 60)
+        monkeypatch.setattr(attribution, "_EPISODE_CHARS", 60)
         policy = says(answer(*["good"] * 9))
         notes = examined(policy, group(went(*[f"act {n}" for n in range(9)])))
         found = labels_of(Notes(notes), "g", 0, 9)

@@ -18,7 +18,7 @@ from coevo_gym.core.notes import NO_NOTES, VERDICTS, Note, Notes
 from coevo_gym.core.seams import Act, AdviceMemory, Coach, Guidance, Memory, Study, Ticket
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory, View
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
@@ -30,11 +30,11 @@ from coevo_gym.methods.agentevolver.experience import (
     REFUSED,
     Experience,
     Usefulness,
+    leak,
 )
-from coevo_gym.methods.agentevolver.leak import leak
+from coevo_gym.methods.agentevolver.experience_studies import RuleExperiences, rule_experience
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.replays import EXAMINED, FAULT, LEFT_OUT, UNLIKE
-from coevo_gym.methods.agentevolver.rules import RuleExperiences, rule_experience
 from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.trainers.loop import Loop, LoopConfig
 from tests.curricula.episodes import TRAIN

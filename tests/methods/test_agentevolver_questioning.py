@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.agents.advice.tape import Tape
-from coevo_gym.config import ExplorerSettings, arm_configs, load_config
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import RoundResult
@@ -45,11 +44,12 @@ from coevo_gym.methods.kit import EXPLORE, Kit, WalkHistory
 from coevo_gym.methods.method import Method, NoSettings
 from coevo_gym.prompts import PromptTemplate, load_prompt
 from coevo_gym.prompts.cue import load_cue
-from coevo_gym.run.assembly import Assembly
-from coevo_gym.run.evolving.cost import estimates
-from coevo_gym.run.evolving.models import AskedExplorer, Models
-from coevo_gym.run.plan import plan
-from coevo_gym.run.rounds import carried_out_by
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import ExplorerSettings, arm_configs, load_config
+from coevo_gym.runs.evolving.cost import estimates
+from coevo_gym.runs.evolving.models import AskedExplorer, Models
+from coevo_gym.runs.plan import plan
+from coevo_gym.runs.rounds import carried_out_by
 from coevo_gym.testing.models import ScriptedPolicy
 from tests.curricula.episodes import TRAIN, group
 from tests.curricula.explore.presser import TOY_PROMPT, Presser

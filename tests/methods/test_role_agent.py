@@ -34,8 +34,7 @@ from coevo_gym.core.seams import (
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, TokenDecision, Trajectory
-from coevo_gym.curricula.guiding.group_studies import GroupStudies
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import GroupStudies, Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
@@ -43,14 +42,14 @@ from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
-from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failure_modes import FailureModes
 from coevo_gym.methods.role_agent.failures import ByFailureMode, FailureMemory
-from coevo_gym.methods.role_agent.foresight import FORESIGHT
-from coevo_gym.methods.role_agent.inline import InlineCoach, InlinePredictor
+from coevo_gym.methods.role_agent.foresight import FORESIGHT, ForesightWorth
 from coevo_gym.methods.role_agent.method import RoleAgentSettings, role_agent
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
+    InlineCoach,
+    InlinePredictor,
     Made,
     PolicyPredictor,
     Predictions,
@@ -73,7 +72,7 @@ from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.curricula.episodes import TRAIN
-from tests.run.conftest import TOY
+from tests.runs.conftest import TOY
 from tests.trainers.test_loop import VAL, Counts
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import Budgeted
+from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.core.benchmark import benchmark_specs, get_benchmark
 from coevo_gym.core.inquiry import Analyst, StoredAnswer
@@ -19,7 +18,7 @@ from coevo_gym.core.seams import Sampling, Study
 from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.envs.diagnosis import diagnosable
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.methods.role_agent import failures

@@ -12,16 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.envs.diagnosis import NO_FAILURES, TurnFacts, TurnLabel, position, turn_label
-from coevo_gym.methods.seal.dynamic import moved_utilities
-from coevo_gym.methods.seal.evolve import cues_on
-from coevo_gym.methods.seal.schema import schema_note
-from coevo_gym.methods.seal.targets import task_target
-from coevo_gym.methods.seal.utilities import CLIP, FAILURES, UTILITIES, trajectory_weight
-from coevo_gym.methods.seal.weights import WeightLimits, weighed
-from coevo_gym.methods.seal.window import Window, WindowLabel
+from coevo_gym.methods.seal.interface import schema_note
+from coevo_gym.methods.seal.profile import (
+    CLIP,
+    FAILURES,
+    UTILITIES,
+    Window,
+    WindowLabel,
+    cues_on,
+    moved_utilities,
+    trajectory_weight,
+)
+from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed
 from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.testing.formulas.check import equal
-from coevo_gym.testing.formulas.methods import METHODS
+from coevo_gym.testing.formulas.curricula import METHODS
 
 FACTS = dict(
     reached=True, reference=True, calls=1, malformed=False, arguments_wrong=False,

@@ -10,9 +10,9 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.seams import Selector
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.methods.contract import assert_method_contract, kit_of
-from coevo_gym.methods.seal.last_failure import LastFailure
 from coevo_gym.methods.seal.method import SEALSettings, seal
 from coevo_gym.methods.seal.profile import FailureProfile, turn_notes
+from coevo_gym.methods.seal.weights import LastFailure
 from coevo_gym.testing.curriculum import assert_curriculum_contract
 from tests.curricula.episodes import TRAIN, group
 

@@ -17,19 +17,18 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Act, Memory, Study, Transform
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import Group, View
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
+from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.methods.seal.method import SEALSettings, seal
 from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
-from coevo_gym.methods.seal.reweighted import Reweighted, Weighing
-from coevo_gym.methods.seal.shown.interface import FailureInterface
 from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
-from coevo_gym.methods.seal.weights import WeightLimits
+from coevo_gym.methods.seal.weights import Reweighted, Weighing, WeightLimits
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader
 from coevo_gym.trainers.loop import Events, Loop, LoopConfig
@@ -39,7 +38,7 @@ from tests.toy import BENCHMARK
 
 pytest.importorskip("torch")
 
-from tests.run.conftest import TOY
+from tests.runs.conftest import TOY
 from tests.trainers.episodes import group, trajectory
 from tests.trainers.test_loop import TRAIN, VAL, Counts
 

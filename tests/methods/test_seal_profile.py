@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.notes import NO_NOTES, Note, Notes
 from coevo_gym.core.seams import Memory
-from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig, turn_notes
-from coevo_gym.methods.seal.utilities import UTILITIES
-from coevo_gym.methods.seal.window import WindowLabel
+from coevo_gym.methods.seal.profile import (
+    UTILITIES,
+    FailureProfile,
+    ProfileConfig,
+    WindowLabel,
+    turn_notes,
+)
 
 
 def told(*episodes: tuple[list[str], bool]) -> Notes:

@@ -20,19 +20,19 @@ from coevo_gym.core.seams import IDENTITY, Coach, Interface, Ticket
 from coevo_gym.core.task import FrozenDict, Split, Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.episodes.shown import Seen, shown_through
-from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
-from coevo_gym.methods.seal.schema import document_note
-from coevo_gym.methods.seal.shown.coach import InterfaceCoach
-from coevo_gym.methods.seal.shown.interface import (
+from coevo_gym.episodes.views import Seen, shown_through
+from coevo_gym.methods.seal.interface import (
     HEADING,
     REQUIRED,
     FailureInterface,
+    InterfaceCoach,
+    cues,
+    document_note,
+    hints,
     noted_documents,
     noted_tools,
 )
-from coevo_gym.methods.seal.shown.texts import cues, hints
-from coevo_gym.methods.seal.utilities import FAILURES
+from coevo_gym.methods.seal.profile import FAILURES, FailureProfile, ProfileConfig
 from coevo_gym.prompts import load_prompt
 from tests.methods.test_seal_profile import told
 

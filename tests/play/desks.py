@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.task import Split, Task
-from coevo_gym.web.play.desk import Desk
-from coevo_gym.web.play.source import benchmark_source
+from coevo_gym.view.play.desk import Desk
+from coevo_gym.view.play.source import benchmark_source
 from tests.toy import BENCHMARK
 
 TASK, OTHER = BENCHMARK.tasks(Split.TRAIN)[:2]

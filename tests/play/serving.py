@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from coevo_gym.web.play.desk import Desk
-from coevo_gym.web.play.server import PlayFace, make_app
-from coevo_gym.web.shell import listen_here
+from coevo_gym.view.play.desk import Desk
+from coevo_gym.view.play.server import PlayFace, make_app
+from coevo_gym.view.shell import listen_here
 
 
 @contextmanager

@@ -15,10 +15,10 @@ import pytest
 
 from coevo_gym.core.task import Split
 from coevo_gym.core.task_file import read_tasks
-from coevo_gym.testing.poison import Poison
-from coevo_gym.web.play import desk as room
-from coevo_gym.web.play.desk import Desk, NotPossible
-from coevo_gym.web.play.source import benchmark_source
+from coevo_gym.testing.contract import Poison
+from coevo_gym.view.play import desk as room
+from coevo_gym.view.play.desk import Desk, NotPossible
+from coevo_gym.view.play.source import benchmark_source
 from tests.faults import break_engines
 from tests.play.desks import HELD_OUT, OTHER, TASK, Clock, played, toy_desk
 from tests.toy import BENCHMARK, COLOURS, ToyEnv

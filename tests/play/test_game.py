@@ -11,7 +11,7 @@ from coevo_gym.core.errors import EnvBackendError, TaskError
 from coevo_gym.core.task import Split
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Trajectory
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, TrainingEpisode, run_one
-from coevo_gym.web.play.game import PlayedGame
+from coevo_gym.view.play.game import PlayedGame
 from tests.faults import break_engines
 from tests.toy import BENCHMARK, ToyEnv
 

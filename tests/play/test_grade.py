@@ -10,7 +10,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory
 from coevo_gym.envs.webshop.world import WebShopVerifier
-from coevo_gym.web.grade import GradeCheck, grade_of, why_failed
+from coevo_gym.view.grade import GradeCheck, grade_of, why_failed
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ import pytest
 from rich.console import Console
 
 from coevo_gym import tasks
-from coevo_gym.cli.game.hands import CodeHand, Hand
-from coevo_gym.cli.game.terminal import play_episode
+from coevo_gym.cli.play_terminal import CodeHand, Hand, play_episode
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.testing import make_env
-from coevo_gym.web.play.game import Played
+from coevo_gym.view.play.game import Played
 
 
 def reader(*lines: str) -> Callable[[], str]:

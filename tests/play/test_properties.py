@@ -12,13 +12,13 @@ from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
-from coevo_gym.web.grade import GradeCheck, grade_of
-from coevo_gym.web.play.api_docs import read_docs
-from coevo_gym.web.play.game import PlayedGame
-from coevo_gym.web.play.hands import is_unfinished
-from coevo_gym.web.play.shop import PlayShopPage, read_shop
-from coevo_gym.web.play.tools import NoCall, Tool, meant
-from coevo_gym.web.shop import SEPARATOR
+from coevo_gym.view.grade import GradeCheck, grade_of
+from coevo_gym.view.play.game import PlayedGame
+from coevo_gym.view.play.hands import is_unfinished
+from coevo_gym.view.play.shop import PlayShopPage, read_shop
+from coevo_gym.view.play.state import read_docs
+from coevo_gym.view.play.tools import NoCall, Tool, meant
+from coevo_gym.view.shop import SEPARATOR
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from coevo_gym.web.play.server import BODY_BYTES, PlayFace, make_app
+from coevo_gym.view.play.server import BODY_BYTES, PlayFace, make_app
 from tests.play.desks import TASK, toy_desk
 
 HERE = "http://127.0.0.1:8000"

@@ -10,8 +10,8 @@ import pytest
 from coevo_gym import tasks
 from coevo_gym.core.trajectory import View
 from coevo_gym.testing import make_env
-from coevo_gym.web.play.shop import read_shop
-from coevo_gym.web.shop import SEPARATOR, read_page
+from coevo_gym.view.play.shop import read_shop
+from coevo_gym.view.shop import SEPARATOR, read_page
 
 
 def clickable(view: View) -> set[str]:

@@ -9,7 +9,7 @@ import pytest
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
 from coevo_gym.testing import make_env
-from coevo_gym.web.play.tools import NoCall, ToolParameter, meant, message, read_tools, value_of
+from coevo_gym.view.play.tools import NoCall, ToolParameter, meant, message, read_tools, value_of
 
 SCHEMA = {
     "name": "mv",

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import typer
 
-import coevo_gym.cli.escapes
+import coevo_gym.cli.benchmarks
 import coevo_gym.sandbox
 from coevo_gym.cli.app import app
-from coevo_gym.cli.escapes import try_to_escape
+from coevo_gym.cli.benchmarks import try_to_escape
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.escapes import (
+from coevo_gym.sandbox import Finding, Level, cgroup, confine
+from coevo_gym.sandbox.attacks import (
     AttackRow,
     AttackRun,
     AttackVerdict,
@@ -26,9 +27,8 @@ from coevo_gym.escapes import (
     compare,
     generic_suite,
 )
-from coevo_gym.escapes.decoys import decoys
-from coevo_gym.escapes.host import HostObservations, HostSetup, done
-from coevo_gym.sandbox import Finding, Level, cgroup, confine
+from coevo_gym.sandbox.attacks.decoys import decoys
+from coevo_gym.sandbox.attacks.host import HostObservations, HostSetup, done
 from tests.quick import sampled
 from tests.sandbox.levels import needs
 
@@ -125,7 +125,7 @@ def test_the_page_counts_them() -> None:
 
 @needs(Level.BUBBLEWRAP)
 def test_an_attempt_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coevo_gym.escapes.host._HARNESS", "raise SystemExit('broken')")
+    monkeypatch.setattr("coevo_gym.sandbox.attacks.host._HARNESS", "raise SystemExit('broken')")
     with pytest.raises(EnvBackendError, match="'read-file' did not run"):
         row("read-file", Level.BUBBLEWRAP)
 
@@ -183,7 +183,7 @@ def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> Non
     """Have the command run these alone."""
     payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
     suite = Suite("scripted", payloads, scripted)
-    monkeypatch.setattr(coevo_gym.cli.escapes, "escape_suites", lambda: iter([suite]))
+    monkeypatch.setattr(coevo_gym.cli.benchmarks, "escape_suites", lambda: iter([suite]))
 
 
 @needs(Level.LANDLOCK)

@@ -13,8 +13,8 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
 from coevo_gym.methods.coevolve import CoEvolve
-from coevo_gym.serve import local_session
-from coevo_gym.serve.local_session import LocalSession
+from coevo_gym.serve import envs
+from coevo_gym.serve.envs import LocalSession
 from coevo_gym.serve.session import JournaledSession
 from tests.serve.standing import CONFIG, WAIT_S, FindsTasks, opened
 from tests.serve.test_journaled_session import killed
@@ -67,7 +67,7 @@ def test_what_it_ran_is_given_back_when_its_process_is_gone(tmp_path: Path) -> N
 
 def test_it_waits_for_the_first_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evolver, asked = Held(), threading.Event()
-    monkeypatch.setattr(local_session, "POLL_S", 0.01)
+    monkeypatch.setattr(envs, "POLL_S", 0.01)
     with JournaledSession(
         lambda: CoEvolve(CONFIG), evolver, tmp_path / "a.db", lease_s=60.0
     ) as session:
@@ -101,7 +101,7 @@ def test_a_wait_ends_with_the_server_or_with_its_patience(
         with pytest.raises(EnvBackendError, match=r"No episode is available.*looks for tasks"):
             env.reset()
         stop.clear()
-        monkeypatch.setattr(local_session, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(envs, "PATIENCE_S", 0.0)
         with pytest.raises(EnvBackendError, match=r"No episode is available.*looks for tasks"):
             env.reset()
         evolver.go.set()

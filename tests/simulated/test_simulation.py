@@ -11,7 +11,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
-from coevo_gym.curricula.signals.kinds import BOUNDARY, UNGUIDED
+from coevo_gym.curricula.signals import BOUNDARY, UNGUIDED
 from coevo_gym.testing.simulated.benchmark import SkillWorld, register, world_of
 from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
 from coevo_gym.testing.simulated.simulation import simulate, world_settings

@@ -16,8 +16,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.gates.candidate import Candidate, Rejected
-from coevo_gym.curricula.gates.gates import OPTIONAL, default_gates, run_gates
-from coevo_gym.curricula.gates.substance import SubstanceGate
+from coevo_gym.curricula.gates.gates import OPTIONAL, SubstanceGate, default_gates, run_gates
 from coevo_gym.envs.alfworld.goals import plan, words
 from coevo_gym.envs.appworld.moves import FINISH, LOOKS, act_code, look_code, sign_in
 from coevo_gym.envs.webshop.world import WebShopVerifier

@@ -20,7 +20,7 @@ import gymnasium as gym
 import numpy as np
 
 from coevo_gym.agents.advice.tape import TapeMode
-from coevo_gym.agents.random import RandomAgent
+from coevo_gym.agents.scripted import RandomAgent
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Context, Round, RoundResult
 from coevo_gym.core.inquiry import AnswerStore

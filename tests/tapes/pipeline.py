@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import Budgeted
+from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.agents.advice.tape import Tape, TapeMode
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
 from coevo_gym.core.benchmark import get_benchmark

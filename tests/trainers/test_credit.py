@@ -324,7 +324,8 @@ class TestNotes:
 
 
 def test_credit_needs_no_pytorch() -> None:
-    code = "import sys, coevo_gym.trainers.credit, coevo_gym.trainers.spread; print(*sys.modules)"
+    modules = "coevo_gym.trainers.credit, coevo_gym.trainers.token_advantages"
+    code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
     )

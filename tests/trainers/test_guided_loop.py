@@ -16,7 +16,7 @@ from coevo_gym.core.notes import NO_NOTES, Findings, Note, Notes
 from coevo_gym.core.seams import Act, Coach, Guidance, Memory, Study, Ticket
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group, View
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import evaluate
 from coevo_gym.episodes.pool import EnvPool

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from coevo_gym.agents.choice import ChoiceAgent  # noqa: E402
-from coevo_gym.agents.random import RandomAgent  # noqa: E402
+from coevo_gym.agents.scripted import RandomAgent  # noqa: E402
 from coevo_gym.agents.tiny.policy import TinyConfig, TinyPolicy  # noqa: E402
 from coevo_gym.core.seams import Ticket  # noqa: E402
 from coevo_gym.core.task import Split  # noqa: E402

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coevo_gym.trainers.likeness import (
+from coevo_gym.trainers.similarity import (
     MAX_CHARACTERS,
     Measure,
     Merge,

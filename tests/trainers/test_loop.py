@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from coevo_gym.agents.random import RandomAgent
-from coevo_gym.agents.scripted import ScriptedAgent
+from coevo_gym.agents.scripted import RandomAgent, ScriptedAgent
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
 from coevo_gym.core.notes import NO_NOTES, Notes

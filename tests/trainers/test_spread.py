@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, View
 from coevo_gym.trainers.segments import segments
-from coevo_gym.trainers.spread import teaches, token_advantages
+from coevo_gym.trainers.token_advantages import teaches, token_advantages
 from tests.trainers.episodes import trajectory
 from tests.trainers.test_segments import episodes
 

@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 from coevo_gym.agents.tiny.policy import TinyPolicy  # noqa: E402
 from coevo_gym.episodes.pool import EnvPool  # noqa: E402
 from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
-from coevo_gym.trainers.parts import LoopConfig, LoopState  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
+from coevo_gym.trainers.protocols import LoopConfig, LoopState  # noqa: E402
 from coevo_gym.trainers.settings import PPOConfig, UpdateConfig  # noqa: E402
 from coevo_gym.trainers.update.average import AveragedWeights  # noqa: E402
 from coevo_gym.trainers.update.optimizer import decayed  # noqa: E402

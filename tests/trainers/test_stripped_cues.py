@@ -26,7 +26,7 @@ from coevo_gym.trainers.settings import (  # noqa: E402
     RestConfig,
 )
 from coevo_gym.trainers.sft import imitate  # noqa: E402
-from coevo_gym.trainers.spread import token_advantages  # noqa: E402
+from coevo_gym.trainers.token_advantages import token_advantages  # noqa: E402
 from tests.trainers.episodes import (  # noqa: E402
     TASK,
     FakeLanguageModel,

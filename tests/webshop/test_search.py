@@ -2,10 +2,9 @@
 
 import pytest
 
-from coevo_gym.envs.webshop.engine.analysis import analyze, words
-from coevo_gym.envs.webshop.engine.nouns import title_nouns
 from coevo_gym.envs.webshop.engine.porter import stem
-from coevo_gym.envs.webshop.engine.search import SearchIndex, quantised_length
+from coevo_gym.envs.webshop.engine.product import title_nouns
+from coevo_gym.envs.webshop.engine.search import SearchIndex, analyze, quantised_length, words
 
 
 @pytest.mark.parametrize(

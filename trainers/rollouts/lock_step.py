@@ -8,13 +8,13 @@ from typing import NamedTuple
 from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent, ClosedStep, Ticket
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.episode import Fault
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import rollout
-from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.spread import teaches
+from coevo_gym.trainers.protocols import Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.token_advantages import teaches
 
 
 class Gathered(NamedTuple):

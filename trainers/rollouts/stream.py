@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from coevo_gym.core.seams import Agent, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
-from coevo_gym.curricula.guiding.guiding import Guiding
+from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.episode import Lost, Outcome, episode_of
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.episodes.stream import EpisodeStream
-from coevo_gym.trainers.parts import Learner, LoopConfig, LoopState, Metrics
+from coevo_gym.trainers.protocols import Learner, LoopConfig, LoopState, Metrics
 from coevo_gym.trainers.rollouts.lock_step import Gathered, all_lost, success_of, teaching
 
 

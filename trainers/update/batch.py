@@ -23,7 +23,7 @@ from coevo_gym.core.trajectory import (
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
-from coevo_gym.trainers.spread import spread, teaches
+from coevo_gym.trainers.token_advantages import spread, teaches
 
 try:
     import torch

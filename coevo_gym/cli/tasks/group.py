@@ -1,17 +1,351 @@
-"""``coevo tasks`` and its verbs."""
+"""``coevo tasks``: list, show, import, export and review tasks."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 from typer.core import TyperGroup
 
-from coevo_gym.cli.tasks.export import export_tasks
-from coevo_gym.cli.tasks.importing import import_tasks
-from coevo_gym.cli.tasks.listing import list_tasks
+from coevo_gym.cli.completion import completing, runs
+from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say, say_aside
+from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, find_source
 from coevo_gym.cli.tasks.review import review
-from coevo_gym.cli.tasks.show import show_task
+from coevo_gym.cli.tasks.tell import tell
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import Task
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.runs.tasks.importing import ImportedLine, Importer, add_to_run
+from coevo_gym.runs.tasks.story import Story
+from coevo_gym.store.folder import RunFolder, write_atomic
+
+
+def list_tasks(
+    source: BenchmarkOrRun,
+    split: Annotated[
+        NativeSplit | None,
+        typer.Option(help="For a benchmark: tasks of this split.", show_default="train"),
+    ] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: name of a subset.")] = None,
+    evolved: Annotated[
+        bool,
+        typer.Option(
+            "--evolved",
+            help="Only evolved tasks, with lineage; for a benchmark, from all runs here.",
+        ),
+    ] = False,
+    rejected: Annotated[
+        bool,
+        typer.Option("--rejected", help="For a run: rejected drafts, with the reasons."),
+    ] = False,
+    search: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Only tasks that contain all these words.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="List at most N.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks. The word `list` may be left out.
+
+    The command installs nothing.
+
+    For example:
+
+      coevo tasks webshop --split val --search "machine washable" --limit 20
+
+      coevo tasks quickstart --evolved --json
+
+      coevo tasks quickstart --rejected --search near_duplicate
+    """
+    from coevo_gym.runs.listing import (
+        evolved_rows,
+        matching,
+        native_rows,
+        rejected_rows,
+        run_rows,
+    )
+
+    found = find_source(source)
+    if (split or subset) and (evolved or isinstance(found, RunFolder)):
+        raise ConfigError("--split and --subset are for a benchmark's own tasks.")
+    if rejected and (evolved or not isinstance(found, RunFolder)):
+        raise ConfigError(
+            "--rejected lists the drafts of a run. Name a run, and leave --evolved out."
+        )
+    with only_looking():
+        if rejected and isinstance(found, RunFolder):
+            rows = rejected_rows(found)
+        elif isinstance(found, RunFolder):
+            rows = run_rows(found, evolved=evolved)
+        elif evolved:
+            rows = evolved_rows(found.name)
+        else:
+            rows = native_rows(found.name, split or "train", subset)
+    rows = matching(rows, search) if search is not None else rows
+    shown = rows[:limit]
+    if as_json:
+        print_json(shown)
+    else:
+        print_tasks(shown, len(rows), noun="drafts" if rejected else "tasks")
+
+
+_LONG_COLUMNS = ("id", "actions", "parents", "split")
+
+
+def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") -> None:
+    """Print tasks as a table with one line per task.
+
+    Args:
+        rows: the tasks to print.
+        total: number of tasks, including those not printed.
+        noun: word for the rows.
+    """
+    columns = [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
+    table = Table(box=None, expand=True)
+    for column in columns:
+        longest = max((len(str(row[column])) for row in rows), default=0)
+        flexible = column in (
+            "instruction",
+            "reason",
+        )  # all other columns are short, and users copy from them
+        table.add_column(
+            column,
+            no_wrap=True,
+            ratio=1 if flexible else None,
+            min_width=None if flexible else longest,
+        )
+    for row in rows:
+        table.add_row(*(cell(row[column]) for column in columns))
+    if rows:
+        print_table(table)
+    counted = f"{total} {noun}" if total == len(rows) else f"{len(rows)} of {total} {noun}"
+    say_aside(f"{counted}; --json prints the full tasks, `coevo tasks show ID` a single one.")
+
+
+def show_task(
+    task: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="Name of a task; in a run also the start of the id of a task or draft.",
+        ),
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option(help="The run in which it evolved.", autocompletion=completing(runs)),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print observations, actions and proposals in full.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one task: its instruction, and the reference that solves it.
+
+    For a task that evolved in a run, its history comes first: the signal and its numbers, the
+    context, the work of a model (summary, walks, proposal), the verdict of each gate, and the
+    parent tasks. Rejected drafts are shown in the same way; `coevo tasks RUN --rejected` lists
+    them. With --json, the output includes world and verifier.
+
+    For example:
+
+      coevo tasks show webshop/builtin/synthetic/7
+
+      coevo tasks show webshop/evolved/0123456789ab --run quickstart
+
+      coevo tasks show 0123 --run quickstart --full
+    """
+    from coevo_gym.core.benchmark import find_any_task
+    from coevo_gym.runs.tasks.story import find_story
+
+    with only_looking():
+        found = find_any_task(task) if run is None else find_story(RunFolder.of(run), task)
+    if as_json:
+        print_json(_as_json(found))
+    elif isinstance(found, Task):
+        _print_task(found)
+    else:
+        tell(found, full=full)
+
+
+def _as_json(found: Task | Story) -> dict[str, Any]:
+    """Return the JSON of a task or rejected draft, with its history as ``history``."""
+    task = found if isinstance(found, Task) else found.task
+    whole: dict[str, Any] = json.loads(task.to_json()) if task else {}
+    if isinstance(found, Story):
+        draft = found.to_json()["verdict"]["draft"]
+        whole = {**(whole or draft), "history": found.to_json()}
+    return whole
+
+
+def _print_task(task: Task) -> None:
+    for what in ("name", "id", "benchmark", "split", "subset", "scenario", "origin"):
+        if value := str(getattr(task, what)):
+            say(f"{what:<12} {value}")
+    for parent in task.parents:
+        say(f"{'parent':<12} {parent}")
+    for what, value in task.provenance.items():
+        say(f"{what:<12} {value}")
+    say(f"\n{task.instruction}\n")
+    for number, action in enumerate(task.solution, start=1):
+        say(f"{number:4}  {action}")
+
+
+def import_tasks(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="JSON Lines file with one task per line.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the accepted tasks to this file, which samplers can read."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="Add the accepted tasks to this run's pools.", autocompletion=completing(runs)
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Validate tasks from a file with the gates, and keep those that pass.
+
+    A line is a task as `coevo tasks export` writes it, a draft (a task without a verifier), or a
+    proposal: turns, actions, confidence, description, and the name of a training task as its
+    source. The gates execute the actions of each line, and the verifier of an accepted task is
+    made from their effects. Bad lines are reported by number; the other lines are still checked.
+    Validation and test tasks are refused.
+
+    Without --out and --run, the command only checks. With --run, the tasks join every arm with its
+    next round, also while the run is training. The exit code is 1 if a line was not accepted.
+
+    For example:
+
+      coevo tasks import mine.jsonl
+
+      coevo tasks import mine.jsonl --out proven.jsonl
+
+      coevo tasks import mine.jsonl --run quickstart
+    """
+    if out is not None and run is not None:
+        raise ConfigError("Pass --out or --run, not both.")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise ConfigError(f"Cannot write to {out}. Name a file in an existing folder.")
+    folder = RunFolder.of(run) if run is not None else None
+    judged: list[ImportedLine] = []
+    try:
+        with busy("trying out the tasks"):
+            for one in Importer(folder).judge(file):
+                judged.append(one)
+    finally:  # tasks accepted before a Ctrl-C are kept
+        accepted = [one for one in judged if one.task is not None]
+        if out is not None and judged:
+            lines = (one.task.to_json().encode() + b"\n" for one in accepted if one.task)
+            write_atomic(out, b"".join(lines))
+        if folder is not None:
+            add_to_run(folder, accepted)
+    if as_json:
+        print_json([one.to_json() for one in judged])
+    else:
+        _print(judged, out, folder)
+    if len(accepted) < len(judged):
+        raise typer.Exit(FAILED)
+
+
+def _print(judged: list[ImportedLine], out: Path | None, folder: RunFolder | None) -> None:
+    table = Table("line", "verdict", "why", box=None)
+    for one in judged:
+        row = one.to_json()
+        gate = f"rejected by {row['gate']}" if row["gate"] else "refused"
+        verdict, why = (f"accepted as {row['name']}", "") if one.task else (gate, row["reason"])
+        table.add_row(str(one.line), verdict, cell(why))
+    if judged:
+        print_table(table)
+    n = sum(one.task is not None for one in judged)
+    say_aside(f"{n} of {len(judged)} accepted.")
+    if out is not None and judged:
+        say_aside(f"Tasks: {out}")
+    if folder is not None and n:
+        over = folder.summary.is_file()
+        when = "it is finished, so nobody practises them; an export has them"
+        say_aside(f"{n} for {folder.path.name}: " + (when if over else "they join with its rounds"))
+
+
+def export_tasks(
+    source: BenchmarkOrRun,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder to write to.", show_default="NAME-tasks"),
+    ] = None,
+    arm: Annotated[str | None, typer.Option(help="For a run: only this arm's tasks.")] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: name of a subset.")] = None,
+    with_solutions: Annotated[
+        bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
+    ] = False,
+    no_parquet: Annotated[
+        bool, typer.Option("--no-parquet", help="Do not write the table, which needs pyarrow.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace an earlier export.")
+    ] = False,
+) -> None:
+    """Write the training tasks of a run or a benchmark to files for sharing.
+
+    tasks.jsonl holds the full tasks with world, verifier and reference; samplers and `coevo tasks
+    import` read it. tasks.parquet is a table for sharing, with the round, signal and gates of each
+    task. It has no verifiers, and solutions only with --with-solutions. croissant.json describes
+    both files (JSON-LD, Croissant 1.0).
+
+    For a run, the command exports the tasks that its rounds found and those that a person
+    released. It never exports validation and test tasks. It prints the conditions that the
+    authors of the tasks set for sharing them, and adds them to the description. Read these before
+    you publish anything.
+
+    For example:
+
+      coevo tasks export quickstart
+
+      coevo tasks export quickstart --arm coevolve --out evolved --with-solutions
+
+      coevo tasks export webshop --no-parquet
+    """
+    from coevo_gym.core.benchmark import get_benchmark
+    from coevo_gym.core.task import Split
+    from coevo_gym.view.files.bundle import write_bundle
+    from coevo_gym.view.files.rows import of_benchmark, of_run
+
+    found = find_source(source)
+    with only_looking():
+        if isinstance(found, RunFolder):
+            if subset is not None:
+                raise ConfigError("--subset is for a benchmark's own tasks.")
+            name, tasks = found.path.name, of_run(found, arm)
+        else:
+            if arm is not None:
+                raise ConfigError("--arm is for the tasks of a run.")
+            native = get_benchmark(found.name).tasks(Split.TRAIN, subset)
+            name, tasks = found.name, of_benchmark(native)
+    written = write_bundle(
+        out or Path(f"{name}-tasks"),
+        name,
+        tasks,
+        parquet=not no_parquet,
+        with_solutions=with_solutions,
+        overwrite=overwrite,
+    )
+    for file in written.files:
+        say(str(file))
+    say_aside(f"{len(tasks)} tasks. tasks.jsonl holds solutions and verifiers, too.")
+    for benchmark, terms in written.terms.items():
+        say_aside(f"Before you share these tasks ({benchmark}): {terms}")
 
 
 class _ListByDefault(TyperGroup):

@@ -13,7 +13,7 @@ from rich.table import Table
 from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.run.tasks.review import HeldDraft, chosen, decide, held_tasks
+from coevo_gym.runs.tasks.review import HeldDraft, chosen, decide, held_tasks
 from coevo_gym.store.folder import RunFolder
 
 _NEXT = "It joins the arms that found it with their next rounds, if the run goes on."
@@ -123,7 +123,7 @@ def _ask(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
 
 def _answer(folder: RunFolder, one: HeldDraft) -> str:
     from coevo_gym.cli.tasks.tell import tell
-    from coevo_gym.run.tasks.story import Story, find_story
+    from coevo_gym.runs.tasks.story import Story, find_story
 
     while True:
         answer = Prompt.ask(_ASKED, console=console, choices=[*"ynsvq"], show_choices=False)

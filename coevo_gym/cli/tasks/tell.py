@@ -16,7 +16,7 @@ from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Task
-from coevo_gym.run.tasks.story import Story
+from coevo_gym.runs.tasks.story import Story
 from coevo_gym.store.reader import HOLD
 
 WIDEST = 110

@@ -32,9 +32,9 @@ from coevo_gym.envs.alfworld.goals import (
     plan,
     words,
 )
-from coevo_gym.envs.alfworld.tags import goal_tags
 from coevo_gym.envs.alfworld.tasks import (
     goal_of,
+    goal_tags,
     leaked,
     scenario_of,
     scene_problem,

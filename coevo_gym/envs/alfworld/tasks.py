@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from coevo_gym.core.errors import DataError, TaskError
+from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Split, Task, strictest
 from coevo_gym.envs.alfworld.builtin import (
     BUILTIN_SPLIT,
@@ -17,8 +18,9 @@ from coevo_gym.envs.alfworld.builtin import (
     builtin_grammar,
 )
 from coevo_gym.envs.alfworld.data import Entry, Games, open_games
-from coevo_gym.envs.alfworld.goals import RoomGoal, with_goal
+from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, RoomGoal, with_goal
 from coevo_gym.envs.alfworld.world import ALFWorldVerifier, ALFWorldWorld
+from coevo_gym.envs.tags import tags_from
 from coevo_gym.provision import data_folder
 
 BUILTIN = "builtin"
@@ -254,3 +256,32 @@ def _builtin_game(id: str) -> BuiltinGame:
 @lru_cache(maxsize=1)
 def _builtin_by_id() -> dict[str, BuiltinGame]:
     return {game.id: game for game in builtin_games()}
+
+
+GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool", TWO: "two"}
+"""A one-word name for each kind of goal."""
+
+
+def tags_of(task: Task | Draft) -> tuple[str, ...]:
+    """Return the tags ``scene:``, ``goal:`` and ``object:`` of a task or a draft.
+
+    Raises:
+        BenchmarkNotInstalled: if the task is from an official game that is not installed.
+        DataError: if the installed games are not the games that the task was made with.
+        TaskError: if the game is unknown.
+    """
+    world = task.world
+    assert isinstance(world, ALFWorldWorld)
+    pairs = [("scene", task.scenario)]
+    if world.goal != "nothing":
+        pairs += _pairs(goal_of(world))
+    return tags_from(pairs)
+
+
+def goal_tags(goal: RoomGoal) -> tuple[str, ...]:
+    """Return the tags of a goal, without its scene."""
+    return tags_from(_pairs(goal))
+
+
+def _pairs(goal: RoomGoal) -> list[tuple[str, str]]:
+    return [("goal", GOALS[goal.kind]), ("object", goal.object.lower())]

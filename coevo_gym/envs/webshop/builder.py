@@ -15,6 +15,7 @@ from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.proposals import draft_of
+from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
@@ -257,3 +258,29 @@ def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
 def _enumerate(words: Sequence[str]) -> str:
     """Join words into an English list: a, b and c."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def tags_of(task: Task | Draft) -> tuple[str, ...]:
+    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or a draft.
+
+    A family consists of all products under the same search words. There is one ``option:`` tag per
+    product option of which the instruction names a value.
+
+    Raises:
+        BenchmarkNotInstalled: if the task's shop is not installed.
+        DataError: if the installed shop is not the one that the task was made with.
+    """
+    assert isinstance(task.world, WebShopWorld)
+    catalogue = open_catalogue(task.world)
+    if task.scenario not in catalogue:
+        return ()
+    product = catalogue[task.scenario]
+    pairs = [("category", product.category), ("family", product.query)]
+    if not asks_nothing(task):
+        said = task.instruction.lower()
+        pairs += [
+            ("option", name)
+            for name, values in product.options
+            if any(is_named(said, value) for value in values)
+        ]
+    return tags_from(pairs)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core import waiting
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError
+from coevo_gym.core.reading import check_plain
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
-from coevo_gym.reading import check_plain
 
 _LARGE_MB = 100
 _HINT = "Point COEVO_WEBSHOP_DATA at a folder with the WebShop data files, or install them there."

@@ -17,6 +17,12 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.envs.profile import Preference
+from coevo_gym.methods.agentevolver.attribution import (
+    Attribution,
+    AttributionRecord,
+    ModelAttribution,
+    Skip,
+)
 from coevo_gym.methods.agentevolver.coach import REFINE, ExperienceCoach
 from coevo_gym.methods.agentevolver.credit import (
     ATTRIBUTION,
@@ -25,9 +31,8 @@ from coevo_gym.methods.agentevolver.credit import (
     Scheme,
 )
 from coevo_gym.methods.agentevolver.experience import EXPERIENCE, MAX_QUESTIONS
+from coevo_gym.methods.agentevolver.experience_studies import ModelExperiences, RuleExperiences
 from coevo_gym.methods.agentevolver.judge import JUDGE, JudgeRecord, JudgeStudy, judged_reward
-from coevo_gym.methods.agentevolver.model_attribution import ModelAttribution, Skip
-from coevo_gym.methods.agentevolver.model_experiences import ModelExperiences
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import (
     Mixture,
@@ -36,8 +41,6 @@ from coevo_gym.methods.agentevolver.questioning import (
     questioning_explorer,
 )
 from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
-from coevo_gym.methods.agentevolver.rules import RuleExperiences
-from coevo_gym.methods.agentevolver.study import Attribution, AttributionRecord
 from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit

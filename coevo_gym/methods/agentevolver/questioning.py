@@ -26,7 +26,7 @@ from coevo_gym.envs.profile import Preference, profiled
 from coevo_gym.methods.agentevolver.questions import mixture
 from coevo_gym.methods.kit import UNGUIDED_TEMPERATURE, ExplorerModel, Kit, WalkHistory
 from coevo_gym.prompts.cue import load_cue
-from coevo_gym.trainers.spread import mapped
+from coevo_gym.trainers.token_advantages import mapped
 
 PROMPTS = "agentevolver"
 """The folder of the prompts for a model that explores."""

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from coevo_gym.trainers.likeness import MAX_CHARACTERS, Measure, likeness
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.trajectory import Group
+from coevo_gym.trainers.credit import AtTheEnd
+from coevo_gym.trainers.similarity import MAX_CHARACTERS, Measure, likeness
 
 FORESIGHT = "foresight"
 """Kind of the notes that store the quality of the predictions at a step."""
@@ -43,7 +47,7 @@ def likenesses(
             be fewer than ``horizon``.
         observations: (T + 1,) the observation before each step, and the one after the last step.
         horizon: H, predictions per step that count.
-        measure: the measure of similarity; see :data:`~coevo_gym.trainers.likeness.Measure`.
+        measure: the measure of similarity; see :data:`~coevo_gym.trainers.similarity.Measure`.
 
     Returns:
         (T, H) similarities in [0, 1]; 0 for a prediction that is missing or blank, or whose
@@ -90,3 +94,37 @@ def bonus(row: Sequence[float], gamma: float) -> float:
 def clean(text: str) -> str:
     """Return the part of a text to compare: stripped, then its first 2,000 characters."""
     return text.strip()[:MAX_CHARACTERS]
+
+
+@dataclass(frozen=True)
+class ForesightWorth:
+    """A step's discounted outcome times 1 + its foresight: R_t = R_task (1 + R_pre).
+
+    A step without a note keeps its return, and so do all steps of a trajectory whose reward is not
+    above 0: penalties are not multiplied.
+
+    Attributes:
+        gamma: discount of the outcome from one step to the one before.
+
+    Source: Role-Agent (arXiv 2606.10917), Eq. 6.
+    """
+
+    gamma: float = 0.95
+
+    def __call__(
+        self, group: Group, rewards: Sequence[float], notes: Notes
+    ) -> Sequence[Sequence[float]]:
+        """Return the worth of a step; see :class:`~coevo_gym.trainers.credit.StepWorth`."""
+        returns = AtTheEnd(self.gamma)(group, rewards, notes)
+        return [
+            self._multiplied(of_steps, notes, group.id, index) if reward > 0.0 else of_steps
+            for index, (of_steps, reward) in enumerate(zip(returns, rewards, strict=True))
+        ]
+
+    def _multiplied(
+        self, returns: Sequence[float], notes: Notes, group_id: str, index: int
+    ) -> list[float]:
+        found = list(returns)
+        for note in notes.of(FORESIGHT, group_id, index):
+            found[note.step] *= 1.0 + note.value
+        return found

@@ -9,9 +9,14 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.envs.modes import Stretch, rule_modes
-from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failures import counts_after, mode_weights
-from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, horizon, likenesses
+from coevo_gym.methods.role_agent.foresight import (
+    FORESIGHT,
+    ForesightWorth,
+    bonus,
+    horizon,
+    likenesses,
+)
 from coevo_gym.methods.role_agent.predictors import EmpiricalPredictor, Transition
 from coevo_gym.trainers.credit import Outcome, Similar, StateGrouped
 

@@ -17,7 +17,6 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
-from coevo_gym.methods.role_agent.credit import ForesightWorth
 from coevo_gym.methods.role_agent.failure_modes import MOST_MODES, FailureModes, SimilarFailures
 from coevo_gym.methods.role_agent.failures import (
     FAILURE_MODE,
@@ -25,16 +24,17 @@ from coevo_gym.methods.role_agent.failures import (
     ByFailureMode,
     FailureMemory,
 )
-from coevo_gym.methods.role_agent.foresight import horizon
-from coevo_gym.methods.role_agent.inline import InlineCoach, InlinePredictor
+from coevo_gym.methods.role_agent.foresight import ForesightWorth, horizon
 from coevo_gym.methods.role_agent.predictors import (
     EmpiricalPredictor,
+    InlineCoach,
+    InlinePredictor,
     PolicyPredictor,
 )
 from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord, Predicted
 from coevo_gym.trainers.credit import Credit, StateGrouped, credit_of
-from coevo_gym.trainers.likeness import Measure
 from coevo_gym.trainers.settings import GRPOConfig
+from coevo_gym.trainers.similarity import Measure
 
 
 class RoleAgentSettings(FrozenModel):

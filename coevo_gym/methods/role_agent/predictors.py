@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from coevo_gym.core.notes import Notes
-from coevo_gym.core.seams import Message, Policy, Prompt, Sampling
+from coevo_gym.core.seams import Guidance, Message, Policy, Prompt, Sampling, Ticket
 from coevo_gym.core.spend import NO_USAGE, Usage
-from coevo_gym.core.trajectory import Group, TokenDecision, Trajectory
+from coevo_gym.core.trajectory import Cue, Group, TokenDecision, Trajectory
 from coevo_gym.envs.diagnosis import texts_after
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, clean
@@ -266,3 +266,56 @@ def transitions(trajectory: Trajectory, horizon: int) -> list[Transition]:
         Transition(clean(step.observation), step.action, tuple(after[place : place + horizon]))
         for place, step in enumerate(trajectory.steps)
     ]
+
+
+INLINE_PROMPT = "role_agent/inline"
+"""Name of the prompt that asks for predictions in every answer."""
+_TAG = re.compile(r'<predict_next(?: n="(\d{1,3})")?>(.*?)</predict_next>', re.DOTALL)
+
+
+class InlineCoach:
+    """A coach that asks for predictions in every answer of a training episode; they are trained on.
+
+    Args:
+        horizon: H, observations to predict per step.
+    """
+
+    def __init__(self, horizon: int) -> None:
+        prompt = load_cue(INLINE_PROMPT)
+        text = prompt.write({"horizon": horizon})
+        self._guidance = Guidance(cues=(Cue(text, place="turn", id=prompt.label),))
+
+    def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
+        """Return the request for predictions; see :class:`~coevo_gym.core.seams.Coach`."""
+        return [self._guidance] * len(tickets)
+
+
+class InlinePredictor:
+    """A predictor that reads the predictions beside the agent's actions; it asks no questions.
+
+    Args:
+        horizon: H, observations to predict per step.
+
+    Source: the code of Role-Agent, with one tag for each observation ahead.
+    """
+
+    source: Literal["model"] = "model"
+
+    def __init__(self, horizon: int) -> None:
+        self.horizon = horizon
+
+    def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
+        """Return the predictions written in the answers of each trajectory."""
+        return Made([[written(step.said, self.horizon) for step in one.steps] for one in asked])
+
+
+def written(said: str, horizon: int) -> list[str]:
+    """Return the predictions in an answer, the next observation's first; "" where one is missing.
+
+    A tag without a number predicts the next observation; of equal numbers the last one counts.
+
+    Example:
+        >>> written('<predict_next n="1">a box</predict_next><action>open it</action>', 2)
+        ['a box', '']
+    """
+    return numbered_texts(_TAG, said, horizon)

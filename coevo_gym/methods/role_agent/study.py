@@ -18,7 +18,7 @@ from coevo_gym.methods.records import StepRecord
 from coevo_gym.methods.role_agent.foresight import FORESIGHT, bonus, clean, likenesses
 from coevo_gym.methods.role_agent.predictors import Predictions, Predictor
 from coevo_gym.trainers.credit import Outcome
-from coevo_gym.trainers.likeness import Measure, likeness
+from coevo_gym.trainers.similarity import Measure, likeness
 
 Predicted = Literal["rewarded", "all"]
 """The trajectories to predict: those with a reward, the only ones whose advantages foresight
@@ -39,7 +39,7 @@ class Foresight:
         predictor: the predictor of observations.
         horizon: H, observations per step that are compared.
         gamma: discount from one observation to the next.
-        measure: the measure of similarity; see :data:`~coevo_gym.trainers.likeness.Measure`.
+        measure: the measure of similarity; see :data:`~coevo_gym.trainers.similarity.Measure`.
         outcome: the reward of a trajectory.
         predict: the trajectories to predict.
 

@@ -6,13 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coevo_gym.envs.diagnosis import TurnFacts, position, turn_label
-from coevo_gym.methods.seal.dynamic import moved_utilities
-from coevo_gym.methods.seal.evolve import cues_on
-from coevo_gym.methods.seal.schema import schema_note
-from coevo_gym.methods.seal.targets import task_target
-from coevo_gym.methods.seal.utilities import UTILITIES, trajectory_weight
-from coevo_gym.methods.seal.weights import WeightLimits, weighed
-from coevo_gym.methods.seal.window import Window, WindowLabel
+from coevo_gym.methods.seal.interface import schema_note
+from coevo_gym.methods.seal.profile import (
+    UTILITIES,
+    Window,
+    WindowLabel,
+    cues_on,
+    moved_utilities,
+    trajectory_weight,
+)
+from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed
 
 Inputs = Mapping[str, Any]
 

@@ -15,13 +15,17 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
-from coevo_gym.methods.seal.last_failure import LastFailure
-from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
-from coevo_gym.methods.seal.reweighted import Reweighted, Utility, Weighing
-from coevo_gym.methods.seal.shown.coach import InterfaceCoach
+from coevo_gym.methods.seal.interface import InterfaceCoach
+from coevo_gym.methods.seal.profile import CLIP, Clip, FailureProfile, ProfileConfig
 from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
-from coevo_gym.methods.seal.utilities import CLIP, Clip
-from coevo_gym.methods.seal.weights import ApplyTo, WeightLimits
+from coevo_gym.methods.seal.weights import (
+    ApplyTo,
+    LastFailure,
+    Reweighted,
+    Utility,
+    Weighing,
+    WeightLimits,
+)
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import GRPOConfig
 

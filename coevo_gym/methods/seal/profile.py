@@ -3,17 +3,168 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
 from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import FrozenDict, FrozenModel
-from coevo_gym.methods.seal.dynamic import moved_utilities
-from coevo_gym.methods.seal.evolve import cues_on
-from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip
-from coevo_gym.methods.seal.window import Window, WindowLabel
+from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel
+
+
+class WindowLabel(NamedTuple):
+    """A label in a window.
+
+    Attributes:
+        turns: number of turns with the label.
+        mean: mean success of the episodes of these turns, in [0, 1].
+    """
+
+    turns: int
+    mean: float
+
+
+Window = Mapping[str, WindowLabel]
+"""Labels that count, with their counts."""
+
+
+Clip = tuple[float, float]
+"""Lowest and highest weight."""
+
+CLIP: Clip = (0.5, 2.0)
+
+_UTILITIES: Mapping[str, float] = {
+    TurnLabel.INVALID_TOOL_CALL: 2.0,
+    TurnLabel.SPURIOUS_TOOL_CALL: 2.0,
+    TurnLabel.ARGUMENT_MISMATCH: 1.8,
+    TurnLabel.CORRECT_ABSTENTION: 1.8,
+    TurnLabel.MISSING_TOOL_CALL: 1.5,
+    TurnLabel.EMPTY_TURN: 1.5,
+    TurnLabel.RECOVERY_FAILURE: 1.2,
+    TurnLabel.STATE_MISMATCH: 1.0,
+    TurnLabel.PASS: 1.0,
+    TurnLabel.RESPONSE_MISMATCH: 0.9,
+    "instance_mismatch": 0.6,  # only the authors' own benchmark code emits it
+}
+UTILITIES: Mapping[str, float] = MappingProxyType({str(x): u for x, u in _UTILITIES.items()})
+"""Utility of each label that counts; all others, such as ``not_reached``, are ignored.
+
+The values are from the paper's Table 6, and ours for the labels that are only in its Table 5.
+"""
+
+FAILURES: tuple[str, ...] = tuple(x for x in UTILITIES if x not in NO_FAILURES)
+"""The labels that count and stand for a failure, those of the highest utility first."""
+
+
+def clipped(value: float, clip: Clip = CLIP) -> float:
+    """Return the number of the range that is nearest to a value."""
+    low, high = clip
+    return min(max(value, low), high)
+
+
+def trajectory_weight(
+    labels: Iterable[str], utilities: Mapping[str, float] = UTILITIES, clip: Clip = CLIP
+) -> float:
+    """Return the mean utility of a trajectory's labels, clipped; 1 if no label counts.
+
+    Args:
+        labels: the label of each turn.
+        utilities: the utility of each label that counts.
+        clip: lowest and highest weight.
+
+    Example:
+        >>> trajectory_weight(["pass", "invalid_tool_call", "not_reached"])
+        1.5
+
+    Source: Eq. 10 and 11.
+    """
+    counted = [utilities[label] for label in labels if label in utilities]
+    return clipped(sum(counted) / len(counted), clip) if counted else 1.0
+
+
+def moved_utilities(
+    utilities: Mapping[str, float],
+    window: Window,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.25,
+    confident: int = 32,
+    clip: Clip = CLIP,
+) -> dict[str, float]:
+    """Return the utilities after a window.
+
+    A failure's utility moves by ``beta`` towards
+    clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
+    all turns of the window, its mean success r and its count n. So it returns to rho if the
+    window does not contain the failure. Utilities of other labels stay.
+
+    Args:
+        utilities: the utilities before it.
+        window: the labels of the window.
+        alpha: maximum distance of a target from the fixed utility.
+        beta: share of the way to the target.
+        confident: count from which a label's numbers count in full.
+        clip: lowest and highest target.
+
+    Returns:
+        The utility of each label that counts.
+
+    Source: the code of SEAL; its paper says that utilities are fixed.
+    """
+    turns = sum(seen.turns for seen in window.values())
+    found = dict(utilities)
+    for label in FAILURES:
+        target = UTILITIES[label]
+        if (seen := window.get(label)) and turns:
+            sure = min(1.0, seen.turns / confident)
+            target *= 1.0 + alpha * seen.turns / turns * (1.0 - seen.mean) * sure
+        found[label] = (1.0 - beta) * utilities[label] + beta * clipped(target, clip)
+    return found
+
+
+def cues_on(
+    window: Window,
+    on: Collection[str] = (),
+    *,
+    count: int = 8,
+    prevalence: float = 0.1,
+    keep: float | None = 0.05,
+    reward: float = 0.6,
+    top: int = 3,
+) -> tuple[str, ...]:
+    """Return the labels whose cues are on after a window, the most urgent first.
+
+    A label comes on if it was seen often enough, is common among the failures, and its episodes
+    do badly. It stays on as long as it was seen often enough and is not rare. The most urgent are
+    those of the highest share x (1 - mean success).
+
+    Args:
+        window: the labels of the window.
+        on: the labels whose cues are on now.
+        count: minimum turns with a label.
+        prevalence: minimum share of the failures to come on.
+        keep: minimum share of the failures to stay on; None to apply ``prevalence`` each time.
+        reward: mean success below which a label comes on.
+        top: maximum number of cues that are on.
+
+    Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
+    """
+    failures = {label: window[label] for label in FAILURES if label in window}
+    turns = sum(seen.turns for seen in failures.values())
+
+    def urgency(label: str) -> float:
+        return failures[label].turns / turns * (1.0 - failures[label].mean)
+
+    def eligible(label: str, seen: WindowLabel) -> bool:
+        share = seen.turns / turns if seen.turns >= max(count, 1) else 0.0
+        stays = keep is not None and label in on and share >= keep
+        return share > 0.0 and (stays or (share >= prevalence and seen.mean < reward))
+
+    found = [label for label, seen in failures.items() if eligible(label, seen)]
+    return tuple(sorted(found, key=urgency, reverse=True)[:top])  # ties keep the order of FAILURES
+
 
 TURN_LABEL = "turn_label"
 """Kind of the notes that the memory grows from, one per user turn."""

@@ -9,8 +9,8 @@ from coevo_gym.core.notes import INTERFACE, Findings, Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.envs.diagnosis import diagnosable
+from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.methods.seal.profile import TURN_LABEL, turn_notes
-from coevo_gym.methods.seal.shown.interface import FailureInterface
 
 
 class TurnLabels:
@@ -56,7 +56,7 @@ class InterfaceVersions:
 
     Args:
         schema_notes: a switch; see
-            :class:`~coevo_gym.methods.seal.shown.interface.FailureInterface`.
+            :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
         error_hints: a switch of the same class.
     """
 

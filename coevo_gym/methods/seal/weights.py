@@ -2,10 +2,108 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from coevo_gym.methods.seal.utilities import CLIP, UTILITIES, Clip, trajectory_weight
+import numpy as np
+
+from coevo_gym.core.notes import Notes
+from coevo_gym.core.seams import Advantage
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.pool.table import Numbers
+from coevo_gym.curricula.selectors.base import TableSelector
+from coevo_gym.methods.seal.profile import (
+    CLIP,
+    FAILURES,
+    TURN_LABEL,
+    UTILITIES,
+    Clip,
+    FailureProfile,
+    WindowLabel,
+    clipped,
+    trajectory_weight,
+)
+from coevo_gym.trainers.token_advantages import mapped
+
+
+def task_target(
+    label: str,
+    seen: WindowLabel,
+    *,
+    min_samples: int = 8,
+    alpha: float = 1.0,
+    confident: int = 32,
+    clip: Clip = CLIP,
+) -> float | None:
+    """Return the target of a task's weight: clip(1 + alpha (1 - r) min(1, n / confident)).
+
+    Args:
+        label: the task's last label.
+        seen: number of turns n and mean success r of that label over all tasks.
+        min_samples: minimum turns with the label.
+        alpha: maximum distance of the target from 1.
+        confident: count from which the numbers count in full.
+        clip: lowest and highest target.
+
+    Returns:
+        The target; None if the label stands for no failure, or was too rare.
+
+    Source: the code of SEAL; its paper does not have it.
+    """
+    if label not in FAILURES or seen.turns < min_samples:
+        return None
+    sure = min(1.0, seen.turns / confident)
+    return clipped(1.0 + alpha * (1.0 - seen.mean) * sure, clip)
+
+
+class LastFailure(TableSelector):
+    """A selector that draws tasks by their last failure: frequent, rarely solved ones weigh more.
+
+    A task weighs 1 if it had no failure when it was last practised, was never practised, or had a
+    failure that is too rare for statistics.
+
+    Args:
+        profile: the counts of the labels of all tasks so far.
+
+    Source: the code of SEAL; its paper (arXiv 2605.24426) does not have it.
+    """
+
+    columns: ClassVar = {"failure": 0.0}
+    """Position of the label in ``FAILURES``, counted from 1; 0 for none."""
+
+    def __init__(self, profile: FailureProfile) -> None:
+        super().__init__()
+        self._profile = profile
+
+    def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
+        """Discard the failures of an earlier visit."""
+        self.table["failure"][row] = 0.0
+
+    def note(self, notes: Notes) -> None:
+        """Remember the last failure of each task that a learner's step has practised."""
+        for note in notes:
+            row = self.table.row(note.task_id)
+            if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:
+                self.table["failure"][row] = 1 + FAILURES.index(note.label)
+
+    def weights(self) -> Numbers:
+        """Return (n,) weights, from 1 to 2."""
+        seen, config = self._profile.total, self._profile.config
+        targets = [
+            task_target(label, seen[label], alpha=config.alpha, confident=config.confident)
+            if label in seen
+            else None
+            for label in FAILURES
+        ]
+        weights = np.array([1.0, *(1.0 if target is None else target for target in targets)])
+        return weights[self.table["failure"].astype(np.int64)]
+
+    def metrics(self) -> dict[str, float]:
+        """Return the share of the tasks whose last visit had a failure."""
+        failed = self.table["failure"] > 0
+        return {"failed": float(failed.mean()) if len(failed) else 0.0}
+
 
 ApplyTo = Literal["all", "negative", "positive"]
 """The trajectories to weight: all, or those that did worse or better than their group."""
@@ -107,3 +205,129 @@ def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[boo
         return found
     mean = sum(labelled) / len(labelled)
     return [weight / mean if n else weight for weight, n in zip(found, counts, strict=True)]
+
+
+Utility = Literal["fixed", "ema"]
+"""The utility of labels: fixed, or moving."""
+_UNCLIPPED: Clip = (-math.inf, math.inf)
+
+
+class Weighing:
+    """A memory of the weights of a step's advantages; the next step starts again."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._weights: list[float] = []
+        self._sums: list[float] = []
+        self._clipped = 0
+
+    def add(self, weights: Sequence[float], advantages: Sequence[float], clipped: int) -> None:
+        """Add the weights of a group.
+
+        Args:
+            weights: (K,) weight of each trajectory.
+            advantages: (K,) weighted advantages; the mean if a trajectory has several.
+            clipped: number of weights that were clipped.
+        """
+        self._weights += weights
+        self._sums.append(math.fsum(advantages))
+        self._clipped += clipped
+
+    def note(self, notes: Notes) -> None:
+        """Prepare for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
+        self._forget()
+
+    def metrics(self) -> dict[str, float]:
+        """Return sum and mean of weights, sums of advantages, and share clipped, of the last step.
+
+        ``sum_advantages`` is over all groups, ``sum_advantages_of_group`` the mean distance from 0
+        of a group's sum, which is 0 without weights.
+        """
+        n = len(self._weights)
+        return {
+            "sum_w": math.fsum(self._weights),
+            "mean_w": math.fsum(self._weights) / n if n else 1.0,
+            "sum_advantages": math.fsum(self._sums),
+            "sum_advantages_of_group": (
+                math.fsum(map(abs, self._sums)) / len(self._sums) if self._sums else 0.0
+            ),
+            "share_clipped": self._clipped / n if n else 0.0,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return {}: the memory describes one step, and checkpoints are saved between steps."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that :meth:`state_dict` returned."""
+        self._forget()
+
+
+class Reweighted:
+    """A transform that multiplies each advantage by the weight of its trajectory, of successes too.
+
+    Args:
+        profile: the moving utilities of labels, for ``ema``.
+        weighing: the record of the weights.
+        utility: the source of the utilities.
+        clip: lowest and highest weight.
+        apply_to: the advantages to weight.
+        budget: the limits of the weights around 1; None for those of the clip alone.
+
+    Source: Eq. 10 to 12 of SEAL (arXiv 2605.24426); ``ema``, ``apply_to`` and ``budget`` are in
+    the authors' code only.
+    """
+
+    def __init__(
+        self,
+        profile: FailureProfile,
+        weighing: Weighing,
+        *,
+        utility: Utility = "fixed",
+        clip: Clip = CLIP,
+        apply_to: ApplyTo = "all",
+        budget: WeightLimits | None = None,
+    ) -> None:
+        self._profile, self._weighing = profile, weighing
+        self._utility, self._clip, self._apply_to, self._budget = utility, clip, apply_to, budget
+
+    @property
+    def utilities(self) -> Mapping[str, float]:
+        """Return the present utility of each label that counts."""
+        return self._profile.utilities if self._utility == "ema" else UTILITIES
+
+    def __call__(
+        self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
+    ) -> list[list[Advantage]]:
+        """Multiply the advantages of a group; see :class:`~coevo_gym.core.seams.Transform`."""
+        return [
+            self._weigh(group, notes, judged)
+            for group, judged in zip(groups, advantages, strict=True)
+        ]
+
+    def _weigh(self, group: Group, notes: Notes, judged: Sequence[Advantage]) -> list[Advantage]:
+        labels = [
+            [note.label for note in notes.of(TURN_LABEL, group.id, index)]
+            for index in range(len(group.trajectories))
+        ]
+        utilities = self.utilities
+        weights = weights_of(labels, utilities=utilities, clip=self._clip, budget=self._budget)
+        found = [self._times(*pair) for pair in zip(weights, judged, strict=True)]
+        asked = [trajectory_weight(each, utilities, _UNCLIPPED) for each in labels]
+        low, high = self._clip
+        clipped = sum(not low <= weight <= high for weight in asked)
+        self._weighing.add(weights, [_mean(each) for each in found], clipped)
+        return found
+
+    def _times(self, weight: float, judged: Advantage) -> Advantage:
+        return mapped(judged, lambda a: weight * a if applies(self._apply_to, a) else a)
+
+
+def _mean(advantage: Advantage) -> float:
+    """Return the mean of a trajectory's advantages; a step may have several."""
+    if isinstance(advantage, (int, float)):
+        return advantage
+    steps = [_mean(each) for each in advantage]
+    return math.fsum(steps) / len(steps) if steps else 0.0

@@ -19,11 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from coevo_gym.testing.formulas.check import Formula
-from coevo_gym.testing.formulas.curricula import CURRICULA
-from coevo_gym.testing.formulas.learning import LEARNING
-from coevo_gym.testing.formulas.methods import METHODS
-from coevo_gym.testing.formulas.statistics import STATISTICS
-from coevo_gym.testing.formulas.trials import TRIALS
+from coevo_gym.testing.formulas.curricula import CURRICULA, METHODS
+from coevo_gym.testing.formulas.learning import LEARNING, STATISTICS, TRIALS
 
 FORMULAS: Mapping[str, Formula] = {
     **LEARNING,

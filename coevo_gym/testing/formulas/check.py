@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.reading import read_file
+from coevo_gym.core.reading import read_file
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ import numpy as np
 from coevo_gym.core.spend import Prices, allow
 from coevo_gym.curricula.gates.similarity import similarity_bins
 from coevo_gym.curricula.gates.solve import solve_band
+from coevo_gym.curricula.growth.choice import farthest_first, quota
 from coevo_gym.curricula.growth.contexts import share_out
-from coevo_gym.curricula.growth.coverage import farthest_first, quota
 from coevo_gym.curricula.growth.evidence import evidence_cut
 from coevo_gym.curricula.metrics import energy_distance, self_similarity
 from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
@@ -20,8 +21,7 @@ from coevo_gym.curricula.selectors.learnable import learnability
 from coevo_gym.curricula.selectors.plr import replay_probabilities
 from coevo_gym.curricula.selectors.progress import Averages, moved, progress_nearby
 from coevo_gym.curricula.selectors.stages import stage_members
-from coevo_gym.curricula.signals.patterns import Pattern
-from coevo_gym.curricula.signals.signals import forgetting, rare
+from coevo_gym.curricula.signals import Pattern, forgetting, rare
 from coevo_gym.testing.formulas.check import Formula, Inputs
 from coevo_gym.trainers.segments import Snapshot, merged
 
@@ -111,4 +111,55 @@ CURRICULA: Mapping[str, Formula] = {
     "select.ema": _averages,
     "select.progress_nearby": lambda v: progress_nearby(v["context"], v["X"], v["fast"], v["slow"]),
     "context.merge": _merged,
+}
+
+
+_PLACES = {
+    "coevo_gym.methods.seal.formulas:SEAL": (
+        "seal.turn_label",
+        "seal.trajectory_weight",
+        "seal.transform",
+        "seal.dynamic",
+        "seal.evolve",
+        "seal.schema_note",
+        "seal.position",
+        "seal.task_target",
+    ),
+    "coevo_gym.methods.role_agent.formulas:ROLE": (
+        "role.horizon",
+        "role.foresight",
+        "role.advantages",
+        "role.mode_counts",
+        "role.mode_weights",
+        "role.rule_modes",
+        "role.empirical",
+    ),
+    "coevo_gym.methods.agentevolver.formulas:AGENTEVOLVER": (
+        "adca",
+        "adca.allocation",
+        "adca.sign_trap",
+        "attribution.elimination",
+        "exp.retrieve",
+        "exp.admit",
+        "exp.utility",
+        "exp.places",
+        "exp.selective_boost",
+        "question.window",
+        "question.mixture",
+        "question.judge_score",
+    ),
+}
+"""``"module:mapping"`` and the names in it. A method stands above this room, so it is a string."""
+
+
+def _lent(place: str, name: str) -> Formula:
+    def formula(v: Inputs) -> Any:
+        module, _, mapping = place.partition(":")
+        return getattr(import_module(module), mapping)[name](v)
+
+    return formula
+
+
+METHODS: Mapping[str, Formula] = {
+    name: _lent(place, name) for place, names in _PLACES.items() for name in names
 }

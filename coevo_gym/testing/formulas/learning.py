@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any
 
+from coevo_gym.core.stats import at_k, efficiency, paired, point_biserial, sign_test
+from coevo_gym.episodes.trials import repeated, repeats, solved_by
 from coevo_gym.testing.formulas.check import Formula, Inputs
 from coevo_gym.trainers.advantages import (
     relative_to_group,
@@ -15,7 +18,7 @@ from coevo_gym.trainers.advantages import (
     token_estimate,
     turn_estimate,
 )
-from coevo_gym.trainers.likeness import group_states, likeness
+from coevo_gym.trainers.similarity import group_states, likeness
 
 
 def _gigpo(v: Inputs) -> Any:
@@ -101,3 +104,40 @@ LEARNING: Mapping[str, Formula] = {
     "role.group_states": _group_states,
     "role.likeness": lambda v: [likeness(a, b, v["similarity"]) for a, b in v["pairs"]],
 }
+
+
+def _paired(v: Inputs) -> Any:
+    found = paired(v["ours"], v["baseline"])._asdict()
+    return {name: found[name] for name in ("mean", "sd", "wins", "ties")}
+
+
+STATISTICS: Mapping[str, Formula] = {
+    "stats.paired": _paired,
+    "stats.sign_test": lambda v: sign_test(v["differences"]),
+    "stats.at_k": lambda v: at_k(v["outcomes"], v["k"])._asdict(),
+    "stats.efficiency": lambda v: efficiency(v["curve"], v["baseline"], share=v["share"])._asdict(),
+    "stats.point_biserial": lambda v: point_biserial(v["values"], v["outcomes"]),
+}
+
+
+def _trials(v: Inputs) -> Any:
+    outcomes = list[tuple[str, int, bool]]()
+
+    def play(trial: int, waiting: Any, told: Any) -> list[bool]:
+        solved = [bool(v["tasks"][task.id][trial]) for task in waiting]
+        both = zip(waiting, solved, strict=True)
+        outcomes.extend((task.id, trial, success) for task, success in both)
+        return [not success for success in solved]
+
+    tasks: Any = [SimpleNamespace(id=place) for place in range(len(v["tasks"]))]
+    told = repeated(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
+    counts = [len(told[task.id]) for task in tasks]
+    return {"rates": list(solved_by(outcomes, v["n"])), "reflections": counts}
+
+
+def _cut(v: Inputs) -> Any:
+    n = len(v["actions"])
+    return next((i for i in range(n) if repeats(v["actions"][:i])), n)
+
+
+TRIALS: Mapping[str, Formula] = {"reflexion.trials": _trials, "reflexion.cut": _cut}

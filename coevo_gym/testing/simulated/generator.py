@@ -13,7 +13,7 @@ from coevo_gym.core.evolution import Context, Draft
 from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.explorer import Exploration
 from coevo_gym.curricula.pool.pool import require_train
-from coevo_gym.curricula.signals.kinds import UNGUIDED
+from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.testing.simulated.benchmark import (
     NAME,
     SkillVerifier,

@@ -8,9 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import Budgeted
-from coevo_gym.agents.advice.reading import MAX_CHARS, Unreadable, read_answer
+from coevo_gym.agents.advice.advisor import (
+    MAX_CHARS,
+    Budgeted,
+    ModelAdvisor,
+    Unreadable,
+    read_answer,
+)
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.inquiry import Answer
 from coevo_gym.core.seams import Completion, Finish, Message, Policy, Request

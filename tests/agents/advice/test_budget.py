@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coevo_gym.agents.advice.budget import Budgeted, most_tokens
+from coevo_gym.agents.advice.advisor import Budgeted, most_tokens
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.chat.agent import ChatAgent
 from coevo_gym.agents.choice import ChoiceAgent

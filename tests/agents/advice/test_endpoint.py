@@ -17,8 +17,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import Budgeted
+from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy
 from coevo_gym.core.errors import ModelError
@@ -278,7 +277,7 @@ WORK = """
 import os, signal, sys
 from pathlib import Path
 from coevo_gym.agents.advice.advisor import ModelAdvisor
-from coevo_gym.agents.advice.budget import Budgeted
+from coevo_gym.agents.advice.advisor import Budgeted
 from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.agents.advice.tape import Tape
 from coevo_gym.agents.endpoint.openai_policy import EndpointConfig, OpenAIPolicy

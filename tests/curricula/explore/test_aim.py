@@ -14,11 +14,9 @@ from coevo_gym.core.errors import SplitLeakError
 from coevo_gym.core.evolution import Context, Draft, Proposal, Round
 from coevo_gym.core.task import OPEN, Split
 from coevo_gym.core.trajectory import Trajectory, View
-from coevo_gym.curricula.explore.aim import Aim, is_open, opened_for
 from coevo_gym.curricula.explore.evolver import GatedEvolver
-from coevo_gym.curricula.explore.explorer import ScriptedExplorer
-from coevo_gym.curricula.explore.found import Found, fittest
-from coevo_gym.curricula.explore.guide import Guide
+from coevo_gym.curricula.explore.explorer import Found, ScriptedExplorer, fittest
+from coevo_gym.curricula.explore.guide import Aim, Guide, is_open, opened_for
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.prompts.cue import load_cue
 from coevo_gym.testing.models import HostilePolicy

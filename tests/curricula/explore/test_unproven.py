@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import coevo_gym
-from coevo_gym.config import asks_policy, load_config
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Context, Round
@@ -20,8 +19,9 @@ from coevo_gym.curricula.explore.unproven import UnprovenEvolver
 from coevo_gym.curricula.gates.solve import Solver
 from coevo_gym.curricula.pool.pool import TaskPool
 from coevo_gym.envs.tags import tags_of
-from coevo_gym.run.assembly import Assembly
-from coevo_gym.run.manifest import make_manifest
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import asks_policy, load_config
+from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.store.reader import RunReader
 from coevo_gym.testing.fixtures import replay
 from tests.curricula.episodes import HELD_OUT, TRAIN

@@ -1,6 +1,6 @@
 """A host without a sandbox: the stock engine, with model-written code in its own process.
 
-It runs in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.escapes`. Everything
+It runs in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.attacks`. Everything
 that code can reach here is something that the sandbox has to protect.
 """
 

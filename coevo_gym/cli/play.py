@@ -1,0 +1,240 @@
+"""``coevo play``: a person plays a benchmark, in the browser or in the terminal."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from coevo_gym.cli.completion import benchmarks, completing, runs
+from coevo_gym.cli.output import busy, console, say, say_aside
+from coevo_gym.cli.play_terminal import play_episode
+from coevo_gym.cli.sources import NativeSplit, find_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason
+from coevo_gym.runs.demonstrations import keep_demonstration, why_not
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.view.play.game import Played, PlayedGame
+from coevo_gym.view.play.scores import Scores, open_scores
+from coevo_gym.view.play.source import PlaySource, benchmark_source, run_source
+from coevo_gym.view.shell import LOOPBACK, listen_here, open_browser, require_server, serve
+
+
+def play_in_browser(
+    source: PlaySource,
+    demonstrations: Path,
+    scores: Scores | None,
+    first: Task | None,
+    *,
+    port: int,
+    browser: bool,
+    ready: Callable[[], None],
+) -> None:
+    """Serve the pages until SIGINT or SIGTERM.
+
+    Args:
+        source: the tasks to play.
+        demonstrations: the file in which demonstrations are saved.
+        scores: the folder in which the score is saved; None to keep no score.
+        first: the task that the first page offers first.
+        port: port to listen on; 0 for any free one.
+        browser: open a browser.
+        ready: called once the pages can be opened.
+
+    Raises:
+        ImportError: if the extra ``serve`` is not installed.
+        ConfigError: if the port is taken.
+    """
+    require_server("coevo play --web")
+    from coevo_gym.view.play.desk import Desk
+    from coevo_gym.view.play.server import PlayFace, make_app
+
+    _ = source.tasks  # reports a missing package here instead of on a page
+    stopping = threading.Event()
+    desk = Desk(source, demonstrations=demonstrations, scores=scores, first=first)
+    with listen_here(port) as listening:
+        url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
+
+        def opened() -> None:
+            ready()
+            say(f"play {source.name} at {url}")
+            say_aside("reachable from this machine only · Ctrl-C stops it")
+            if browser:
+                threading.Thread(target=open_browser, args=(url,), daemon=True).start()
+
+        def end() -> None:
+            stopping.wait()
+            desk.close()
+
+        # Engines stop at once instead of finishing an answer that may take a minute.
+        threading.Thread(target=end, daemon=True).start()
+        serve(make_app(PlayFace(desk)), listening, stopping=stopping, ready=opened)
+
+
+def play(
+    benchmark: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BENCHMARK]",
+            help="Name of a benchmark; see `coevo envs`.",
+            autocompletion=completing(benchmarks),
+        ),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Name or id of a task.")] = None,
+    split: Annotated[
+        NativeSplit | None, typer.Option(help="Split of the task.", show_default="train")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed that picks the task.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            help="Play tasks that evolved in this run.",
+            autocompletion=completing(runs),
+        ),
+    ] = None,
+    web: Annotated[bool, typer.Option("--web", help="Play in the browser.")] = False,
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="With --web: port to listen on; 0 for any free one."),
+    ] = 0,
+    browser: Annotated[
+        bool,
+        typer.Option("--browser/--no-browser", help="With --web: open a browser at once."),
+    ] = True,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Save the score as the evaluation of this name, task after task."),
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File for solved training episodes as demonstrations: all of them in the "
+            "terminal, those that you choose with --web.",
+            show_default="demonstrations/BENCHMARK.jsonl with --web",
+        ),
+    ] = None,
+) -> None:
+    """Play an episode by hand, in the terminal or in the browser.
+
+    You see what an agent sees. A typo costs no step. In the terminal, choose actions by number or
+    type them; put an action of several lines between lines of three backticks. `coevo tasks` lists
+    the tasks. --web opens pages on this machine, with a shop to click through, functions with
+    their documentation, and an editor for code.
+
+    With --name, you play the tasks of `coevo eval` in the same order, and the first episode of
+    each counts: you can then compare evals/NAME with any policy. With --keep, your solved episodes
+    are saved for a warm-up to imitate (the setting `warmup.demonstrations`); episodes of
+    validation and test tasks are never saved.
+
+    For example:
+
+      coevo play webshop --seed 1
+
+      coevo play alfworld --web
+
+      coevo play webshop --web --split val --name me
+
+      coevo play --run quickstart --task webshop/evolved/0123456789ab
+    """
+    _check_options(benchmark, task, split, seed, run, name)
+    with ExitStack() as closing_at_end, ExitStack() as starting:
+        starting.enter_context(busy(f"starting {benchmark or run}"))
+        if run is not None:
+            source = run_source(RunFolder.of(run))
+            if benchmark is not None and find_benchmark(benchmark).name != source.benchmark:
+                raise ConfigError(f"{run} is a run of {source.benchmark}, not of {benchmark}.")
+        else:
+            source = benchmark_source(find_benchmark(cast(str, benchmark)).name, split or "train")
+        scores = None
+        if name is not None:
+            opened = open_scores(name, source.benchmark, source.split)
+            scores = closing_at_end.enter_context(opened)
+            source = source.made_by(scores.make_env)
+        if web:
+            kept = keep or Path("demonstrations") / f"{source.benchmark}.jsonl"
+            chosen = _chosen(source, task, seed)
+            play_in_browser(
+                source, kept, scores, chosen, port=port, browser=browser, ready=starting.close
+            )
+        else:
+            _play_here(source, keep, scores, task, seed, starting)
+
+
+def _check_options(
+    benchmark: str | None,
+    task: str | None,
+    split: NativeSplit | None,
+    seed: int | None,
+    run: str | None,
+    name: str | None,
+) -> None:
+    if benchmark is None and run is None:
+        raise ConfigError("No benchmark given. Name a benchmark, or a run with --run.")
+    if run is not None and split is not None:
+        raise ConfigError("--split is for a benchmark; all tasks of a run are training tasks.")
+    if name is not None and run is not None:
+        raise ConfigError("--name is for a benchmark's own tasks, on which policies are evaluated.")
+    if name is not None and (task is not None or seed is not None):
+        raise ConfigError("--name plays the tasks in order. Leave --task and --seed out.")
+
+
+def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | None:
+    """Return the task that the options name, or None."""
+    if task is not None:
+        return source.find(task)
+    return None if seed is None else source.drawn(seed)
+
+
+def _play_here(
+    source: PlaySource,
+    keep: Path | None,
+    scores: Scores | None,
+    task: str | None,
+    seed: int | None,
+    starting: ExitStack,
+) -> None:
+    """Play one episode in the terminal."""
+    begun, env_seed = _chosen(source, task, seed), seed or 0
+    if scores is not None:
+        begun = scores.next()
+        if begun is None:
+            raise ConfigError(f"All tasks of {scores.folder.path} have been played.")
+        env_seed = scores.seed_of(begun)
+    chosen = begun or source.drawn(None)
+    env = source.make_env()
+    read = partial(console.input, "> ")
+    with closing(env):
+        game = play_episode(env, chosen, console, read, seed=env_seed, ready=starting.close)
+    if scores is not None:
+        _count(scores, game)
+    if keep is not None and game.played is not None:
+        _keep(keep, source, chosen, game.played)
+
+
+def _count(scores: Scores, game: PlayedGame) -> None:
+    if game.played is None:
+        if game.taken:
+            scores.lose(game.task, len(game.taken), EndReason.ABANDONED, "left")
+        return
+    scores.add(game.task, game.played.counted)
+    told = scores.to_json()
+    say_aside(
+        f"{told['solved']} of {told['played']} solved, {told['tasks'] - told['played']} tasks to "
+        f"go. Saved in {told['folder']}."
+    )
+
+
+def _keep(path: Path, source: PlaySource, task: Task, played: Played) -> None:
+    if (why := why_not(task, played.training)) or played.training is None:
+        say_aside(f"Not saved as a demonstration. {why}")
+        return
+    keep_demonstration(path, task, played.training, source.bench)
+    say_aside(f"Saved as a demonstration in {path}.")

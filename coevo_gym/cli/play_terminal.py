@@ -1,0 +1,353 @@
+"""``coevo play`` in the terminal: menus, and a person's input as actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import gymnasium as gym
+from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import View
+from coevo_gym.view.grade import grade_of
+from coevo_gym.view.play.game import Played, PlayedGame, RefusedAction
+from coevo_gym.view.play.hands import action_of, is_unfinished
+from coevo_gym.view.play.shop import PlayShopPage, read_shop
+from coevo_gym.view.play.tools import Tool, message, read_tools, value_of
+from coevo_gym.view.shop import SEPARATOR
+
+Read = Callable[[], str]
+_SHOWN = 60
+_FENCE = "```"
+_RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
+"""Results of calls, at which an observation of BFCL is split."""
+
+
+class Hand:
+    """The default terminal interface: the page as text, and actions by number.
+
+    Attributes:
+        hint: description of the possible input.
+    """
+
+    hint = "a number, an action as text, or q to leave"
+
+    def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
+        """Show a page and the possible actions."""
+        self._page(view, console)
+        self._list(choices, console)
+
+    def read(self, read: Read) -> str:
+        """Read a line, or a block of lines between two lines of three backticks."""
+        first = read().strip()
+        return _block(first, read) if _opens(first) else first
+
+    def meant(
+        self, line: str, view: View, choices: Sequence[str], console: Console, read: Read
+    ) -> str | None:
+        """Return the action for a line; if there is none, explain why and return None."""
+        if not line.isdecimal():
+            if not line:
+                self._explain(choices, console)
+            return line or None
+        place = int(line) - 1 if len(line) < 6 else -1
+        if 0 <= place < len(choices):
+            return choices[place]
+        self._explain(choices, console)
+        return None
+
+    @staticmethod
+    def _explain(choices: Sequence[str], console: Console) -> None:
+        most = len(choices)
+        console.print(f"[yellow]Type a number from 1 to {most}, or an action.[/]")
+
+    @staticmethod
+    def _page(view: View, console: Console) -> None:
+        text = view.observation.replace(SEPARATOR, "\n")
+        task = f"Your task is to: {view.instruction}"  # the panel above shows it
+        lines = [line for line in text.split("\n") if line.removesuffix(".") != task]
+        console.print(escape("\n".join(lines)), highlight=False)
+
+    @staticmethod
+    def _list(choices: Sequence[str], console: Console) -> None:
+        for number, choice in enumerate(choices[:_SHOWN], start=1):
+            console.print(f"  {_number(number)}  {escape(choice)}", highlight=False)
+        if len(choices) > _SHOWN:
+            console.print(f"  … and {len(choices) - _SHOWN} more")
+
+
+class ShopHand(Hand):
+    """Interface for the shop: each product and each option value has a number."""
+
+    def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
+        """Show a page of the shop."""
+        page = read_shop(view)
+        number = {action: place for place, action in enumerate(choices, start=1)}
+        wanted = [*_things(page)] if page else []
+        if page is None or not wanted or any(action not in number for action in wanted):
+            super().draw(view, choices, console)
+            return
+        if page.listed:
+            console.print(f"Page {page.number} (Total results: {page.found})", highlight=False)
+            for item in page.listed:
+                told = f"{escape(item.asin)}  {escape(item.title)}  [bold]{escape(item.price)}[/]"
+                console.print(f"  {_number(number[item.action])}  {told}", highlight=False)
+        else:
+            console.print(f"[bold]{escape(page.title)}[/]", highlight=False)
+            console.print(f"Price: {escape(page.price)}", highlight=False)
+            for option in page.options:
+                console.print(f"{escape(option.name)}:", highlight=False)
+                for value in option.values:
+                    mark = " [green](chosen)[/]" if value.chosen else ""
+                    told = f"{escape(value.label)}{mark}"
+                    console.print(f"  {_number(number[value.action])}  {told}", highlight=False)
+        for thing in page.buttons:
+            told = f"{_number(number[thing.action])}  [bold]{escape(thing.label)}[/]"
+            console.print(f"  {told}", highlight=False)
+
+
+class ToolsHand(Hand):
+    """Interface for functions: their documentation, and calls by name."""
+
+    hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
+
+    def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
+        """Show the conversation, and the names of the functions when they are new."""
+        for place, part in enumerate(_RESULT.split(view.observation)):
+            if part:
+                console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
+        tools = read_tools(view)
+        before = view.history[-1].info.get("bfcl.tools") if view.history else None
+        if before != view.info.get("bfcl.tools"):
+            names = ", ".join(tool.name for tool in tools)
+            console.print(f"[dim]Functions: {escape(names)}[/]", highlight=False)
+            console.print(
+                "[dim]? lists them, ? NAME tells of one, NAME alone asks for its parameters, ?? "
+                f"lists {len(choices)} calls to choose by number.[/]",
+                highlight=False,
+            )
+
+    def meant(
+        self, line: str, view: View, choices: Sequence[str], console: Console, read: Read
+    ) -> str | None:
+        """Return the action for a line, as :meth:`Hand.meant` does."""
+        tools = {tool.name: tool for tool in read_tools(view)}
+        if line == "??":
+            for number, choice in enumerate(choices, start=1):
+                call = choice.rpartition("</think>")[2]
+                console.print(f"  {_number(number)}  {escape(call)}", highlight=False)
+            return None
+        if line.startswith("?"):
+            self._document(line[1:].strip(), tools, console)
+            return None
+        if line in tools:
+            return self._filled_in(tools[line], console, read)
+        return super().meant(line, view, choices, console, read)
+
+    @staticmethod
+    def _document(name: str, tools: Mapping[str, Tool], console: Console) -> None:
+        if not name:
+            for tool in tools.values():
+                about = escape(tool.about.partition(". ")[0])
+                console.print(f"  [bold cyan]{escape(tool.signature)}[/] {about}", highlight=False)
+            return
+        found = tools.get(name.partition("(")[0].strip())
+        if found is None:
+            console.print(f"[yellow]There is no function {escape(repr(name[:80]))} here.[/]")
+            return
+        console.print(f"[bold cyan]{escape(found.signature)}[/]", highlight=False)
+        console.print(escape(found.about), highlight=False)
+        for parameter in found.parameters:
+            rest = "needed" if parameter.required else f"default {parameter.default or 'none'}"
+            told = f"{parameter.type}, {rest}. {parameter.about}"
+            console.print(f"  [bold]{escape(parameter.name)}[/]: {escape(told)}", highlight=False)
+
+    @staticmethod
+    def _filled_in(tool: Tool, console: Console, read: Read) -> str | None:
+        """Ask for the arguments of a call one by one; return None if one cannot be read."""
+        arguments = {}
+        for parameter in tool.parameters:
+            rest = "" if parameter.required else "; Enter leaves it out"
+            console.print(f"  {escape(parameter.name)} ({escape(parameter.type)}{rest})?")
+            typed = read().strip()
+            if not typed and not parameter.required:
+                continue
+            try:
+                arguments[parameter.name] = value_of(parameter, typed)
+            except ValueError as error:
+                console.print(f"[yellow]{escape(parameter.name)}: {escape(str(error))}[/]")
+                return None
+        return message(tool.name, arguments)
+
+
+class CodeHand(Hand):
+    """Interface for code: unfinished lines continue on the next line, as in a Python shell."""
+
+    hint = "code, a number, or q to leave; an empty line ends what is indented"
+
+    def read(self, read: Read) -> str:
+        """Read a block between backticks, or lines of code up to the end of their statement."""
+        first = read().rstrip()
+        if _opens(first.strip()):
+            return _block(first.strip(), read)
+        lines = [first.lstrip()]
+        while is_unfinished("\n".join(lines)):
+            lines.append(read().rstrip())
+            if not lines[-1]:
+                lines.append("")  # as in a shell, an empty line ends a block
+        return "\n".join(lines).rstrip()
+
+
+def hand_of(benchmark: str) -> Hand:
+    """Return the terminal interface for a benchmark."""
+    return _HANDS.get(benchmark, Hand)()
+
+
+_HANDS: Mapping[str, type[Hand]] = {
+    "webshop": ShopHand,
+    "bfcl": ToolsHand,
+    "appworld": CodeHand,
+}
+
+
+def _things(page: PlayShopPage) -> list[str]:
+    """Return the numbered actions on a page of the shop; pages of text have none."""
+    values = [value.action for option in page.options for value in option.values]
+    listed = [item.action for item in page.listed]
+    if page.kind not in ("results", "item"):
+        return []
+    return [*listed, *values, *(thing.action for thing in page.buttons)]
+
+
+def _number(number: int) -> str:
+    return f"[bold cyan]{number:3}[/]"
+
+
+def _opens(line: str) -> bool:
+    return line.startswith(_FENCE) and line.count(_FENCE) == 1
+
+
+def _block(first: str, read: Read) -> str:
+    lines = [first]
+    while lines[-1].strip() != _FENCE or len(lines) == 1:
+        lines.append(read())
+    return "\n".join(lines)
+
+
+def play_episode(
+    env: gym.Env[str, str],
+    task: Task,
+    console: Console,
+    read: Callable[[], str],
+    *,
+    seed: int = 0,
+    ready: Callable[[], None] = lambda: None,
+) -> PlayedGame:
+    """Let a person play an episode.
+
+    A typo gets an explanation and costs no step; see :class:`~coevo_gym.view.play.game.PlayedGame`.
+
+    Args:
+        env: the env to play in; this function resets it.
+        task: the task to play.
+        console: where to draw.
+        read: gives one line of input; ``EOFError`` ends the game.
+        seed: seeds the env.
+        ready: called once the episode has begun.
+
+    Returns:
+        The episode; without a record if the person left before its end.
+
+    Raises:
+        EnvBackendError: if the engine fails.
+    """
+    game = PlayedGame(env, task, seed)
+    game.begin()
+    ready()
+    seat = _Seat(game, console, read)
+    while game.played is None:
+        action = seat.ask()
+        if action is None:
+            return game
+        refusal = action if isinstance(action, RefusedAction) else game.act(action)
+        if refusal is not None:
+            _explain(console, refusal)
+    _tell_outcome(console, game.played, task)
+    return game
+
+
+class _Seat:
+    """The terminal in front of a player: shows the episode and asks for actions.
+
+    Args:
+        game: the episode.
+        console: where to draw.
+        read: gives one line of input; ``EOFError`` ends the game.
+    """
+
+    def __init__(self, game: PlayedGame, console: Console, read: Callable[[], str]) -> None:
+        self._game, self._console, self._read = game, console, read
+        self._benchmark = game.task.benchmark
+        self._hand = hand_of(self._benchmark)
+        self._choices_of = get_benchmark(self._benchmark).choices
+        self._asked_for = ""
+        self._drawn = -1  # number of steps before the page drawn last
+        self._choices: Sequence[str] = ()
+
+    def ask(self) -> str | RefusedAction | None:
+        """Ask for an action; return it, why it was refused, or None if the player leaves."""
+        view, step = self._game.view, len(self._game.taken)
+        if self._drawn < step:
+            self._choices = self._choices_of(view)
+            self._draw()
+            self._drawn = step
+        while True:
+            self._console.print(
+                f"[dim]step {step + 1} of {self._game.max_steps}: {self._hand.hint}[/]"
+            )
+            try:
+                line = self._hand.read(self._read)
+                if line in ("q", "quit"):
+                    return None
+                found = self._hand.meant(line, view, self._choices, self._console, self._read)
+            except EOFError:
+                return None
+            if found is not None:
+                return action_of(self._benchmark, view, found)
+
+    def _draw(self) -> None:
+        """Draw the instruction if it is new, and the page."""
+        view = self._game.view
+        if view.instruction != self._asked_for:
+            self._asked_for = view.instruction
+            title = escape(self._game.task.name)
+            self._console.print(Panel(escape(view.instruction), title=title, expand=False))
+        self._hand.draw(view, self._choices, self._console)
+
+
+def _explain(console: Console, refusal: RefusedAction) -> None:
+    if refusal.shown:
+        console.print(escape(refusal.shown), style="dim", highlight=False)
+    console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this took no step)[/]")
+
+
+def _tell_outcome(console: Console, played: Played, task: Task) -> None:
+    """Print the outcome and the findings of the grader, failed checks first."""
+    grade = grade_of(played.counted, task)
+    colour = "green" if grade.success else "red"
+    outcome = f"score {grade.score:.2f}, reward {grade.reward:.2f}"
+    console.print(f"[bold {colour}]{grade.end_reason}[/]: {outcome}")
+    for check in sorted(grade.checks, key=lambda check: check.passed is not False):
+        if check.passed and not check.said:
+            continue  # a passed test has no details
+        mark = {True: "[green]✓[/]", False: "[red]✗[/]", None: "[dim]·[/]"}[check.passed]
+        said = f": {escape(check.said)}" if check.said else ""
+        console.print(f"  {mark} {escape(check.name)}{said}", highlight=False)
+    held = sum(check.passed is True for check in grade.checks)
+    tests = sum(check.passed is not None for check in grade.checks)
+    if tests:
+        console.print(f"  [dim]{held} of {tests} checks hold[/]")

@@ -1,0 +1,256 @@
+"""``coevo runs``: list and delete runs, tables and evaluations."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Column, Table
+
+from coevo_gym.cli.completion import completing, evaluations, runs
+from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_aside
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.waiting import duration
+from coevo_gym.store.progress import WorkProgress
+
+if TYPE_CHECKING:
+    from coevo_gym.runs.folders.listing import ListedEval, ListedRun, TableOfRuns
+    from coevo_gym.runs.folders.removing import Freeable
+
+app = typer.Typer(
+    help="List and delete runs and evaluations.",
+    no_args_is_help=True,
+)
+Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
+_UNUSED_DAYS = 7
+_STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged": "red"}
+
+
+@app.command("list")
+def list_runs(
+    table: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="Name of a table, to list its cells.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List runs, tables and evaluations with their state, progress and size.
+
+    A run is running, finished, stopped (`coevo resume` continues it) or damaged.
+
+    For example:
+
+      coevo runs list
+
+      coevo runs list rbc_noisy
+
+      coevo runs list --json
+    """
+    from coevo_gym.runs.folders import listing
+
+    rows = listing.cells(table) if table is not None else listing.runs()
+    tables = [] if table is not None else listing.tables()
+    evaluations = [] if table is not None else listing.evaluations()
+    if as_json:
+        print_json(
+            {
+                "runs": [_json(row) for row in rows],
+                "tables": [_json(row) for row in tables],
+                "evals": [_json(row) for row in evaluations],
+            }
+        )
+        return
+    if not (rows or tables or evaluations):
+        say("runs/ and evals/ are empty. Start a run: coevo train quickstart")
+        return
+    for drawn in (_runs(rows), _tables(tables), _evaluations(evaluations)):
+        if drawn.row_count:
+            print_table(drawn)
+    problems = {row.name: row.problem for row in rows}
+    problems |= {row.name: row.problem for row in evaluations}
+    for name, problem in problems.items():
+        if problem:
+            say(f"{name}: {problem}")
+
+
+@app.command("rm")
+def remove_runs(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...",
+            help="Names or folders of runs, tables or evaluations.",
+            autocompletion=completing(runs, evaluations),
+        ),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Delete runs, tables or evaluations with everything in their folders.
+
+    The command refuses folders that a process is writing to. It asks first, and cannot be undone.
+
+    For example:
+
+      coevo runs rm quickstart
+
+      coevo runs rm evals/tested controls --yes
+    """
+    from coevo_gym.runs.folders.removing import find_kept, remove
+
+    found = list({kept.path.resolve(): kept for kept in map(find_kept, names)}.values())
+    for kept in found:
+        cells = f", {len(kept.folders)} cells" if kept.kind == "table" else ""
+        say(f"{kept.path}: {kept.kind}{cells}, {_size(kept.size)}")
+    _agree(f"Delete {'it' if len(found) == 1 else f'all {len(found)}'}?", yes)
+    for kept in found:
+        remove(kept)
+    say(f"Deleted: {_size(sum(kept.size for kept in found))}.")
+
+
+@app.command("gc")
+def free_space(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the removable files, and delete nothing.")
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete old checkpoints of finished runs, and files that killed processes left behind.
+
+    Keeps everything needed to resume, evaluate, report, compare or view a run, and leaves running
+    runs alone. Prints the removable files, and asks first.
+
+    For example:
+
+      coevo runs gc --dry-run
+
+      coevo runs gc --yes
+    """
+    from coevo_gym.runs.folders.removing import freeable
+
+    indexes = _indexes()
+    items = [*freeable(), *indexes]
+    if as_json:
+        if not dry_run and not yes:
+            raise ConfigError("--json cannot ask. Pass --dry-run or --yes with it.")
+        freed = 0 if dry_run else _free(items, indexes)
+        rows = [{"path": str(i.path), "why": i.why, "size": i.size} for i in items]
+        print_json({"items": rows, "size": sum(item.size for item in items), "freed": freed})
+        return
+    if not items:
+        say("There is nothing to delete.")
+        return
+    drawn = Table(Column("path", overflow="fold"), Column("size", justify="right"), "why", box=None)
+    for item in items:
+        drawn.add_row(escape(str(item.path)), _size(item.size), item.why)
+    print_table(drawn)
+    say(f"In all: {_size(sum(item.size for item in items))}.")
+    if dry_run:
+        return
+    _agree("Delete it?", yes)
+    say(f"Freed: {_size(_free(items, indexes))}.")
+
+
+def _indexes() -> list[Freeable]:
+    """Return the viewer's stale indexes, which the viewer rebuilds when needed."""
+    from coevo_gym.runs.folders.removing import Freeable
+    from coevo_gym.view.index.schema import unused
+
+    why = f"an index of the viewer, of a run that is gone or not used for {_UNUSED_DAYS} days"
+    return [Freeable(file, why, file.parent, file.stat().st_size) for file in unused(_UNUSED_DAYS)]
+
+
+def _free(items: list[Freeable], indexes: list[Freeable]) -> int:
+    """Delete files and return their size in bytes."""
+    from coevo_gym.runs.folders.removing import free
+    from coevo_gym.view.index.schema import remove
+
+    for index in indexes:
+        remove(index.path)
+    return sum(index.size for index in indexes) + free(
+        [item for item in items if item not in indexes]
+    )
+
+
+def _agree(question: str, yes: bool) -> None:
+    """Ask the user unless ``--yes`` was passed; without a terminal, return False."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and errors.is_terminal):
+        raise ConfigError("There is no terminal to ask on, so nothing was deleted. Pass --yes.")
+    if not typer.confirm(question, err=True):
+        say_aside("Nothing was deleted.")
+        raise typer.Abort
+
+
+def _json(row: ListedRun | TableOfRuns | ListedEval) -> dict[str, Any]:
+    progress = row.progress.model_dump(mode="json") if row.progress is not None else None
+    return {**asdict(row), "progress": progress}
+
+
+def _runs(rows: list[ListedRun]) -> Table:
+    drawn = Table(
+        Column("run", overflow="fold"), Column("state", no_wrap=True), "benchmark", "preset",
+        "steps of the arms", Column("size", justify="right"), "changed (UTC)", box=None,
+    )  # fmt: skip
+    for row in rows:
+        steps = ", ".join(f"{arm} {row.steps.get(arm, 0)}" for arm in row.arms)
+        drawn.add_row(
+            escape(row.name), _state(row.state, row.progress), escape(row.benchmark),
+            escape(row.preset), escape(steps), _size(row.size), _moment(row.changed),
+        )  # fmt: skip
+    return drawn
+
+
+def _tables(rows: list[TableOfRuns]) -> Table:
+    drawn = Table(
+        Column("table", overflow="fold"), Column("state", no_wrap=True), "cells",
+        Column("size", justify="right"), "changed (UTC)", box=None,
+    )  # fmt: skip
+    for row in rows:
+        cells = ", ".join(f"{n} {state}" for state, n in row.cells.items())
+        drawn.add_row(
+            escape(row.name), _state(row.state, row.progress), cells, _size(row.size),
+            _moment(row.changed),
+        )  # fmt: skip
+    return drawn
+
+
+def _evaluations(rows: list[ListedEval]) -> Table:
+    drawn = Table(
+        Column("evaluation", overflow="fold"), Column("state", no_wrap=True), "of", "split",
+        "episodes", "success", Column("size", justify="right"), "changed (UTC)", box=None,
+    )  # fmt: skip
+    for row in rows:
+        success = "" if row.success is None else f"{row.success:.1%}"
+        drawn.add_row(
+            escape(row.name), _state(row.state, row.progress),
+            escape(f"{row.policy} of {row.source}" if row.source else ""), escape(row.split),
+            f"{row.done}/{row.total}", success, _size(row.size), _moment(row.changed),
+        )  # fmt: skip
+    return drawn
+
+
+def _state(state: str, progress: WorkProgress | None) -> str:
+    """Format a state in its colour; for running work, with its phase and remaining time."""
+    text = state
+    if state == "running" and progress is not None and progress.state == "running":
+        how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""
+        left = progress.all_left_s if progress.all_left_s is not None else progress.left_s
+        later = f", {duration(left)} left" if left is not None else ""
+        text = f"{state}: {progress.phase}{how_far}{later}"
+    return f"[{_STYLES[state]}]{escape(text)}[/]"
+
+
+def _moment(when: str) -> str:
+    return when[:16].replace("T", " ")
+
+
+def _size(size: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"

@@ -1,1 +1,0 @@
-"""Verbs for runs: train, resume, report, list and delete."""

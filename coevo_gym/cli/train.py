@@ -1,0 +1,255 @@
+"""Verbs for runs: train, resume, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coevo_gym.cli.completion import cards, completing, presets
+from coevo_gym.cli.evaluate import result_table
+from coevo_gym.cli.output import (
+    INTERRUPTED,
+    AsJson,
+    agree,
+    console,
+    print_json,
+    print_numbers,
+    say,
+    say_aside,
+    say_block,
+    telling,
+)
+from coevo_gym.cli.plans import plan_of, print_rows
+from coevo_gym.cli.progress import RunProgress
+from coevo_gym.cli.settings import IgnoreMemory, Sets
+from coevo_gym.cli.sources import RunName
+from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
+from coevo_gym.runs.stop import Stopped, StopRequest
+from coevo_gym.runs.table import FinalScores, TableRow
+from coevo_gym.store.folder import RUNS, RunFolder, read_json
+
+if TYPE_CHECKING:
+    from coevo_gym.runs.train import RunSummary
+
+
+def train(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PRESET_OR_TOML]",
+            help="Name of a preset (see --list), or a .toml file.",
+            autocompletion=completing(presets),
+        ),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
+    sets: Sets = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Delete an earlier run of this name.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what the run would do and need; start nothing.")
+    ] = False,
+    listing: Annotated[
+        bool, typer.Option("--list", help="List the presets and what each needs; start nothing.")
+    ] = False,
+    card: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device "
+            "of this machine).",
+            autocompletion=completing(cards),
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
+    ] = False,
+    ignore_memory: IgnoreMemory = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a policy with each arm of a preset and compare them on held-out tasks.
+
+    Everything is saved in runs/NAME. Ctrl-C stops after the current step; `coevo resume` continues.
+    If the run asks a model that may cost money, the command estimates the cost and asks you first.
+
+    For example:
+
+      coevo train --list
+
+      coevo train quickstart
+
+      coevo train quickstart --name longer --set loop.max_env_steps=80000 --set seed=1
+
+      coevo train coevolve_bfcl_qwen3_4b --dry-run --card h100
+
+      coevo train webshop_llm --set explorer.model.endpoint.model=gpt-4.1-mini
+    """
+    from coevo_gym.runs.config import load_config
+
+    if listing:
+        _list_presets(as_json)
+        return
+    if source is None:
+        raise ConfigError(
+            "No preset given. `coevo train --list` lists the presets; a path that ends in .toml "
+            "is your own."
+        )
+    resolved = load_config(
+        source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
+    )
+    if dry_run:
+        planned = plan_of(resolved.config, card)
+        if as_json:
+            print_json(planned.numbers)
+        else:
+            print_rows(planned.rows)
+        return
+    if card is not None:
+        raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
+    if as_json:
+        raise ConfigError("--json prints a plan or a list: pass it with --dry-run or --list.")
+    if not ignore_memory:
+        from coevo_gym.runs.planning.fitting import require_memory
+
+        require_memory(resolved.config)
+    from coevo_gym.runs.train import train as train_run
+
+    folder = RunFolder(RUNS / resolved.config.name)
+    from coevo_gym.runs.evolving.cost import estimates
+
+    agreed = yes or agree(estimates(resolved.config))
+    _finish(
+        folder,
+        lambda progress, stop: train_run(
+            folder, resolved, progress, stop, overwrite=overwrite, agreed=agreed
+        ),
+    )
+
+
+def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
+    """Continue a stopped run from its last checkpoint.
+
+    For example: coevo resume quickstart
+    """
+    from coevo_gym.runs.manifest import read_manifest
+    from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.train import resume as resume_run
+
+    folder = RunFolder.of(run)
+    if folder.summary.is_file():
+        say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
+        summary = read_json(folder.summary)
+        rows = [TableRow(**row) for row in summary["table"]]
+        final = summary.get("final", {})  # runs of earlier versions have no plan
+        _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1), final)
+        return
+    if not ignore_memory:
+        require_memory(read_manifest(folder)[1])
+    _finish(folder, lambda progress, stop: resume_run(folder, progress, stop))
+
+
+def report(
+    run: RunName,
+    picture: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write success over env steps as one SVG picture, to this file.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the report to this file, not into the run's folder."
+        ),
+    ] = None,
+) -> None:
+    """Write a run's report.html again, also while the run is training.
+
+    The command changes nothing else in the run.
+
+    For example:
+
+      coevo report quickstart
+
+      coevo report quickstart --picture success.svg
+
+      coevo report /shared/runs/quickstart --output report.html
+    """
+    folder = RunFolder.of(run)
+    from coevo_gym.view.export.write import write_picture, write_report
+
+    for target in (output, picture):
+        if target is not None and (target.is_dir() or not target.parent.is_dir()):
+            raise ConfigError(f"Cannot write to {target}. Name a file in an existing folder.")
+    try:
+        say(f"Report: {write_report(folder, output)}")
+    except StoreError as error:
+        if output is None:
+            error.add_note("--output FILE writes the report somewhere else.")
+        raise
+    if picture is not None:
+        write_picture(folder, picture)
+        say(f"Picture: {picture}")
+
+
+def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
+    """Carry out a run; print its table, or the command that continues it."""
+    hint = f"coevo resume {folder.path.name}"
+    with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
+        try:
+            summary = work(progress, stop)
+        except Stopped:
+            progress.say(f"Stopped and saved. Go on with: {hint}")
+            raise typer.Exit(INTERRUPTED) from None
+        except (ConfigError, TaskError, TrainingDiverged):
+            raise
+        except CoevoError as error:
+            if folder.manifest.is_file():
+                error.add_note(f"Go on with: {hint}")
+            raise
+    _end(folder, summary.table, summary.split, summary.arms, summary.samples, summary.final)
+
+
+def _end(
+    folder: RunFolder,
+    rows: Sequence[TableRow],
+    split: str,
+    arms: Mapping[str, Mapping[str, Any]],
+    samples: int,
+    final: FinalScores,
+) -> None:
+    """Print the results of a finished run, and the command that opens them."""
+    from coevo_gym.runs.evolving.answers import in_words, warnings
+    from coevo_gym.view.export.write import write_report
+
+    print_numbers(result_table(rows, split, samples=samples, final=final))
+    say("This is one seed: repeats can differ by more than these intervals.")
+    # Earlier versions did not count answers.
+    answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}
+    for arm, asked in answers.items():
+        say(f"Model answers in {arm}: {in_words(asked)}")
+    for warning in warnings(answers):
+        say_aside(f"warning: {warning}")
+    say(f"Report: {write_report(folder)}")
+    say(f"Look inside: coevo view {folder.path.name}")
+
+
+def _list_presets(as_json: bool) -> None:
+    from coevo_gym.runs.preset_costs import preset_costs
+
+    costs = preset_costs()
+    if as_json:
+        print_json([{**asdict(cost), "cost": cost.in_words()} for cost in costs])
+        return
+    for cost in costs:
+        facts = [("", cost.about), ("arms", ", ".join(cost.arms)), ("cost", cost.in_words())]
+        say_block(cost.name, facts)
+    say_aside(
+        "Costs are upper bounds: every answer has its maximum length. "
+        "`coevo train NAME --dry-run` prints the whole plan; --card NAME plans for another GPU."
+    )

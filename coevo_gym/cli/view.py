@@ -1,0 +1,111 @@
+"""``coevo view``: show runs and evaluations in a browser, or export them as pages."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coevo_gym.cli.completion import completing, evaluations, runs
+from coevo_gym.cli.output import busy, say, say_aside
+from coevo_gym.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coevo_gym.view.library import Library
+
+_EXPORT = (
+    "Write the pages to files that open without a server: one FILE.html, or a FOLDER for a run "
+    "that is too large for one file."
+)
+
+
+def view(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="Runs, tables of runs and evaluations, by name or by folder.",
+            show_default="all in runs/ and evals/",
+            autocompletion=completing(runs, evaluations),
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
+    ] = 8770,
+    browser: Annotated[
+        bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
+    ] = True,
+    export: Annotated[
+        Path | None, typer.Option(metavar="FILE_OR_FOLDER", help=_EXPORT, show_default="none")
+    ] = None,
+    with_episodes: Annotated[
+        bool,
+        typer.Option(
+            "--with-episodes",
+            help="With --export: include evaluation episodes. Such files must not be trained on.",
+        ),
+    ] = False,
+) -> None:
+    """Look at runs and evaluations in a browser: arms, rounds, groups, tasks, trajectories.
+
+    Why did a task fail at step 3? Which gate rejects most? What did the explorer do to find this
+    task? The pages are reachable from this machine only and change nothing. They follow runs that
+    are still training. Ctrl-C stops the server.
+
+    For example:
+
+      coevo view
+
+      coevo view quickstart
+
+      coevo view rbc_webshop
+
+      coevo view runs/first /shared/runs/second evals/gpt-on-webshop
+
+      coevo view quickstart --no-browser --port 9000
+
+      coevo view quickstart --export quickstart.html
+
+      coevo view quickstart --export pages/
+    """
+    from coevo_gym.view.library import Library
+
+    if with_episodes and export is None:
+        raise ConfigError("--with-episodes is for exported pages: pass it with --export.")
+    library = Library(names or ())
+    if export is not None:
+        from coevo_gym.view.export.write import export_pages
+
+        with busy("exporting") as tell:
+            written = export_pages(library, export, episodes=with_episodes, tell=tell)
+        for line in written.left_out:
+            say_aside(line)
+        say(f"Open {written.page} ({written.megabytes:.1f} MB).")
+        return
+    _serve(library, port, browser=browser)
+
+
+def _serve(library: Library, port: int, *, browser: bool) -> None:
+    from coevo_gym.view.shell import LOOPBACK, listen_here, open_browser, require_server, serve
+
+    require_server("coevo view")
+    from coevo_gym.view.server import make_app
+    from coevo_gym.view.shelf import Shelf
+
+    shown = len(library.runs()) + len(library.evals())
+    if not shown:
+        say_aside("runs/ and evals/ are empty; new runs appear on the page as they start.")
+    stopping = threading.Event()
+    with listen_here(port) as listening:
+        url = f"http://{LOOPBACK}:{listening.getsockname()[1]}/"
+        page = f"{url}#/{library.home}" if library.home else url
+
+        def ready() -> None:
+            say(f"viewing at {page}")
+            say_aside("reachable from this machine only, read-only · Ctrl-C stops it")
+            if browser:
+                threading.Thread(target=open_browser, args=(page,), daemon=True).start()
+
+        serve(make_app(Shelf(library), stopping), listening, stopping=stopping, ready=ready)

@@ -1,1 +1,0 @@
-"""Verbs that open pages in a browser."""

@@ -1,0 +1,389 @@
+"""Studies that label steps as good or bad, by replays or by a model, and their record."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from statistics import fmean
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.inquiry import Analyst, Inquiry
+from coevo_gym.core.notes import LABELS, Findings, Note, Notes
+from coevo_gym.core.seams import Sampling
+from coevo_gym.core.spend import Usage
+from coevo_gym.core.stats import cohen_kappa
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.methods.agentevolver.credit import (
+    ATTRIBUTION,
+    ATTRIBUTION_BY_MODEL,
+    BAD,
+    GOOD,
+    NO_LABEL,
+    AttributionCredit,
+)
+from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS
+from coevo_gym.methods.agentevolver.replays import (
+    EXAMINED,
+    FAULT,
+    LEFT_OUT,
+    MAX_REPLAYS,
+    NO_ANSWER,
+    UNLIKE,
+    Judged,
+    affordable,
+    judged,
+    most_replays,
+    unlabelled,
+)
+from coevo_gym.methods.records import StepRecord
+from coevo_gym.trainers.credit import Outcome
+
+logger = logging.getLogger(__name__)
+
+_SAME_OUTCOME = 1e-9
+_NAMES = {GOOD: "good", BAD: "bad"}
+
+
+class Attribution:
+    """A study that writes a note for each labelled step and for each trajectory that was not lost.
+
+    A step is good if the episode scores less without it, bad if it scores as much. Steps that end
+    a turn, and steps that read a value for a later needed step, are never left out and therefore
+    good. By default a step that was not needed gets no label if it worked and showed something new:
+    it was a search, and only hindsight shows that the search was useless. In an episode that
+    scores 0, only the steps that failed are labelled, as bad.
+
+    The value of a step's note is 1 or -1, its label ``good`` or ``bad``. The note of a trajectory
+    has step -1; its label gives the result (``examined``, ``left_out``, ``unlike`` or
+    ``fault``), its value the outcome, and its evidence has ``labels``, one for each step.
+
+    Args:
+        benchmark: replays actions.
+        outcome: the reward of a trajectory.
+        hindsight: label all steps that were not needed as bad.
+        max_replays: maximum replays per learner's step; the groups that may take most are skipped.
+    """
+
+    kind = ATTRIBUTION
+
+    def __init__(
+        self,
+        benchmark: Benchmark,
+        *,
+        outcome: Outcome | None = None,
+        hindsight: bool = False,
+        max_replays: int = MAX_REPLAYS,
+    ) -> None:
+        self._benchmark, self._outcome = benchmark, outcome or Outcome()
+        self._hindsight, self._max_replays = hindsight, max_replays
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Label the steps of the groups by replays; see :class:`~coevo_gym.core.seams.Study`."""
+        costs = [sum(map(most_replays, group.trajectories)) for group in groups]
+        notes: list[Note] = []
+        env_steps = 0
+        for group, replayed in zip(groups, affordable(costs, self._max_replays), strict=True):
+            for index, trajectory in enumerate(group.trajectories):
+                if trajectory.end_reason.lost:
+                    continue
+                found = unlabelled(trajectory)
+                if replayed:
+                    found = judged(
+                        self._benchmark, group.task, trajectory, hindsight=self._hindsight
+                    )
+                env_steps += found.env_steps
+                outcome = self._outcome(trajectory)
+                notes += label_notes(self.kind, group, index, outcome, found, "replay")
+        return Findings(tuple(notes), env_steps=env_steps)
+
+
+def label_notes(
+    kind: str,
+    group: Group,
+    index: int,
+    outcome: float,
+    found: Judged,
+    source: Literal["replay", "model"],
+) -> list[Note]:
+    """Return the note about a trajectory and those about its labelled steps.
+
+    Args:
+        kind: kind of the notes.
+        group: the group of the trajectory.
+        index: its position in the group.
+        outcome: its reward.
+        found: its labels.
+        source: origin of the labels.
+    """
+    about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
+    labels = FrozenDict({LABELS: tuple(found.labels)})
+    whole = Note(**about, label=found.how, value=outcome, evidence=labels, source=source)
+    return [whole] + [
+        Note(**about, step=step, label=_NAMES[label], value=float(label), source=source)
+        for step, label in enumerate(found.labels)
+        if label
+    ]
+
+
+class AttributionRecord(StepRecord):
+    """A memory of the latest step's labels; each step replaces the previous one.
+
+    Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike``,
+    ``faults`` and ``unanswered``, shares of trajectories without labels (see :class:`Attribution`
+    and :class:`~coevo_gym.methods.agentevolver.attribution.ModelAttribution`); and
+    ``flipped``, the share of the trajectories with a better or worse outcome than their group whose
+    advantage, as the credit sees it, has the other sign in the first step. A warning reports such
+    trajectories.
+
+    If a model labels the same steps for comparison, its shares follow as ``model_good`` and so on.
+    ``both_labelled`` is the share of all steps that have both labels, ``agreement`` the share of
+    these whose labels are equal, and ``kappa`` Cohen's kappa of these labels; the latter two are
+    missing where they are not defined.
+
+    Args:
+        credit: judges groups.
+    """
+
+    def __init__(self, credit: AttributionCredit) -> None:
+        super().__init__()
+        self._credit = credit
+        self._warned = False
+
+    def measure(self, notes: Notes) -> dict[str, float]:
+        """Return the metrics that the class describes; {} for a step without a study."""
+        wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
+        others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
+        found = _shares(wholes)
+        found |= {f"model_{name}": share for name, share in _shares(others).items()}
+        found |= _compared(wholes, others)
+        if flips := self._flips(wholes):
+            found["flipped"] = fmean(flips)
+            if any(flips) and not self._warned:
+                self._warned = True
+                logger.warning(
+                    "flipped=%.3f: attribution outweighs the outcome in this share of "
+                    "trajectories. Lower method.alpha, or set method.length_norm = true.",
+                    found["flipped"],
+                )
+        return found
+
+    def _flips(self, wholes: Sequence[Note]) -> list[bool]:
+        """Return True for each flipped trajectory; those with the mean outcome are skipped."""
+        by_group: dict[str, list[Note]] = {}
+        for note in wholes:
+            by_group.setdefault(note.group_id, []).append(note)
+        found = []
+        for group in by_group.values():
+            labels = [note.evidence[LABELS] for note in group]
+            outcomes = [note.value for note in group]
+            mean = fmean(outcomes)
+            for row, outcome in zip(self._credit.judge(labels, outcomes), outcomes, strict=True):
+                if row and abs(outcome - mean) > _SAME_OUTCOME:
+                    found.append(row[0] * (outcome - mean) < 0.0)
+        return found
+
+
+def _shares(wholes: Sequence[Note]) -> dict[str, float]:
+    if not wholes:
+        return {}
+    labels = [label for note in wholes for label in note.evidence[LABELS]]
+    names = {"good": GOOD, "bad": BAD, "unlabelled": NO_LABEL}
+    of_steps = {name: labels.count(label) / len(labels) for name, label in names.items() if labels}
+    hows = {"left_out": LEFT_OUT, "unlike": UNLIKE, "faults": FAULT, "unanswered": NO_ANSWER}
+    ends = [note.label for note in wholes]
+    return of_steps | {name: ends.count(label) / len(ends) for name, label in hows.items()}
+
+
+def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
+    """Return the agreement of two labels for the same steps; {} without any."""
+    rows = {(note.group_id, note.index): note.evidence[LABELS] for note in wholes}
+    pairs = [
+        pair
+        for note in others
+        for pair in zip(rows[note.group_id, note.index], note.evidence[LABELS], strict=True)
+    ]
+    if not pairs:
+        return {}
+    both = [pair for pair in pairs if all(pair)]
+    found = {"both_labelled": len(both) / len(pairs)}
+    if both:
+        found["agreement"] = fmean(first == second for first, second in both)
+        found["kappa"] = cohen_kappa(*zip(*both, strict=True))
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+PROMPT = "agentevolver/attribute"
+"""Name of the prompt that asks for the labels of an episode's steps."""
+Skip = Literal["nothing", "flat"]
+"""Groups that are not asked about: none, or those whose episodes all have the same outcome."""
+
+_STEP_CHARS = 2_000
+"""Maximum characters of an action, and of an observation."""
+_EPISODE_CHARS = 60_000
+"""Maximum characters of an episode's steps; steps in the middle of a longer one are not shown."""
+_NUMBER = re.compile(r"\s*(?:step )?(\d{1,6})\s*")
+_ANSWERED = {"good": GOOD, "bad": BAD}
+
+
+class StepLabels(BaseModel):
+    """A model's labels for the steps of an episode.
+
+    Attributes:
+        steps: an object for each step, with ``step``, its number from 1, and ``label``.
+    """
+
+    steps: list[Any] = Field(min_length=1)
+
+
+class ModelAttribution:
+    """A study in which a model labels the steps of each episode that was not lost.
+
+    The model is asked once about each episode. It sees the task, the steps, and if the episode
+    succeeded, but neither goal, solution nor grader's report. A step that it does not label, labels
+    in other words than ``good`` and ``bad``, or labels both ways has no label; labels of steps that
+    it was not shown are ignored. The notes are those of
+    :class:`~coevo_gym.methods.agentevolver.attribution.Attribution`; a trajectory without a usable
+    answer has the label ``no_answer``.
+
+    Args:
+        analyst: returns the model that is asked.
+        outcome: the reward of a trajectory.
+        skip: groups that are not asked about.
+        most: maximum trajectories per learner's step to ask about; the largest groups beyond that
+            are left out as a whole, because labels are compared within their group.
+        kind: kind of the notes.
+
+    Source: AgentEvolver (arXiv 2511.10395), 5.1; the caps and the answer's form are ours.
+    """
+
+    def __init__(
+        self,
+        analyst: Callable[[], Analyst],
+        *,
+        outcome: Outcome | None = None,
+        skip: Skip = "nothing",
+        most: int = MAX_QUESTIONS,
+        kind: str = ATTRIBUTION,
+    ) -> None:
+        self.kind = kind
+        self._analyst, self._outcome = analyst, outcome or Outcome()
+        self._skip, self._most = skip, most
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Label the steps of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        kept = [
+            [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
+            for group in groups
+        ]
+        sizes = [0 if self._skips(each) else len(each) for each in kept]
+        fits = affordable(sizes, self._most)
+        asked = {
+            (group.id, index): _Shown(group.task.instruction, trajectory)
+            for group, each, size, asks in zip(groups, kept, sizes, fits, strict=True)
+            for index, trajectory in each
+            if size and asks and trajectory.steps
+        }
+        answers, usage = self._ask(groups, asked)
+        notes: list[Note] = []
+        for group, each in zip(groups, kept, strict=True):
+            for index, trajectory in each:
+                labels = answers.get((group.id, index), unlabelled(trajectory))
+                outcome = self._outcome(trajectory)
+                notes += label_notes(self.kind, group, index, outcome, labels, "model")
+        return Findings(tuple(notes), usage)
+
+    def _skips(self, kept: Sequence[tuple[int, Trajectory]]) -> bool:
+        outcomes = {self._outcome(trajectory) for _, trajectory in kept}
+        return self._skip == "flat" and len(outcomes) < 2
+
+    def _ask(
+        self, groups: Sequence[Group], asked: Mapping[tuple[str, int], _Shown]
+    ) -> tuple[Mapping[tuple[str, int], Judged], Mapping[str, Usage]]:
+        """Return the labels by group and index, and their cost."""
+        if not asked:
+            return {}, FrozenDict()
+        analyst = self._analyst()
+        with analyst.studying(self.kind, groups) as spent:
+            answers = analyst.advisor.ask(
+                [each.inquiry(self.kind, analyst.sampling) for each in asked.values()]
+            )
+            usage = spent()
+        said = zip(asked.items(), answers, strict=True)
+        return {key: each.judged(answer.value) for (key, each), answer in said}, usage
+
+
+class _Shown:
+    """An episode, and the steps of it that the model is shown."""
+
+    def __init__(self, instruction: str, trajectory: Trajectory) -> None:
+        self._instruction, self._trajectory = instruction, trajectory
+        self._numbers: frozenset[int] = frozenset()
+
+    def inquiry(self, purpose: str, sampling: Sampling) -> Inquiry[StepLabels]:
+        return Inquiry(
+            prompt=PROMPT,
+            schema=StepLabels,
+            inputs=self._inputs(_EPISODE_CHARS),
+            purpose=purpose,
+            sampling=sampling,
+            shorten=lambda: self._inputs(_EPISODE_CHARS // 4),
+        )
+
+    def _inputs(self, cap: int) -> Mapping[str, Any]:
+        shown = retraced(self._trajectory, cap, max_text=_STEP_CHARS)
+        self._numbers = frozenset(step["number"] for step in shown["steps"])
+        return {
+            "instruction": self._instruction,
+            **shown,
+            "success": self._trajectory.success,
+        }
+
+    def judged(self, said: StepLabels | None) -> Judged:
+        if said is None:
+            return unlabelled(self._trajectory, NO_ANSWER)
+        labels = labels_in(said.steps, len(self._trajectory.steps))
+        return Judged(
+            EXAMINED,
+            [
+                label if number in self._numbers else NO_LABEL
+                for number, label in enumerate(labels, start=1)
+            ],
+        )
+
+
+def labels_in(lines: Sequence[Any], n_steps: int) -> list[int]:
+    """Return the label of each step from the lines of an answer.
+
+    Args:
+        lines: objects with ``step``, counted from 1, and ``label``; anything else is ignored.
+        n_steps: number of steps of the episode.
+
+    Returns:
+        (n_steps,) 1, -1, or 0 for a step without a line, or with lines that are unusable or
+        contradict each other.
+
+    Example:
+        >>> labels_in([{"step": 1, "label": "Good"}, {"step": 9, "label": "bad"}], 2)
+        [1, 0]
+    """
+    found: dict[int, set[int]] = {}
+    for line in lines:
+        said = line if isinstance(line, Mapping) else {}
+        if number := _NUMBER.fullmatch(str(said.get("step"))):
+            found.setdefault(int(number[1]), set()).add(_label(said.get("label")))
+    return [_agreed(found.get(step, ())) for step in range(1, n_steps + 1)]
+
+
+def _label(said: Any) -> int:
+    return _ANSWERED.get(said.strip().lower(), NO_LABEL) if isinstance(said, str) else NO_LABEL
+
+
+def _agreed(labels: Collection[int]) -> int:
+    return next(iter(labels)) if len(labels) == 1 else NO_LABEL

@@ -1,0 +1,387 @@
+"""The interface that SEAL shows an agent: its schema, its texts, and the coach that gives both."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from string import Formatter
+from typing import Any
+
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.seams import Guidance, Ticket
+from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.core.trajectory import Cue, View
+from coevo_gym.methods.seal.profile import FAILURES, FailureProfile
+from coevo_gym.prompts.template import FOLDER
+
+_ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
+"""A pattern for the allowed values of a parameter in the document of an API."""
+
+
+def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to each parameter's description if it is required, and its allowed values.
+
+    Args:
+        tool: JSON schema of a function: ``name``, ``description`` and ``parameters``.
+
+    Returns:
+        A new schema. Parameters that are neither required nor limited to some values do not change,
+        nor does any part with an unexpected shape.
+
+    Example:
+        >>> mode = {"type": "string", "enum": ["r", "w"], "description": "How to open it."}
+        >>> tool = {"name": "open", "parameters": {"properties": {"mode": mode}}}
+        >>> schema_note(tool)["parameters"]["properties"]["mode"]["description"]
+        'How to open it. Allowed values: r, w'
+
+    Source: SEAL, Appendix D.2: required and enum, nothing else.
+    """
+    parameters = tool.get("parameters")
+    properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
+    if not isinstance(parameters, Mapping) or not isinstance(properties, Mapping):
+        return dict(tool)
+    listed = parameters.get("required")
+    required = listed if isinstance(listed, (list, tuple)) else ()
+    noted = {name: _noted(schema, name in required) for name, schema in properties.items()}
+    return {**tool, "parameters": {**parameters, "properties": noted}}
+
+
+def _noted(schema: Any, required: bool) -> Any:
+    """Return the schema of one parameter with its notes."""
+    if not isinstance(schema, Mapping):
+        return schema
+    described, allowed = schema.get("description"), schema.get("enum")
+    notes = [described] if isinstance(described, str) and described else []
+    notes += ["[required]"] if required else []
+    if isinstance(allowed, (list, tuple)) and allowed:
+        notes.append(f"Allowed values: {', '.join(map(str, allowed))}")
+    return {**schema, "description": " ".join(notes)} if notes else dict(schema)
+
+
+def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Add notes to an API's document, which lists its parameters; see :func:`schema_note`.
+
+    Args:
+        document: a document with ``parameters``, each with ``description``, ``required`` and
+            ``constraints``.
+
+    Example:
+        >>> order = {"name": "order", "required": False, "constraints": ["value in ['up', 'down']"]}
+        >>> document_note({"parameters": [order]})["parameters"][0]["description"]
+        'Allowed values: up, down'
+    """
+    parameters = document.get("parameters")
+    if not isinstance(parameters, Sequence) or isinstance(parameters, str):
+        return dict(document)
+    return {**document, "parameters": [_noted_parameter(each) for each in parameters]}
+
+
+def _noted_parameter(parameter: Any) -> Any:
+    if not isinstance(parameter, Mapping):
+        return parameter
+    told = parameter.get("constraints")
+    constraints = told if isinstance(told, (list, tuple)) else ()
+    allowed = next((found for text in constraints if (found := _allowed(text))), ())
+    schema = {"description": parameter.get("description"), "enum": allowed}
+    noted = _noted(schema, parameter.get("required") is True).get("description")
+    return {**parameter, "description": noted} if isinstance(noted, str) else dict(parameter)
+
+
+def _allowed(constraint: Any) -> tuple[Any, ...]:
+    """Return the values that a constraint allows; () for other constraints."""
+    found = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
+    try:
+        values = ast.literal_eval(found[1]) if found else []
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return ()
+    return tuple(values) if isinstance(values, list) else ()
+
+
+_ROOM = FOLDER / "seal"
+_MOST_TOOLS = 12
+"""Maximum names of tools in a hint."""
+_TAIL = 1_000
+"""Number of characters at the end of an observation in which to look for an error."""
+
+
+class Hint(FrozenModel):
+    """A hint to show after an action that failed; see ``prompts/seal/hints.toml``.
+
+    Attributes:
+        name: the name of its class of errors.
+        kinds: kinds of error that it applies to; any if empty.
+        words: words of which the error's text must contain one, in any case; no condition if empty.
+        pattern: a pattern that the error's text must contain, too; its groups are words of the
+            text.
+        text: the text to show.
+        more: an addition, shown if all names in it are known.
+    """
+
+    name: str
+    kinds: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    pattern: str = ""
+    text: str
+    more: str = ""
+
+
+@lru_cache(maxsize=1)
+def hints() -> tuple[Hint, ...]:
+    """Return all hints in the order in which they are tried; the last one is the fallback."""
+    return tuple(Hint.model_validate(hint) for hint in _read("hints.toml")["hints"])
+
+
+@lru_cache(maxsize=1)
+def cues() -> Mapping[str, str]:
+    """Return the cue of each label that stands for a failure."""
+    return {label: str(text) for label, text in _read("cues.toml").items()}
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((_ROOM / name).read_text(encoding="utf-8"))
+
+
+def hint_after(view: View) -> str:
+    """Return the line for an agent whose last action failed; "" if it did not fail.
+
+    The line depends on the view: the kind of the error, its text, and the available tools. It
+    contains only names from the error or from a tool's own schema.
+    """
+    kind = view.info.get("error_kind", "")
+    if not kind:
+        return ""
+    hint, words = _class_of(kind, _error_in(view))
+    return f"(Hint: {' '.join(filter(None, (hint.text, _more(hint, words, view))))})"
+
+
+@lru_cache(maxsize=1024)
+def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
+    """Return the hint for an error, and the words of the error that its pattern matches."""
+    lowered = error.lower()
+    for hint in hints()[:-1]:
+        if hint.kinds and kind not in hint.kinds:
+            continue
+        if hint.words and not any(word in lowered for word in hint.words):
+            continue
+        if found := re.search(hint.pattern, error):
+            words = {name: word for name, word in found.groupdict().items() if word}
+            return hint, {name: word.replace("'", "") for name, word in words.items()}
+    return hints()[-1], {}
+
+
+def _error_in(view: View) -> str:
+    """Return the text of the error: the env's own, or else the end of the observation."""
+    told = [text for key, text in view.info.items() if key.endswith(".reason") and text]
+    return str(told[0]) if told else view.observation[-_TAIL:]
+
+
+def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
+    """Return the addition of a hint, if all names in it are known."""
+    if not hint.more:
+        return ""
+    words = dict(found)
+    wanted = {field for _, field, _, _ in Formatter().parse(hint.more) if field}
+    offered = {name: tool for text in tools_of(view).values() for name, tool in _named(text)}
+    if offered:
+        words["tools"] = ", ".join([*offered][:_MOST_TOOLS])
+    schema = offered.get(words.get("tool", ""))
+    if schema is None:
+        words.pop("tool", None)
+    else:
+        required, properties = schema.get("required", ()), schema.get("properties", ())
+        words |= {"required": ", ".join(required), "parameters": ", ".join(properties)}
+    return hint.more.format_map(words) if wanted <= words.keys() else ""
+
+
+def tools_of(view: View) -> dict[str, str]:
+    """Return the texts of info that hold the schemas of tools, by key."""
+    texts = view.info.items()
+    return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
+
+
+@lru_cache(maxsize=256)
+def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+    """Return name and parameters of each tool in a text of schemas; none for other texts."""
+    try:
+        functions = [tool["function"] for tool in json.loads(text)]
+        return tuple((str(each["name"]), dict(each.get("parameters", {}))) for each in functions)
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
+
+
+_DOCUMENT = re.compile(r'\{\s*"app_name"')
+"""A pattern for the start of the document of an API, as it is printed."""
+_MOST_DOCUMENTS = 32
+HEADING = "Keep in mind (from recent mistakes):"
+"""Line above the cues."""
+REQUIRED = "Parameters marked [required] must be given."
+"""The meaning of the note, at the end of the description of each document that has one. The prompt
+of a benchmark with schemas states it above them."""
+_INDENTS = (None, 1, 2, 4)
+
+
+@dataclass(frozen=True)
+class FailureInterface:
+    """Notes in the schemas of tools, a hint after each error, and the cues that go with them.
+
+    The interface depends on the view, the files of texts, and the labels that are on. So it is the
+    same for all tasks, regardless of their solutions and verdicts.
+
+    Attributes:
+        schema_notes: mark required parameters and allowed values in schemas.
+        error_hints: show a line after an action that failed.
+        on: labels whose cues are told.
+
+    Source: phi_schema, phi_err and phi_cap of SEAL (arXiv 2605.24426), Eq. 8 and 9.
+    """
+
+    schema_notes: bool = False
+    error_hints: bool = False
+    on: tuple[str, ...] = ()
+
+    @cached_property
+    def version(self) -> str:
+        """Return the hash of the switches, and of the texts that they show."""
+        found = digest(
+            {
+                "schema_notes": self.schema_notes,
+                "hints": [hint.model_dump(mode="json") for hint in self._hints],
+                "cues": [[cue.id, cue.heading, cue.text] for cue in self.cues],
+            }
+        )
+        return f"seal:{found}"
+
+    @property
+    def cues(self) -> tuple[Cue, ...]:
+        """Return a line for each label that is on, in a fixed order."""
+        texts = cues()
+        told = (label for label in FAILURES if label in self.on and label in texts)
+        return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
+
+    @property
+    def says(self) -> tuple[str, ...]:
+        """Return a description of the interface, in words for people."""
+        parts = (
+            (self.schema_notes, "Schemas say what is required, and which values are allowed."),
+            (self.error_hints, f"A hint after an error, one of {len(hints())}."),
+        )
+        return (*(text for shown, text in parts if shown), *(cue.text for cue in self.cues))
+
+    @property
+    def _hints(self) -> tuple[Hint, ...]:
+        return hints() if self.error_hints else ()
+
+    def show(self, view: View) -> View:
+        """Return a view with notes and a hint; see :class:`~coevo_gym.core.seams.Interface`."""
+        observation, noted = view.observation, dict[str, str]()
+        if self.schema_notes:
+            noted = {key: noted_tools(text) for key, text in tools_of(view).items()}
+            observation = noted_documents(observation)
+        if self.error_hints and (hint := hint_after(view)):
+            observation = f"{observation}\n{hint}" if observation else hint
+        if observation == view.observation and not noted:
+            return view
+        info = FrozenDict({**view.info, **noted}) if noted else view.info
+        return replace(view, observation=observation, info=info)
+
+
+@lru_cache(maxsize=256)
+def noted_tools(text: str) -> str:
+    """Return the schemas of tools, a JSON list, with their notes; return other text unchanged."""
+    try:
+        tools = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(tools, list):
+        return text
+    return json.dumps([_noted_tool(tool) for tool in tools], ensure_ascii=False)
+
+
+def _noted_tool(tool: Any) -> Any:
+    if isinstance(tool, Mapping) and isinstance(tool.get("function"), Mapping):
+        return {**tool, "function": schema_note(tool["function"])}
+    return tool
+
+
+def _explained(noted: dict[str, Any]) -> dict[str, Any]:
+    """Return a document whose description explains its notes, if a note says ``[required]``."""
+    described = noted.get("description")
+    if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
+        return noted
+    return {**noted, "description": f"{described} {REQUIRED}".strip()}
+
+
+def noted_documents(text: str) -> str:
+    """Return a text with notes in the documents of APIs that were printed in it as JSON.
+
+    A document that is printed in another way than Python prints JSON stays as it is.
+    """
+    parts, end = [], 0
+    for start, stop in _documents_in(text):
+        if start >= end:
+            parts += [text[end:start], _noted_document(text[start:stop])]
+            end = stop
+    return "".join([*parts, text[end:]]) if parts else text
+
+
+def _documents_in(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the positions of JSON objects that begin as documents do."""
+    decoder = json.JSONDecoder()
+    for number, found in enumerate(_DOCUMENT.finditer(text)):
+        if number >= _MOST_DOCUMENTS:
+            return
+        try:
+            yield found.start(), decoder.raw_decode(text, found.start())[1]
+        except (ValueError, RecursionError):
+            continue
+
+
+@lru_cache(maxsize=256)
+def _noted_document(text: str) -> str:
+    document = json.loads(text)
+    for indent in _INDENTS:
+        if json.dumps(document, indent=indent) == text:
+            return json.dumps(_explained(document_note(document)), indent=indent)
+    return text
+
+
+class InterfaceCoach:
+    """A coach that shows all episodes the same interface, which changes when the profile evolves.
+
+    Args:
+        profile: the memory of failures, with the cues that are on.
+        schema_notes: a switch; see
+            :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
+        error_hints: a switch of the same class.
+        cues: True to tell the cues that are on.
+
+    Source: Eq. 8, 9 and 15 of SEAL (arXiv 2605.24426).
+    """
+
+    def __init__(
+        self, profile: FailureProfile, *, schema_notes: bool, error_hints: bool, cues: bool
+    ) -> None:
+        self.profile = profile
+        self.schema_notes, self.error_hints, self.cues = schema_notes, error_hints, cues
+        self._latest = FailureInterface()
+
+    @property
+    def interface(self) -> FailureInterface:
+        """Return the current interface."""
+        on = self.profile.on if self.cues else ()
+        wanted = FailureInterface(self.schema_notes, self.error_hints, tuple(sorted(on)))
+        if wanted != self._latest:
+            self._latest = wanted
+        return self._latest
+
+    def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
+        """Return the guidance of an episode; see :class:`~coevo_gym.core.seams.Coach`."""
+        interface = self.interface
+        nothing = interface == FailureInterface()
+        guidance = Guidance() if nothing else Guidance(interface, interface.cues)
+        return [guidance] * len(tickets)

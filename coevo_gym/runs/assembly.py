@@ -1,0 +1,453 @@
+"""The parts of a run, made from its config: benchmark, envs, policy, evolver, evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
+from numpy.random import Generator
+
+from coevo_gym.agents.scripted import RandomAgent
+from coevo_gym.core.benchmark import Benchmark, proposable
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.evolution import Round, digest
+from coevo_gym.core.inquiry import Analyst
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.seams import Agent, Policy, Sampling
+from coevo_gym.core.task import FrozenDict, Split, Task
+from coevo_gym.curricula.explore.unproven import breakable
+from coevo_gym.curricula.growth.targets import first_round
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.episodes.evaluation import Evaluation, Parts, Players, evaluate
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.methods.kit import Kit, OnVerdict
+from coevo_gym.methods.method import Method, MethodSpec
+from coevo_gym.prompts import load_prompt
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.runs.demonstrations import read_demonstrations
+from coevo_gym.runs.evolving.models import Asked, AskedExplorer, Models
+from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
+
+if TYPE_CHECKING:
+    from coevo_gym.store.checkpoint import Checkpoint
+    from coevo_gym.trainers.grpo import LearnablePolicy
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Makes the parts of a run; equal configs make equal parts.
+
+    Attributes:
+        config: the run's settings.
+        env_arguments: more arguments of the benchmark's env; for evaluation only.
+        database: where the run's tape is kept; None where rounds are not carried out.
+    """
+
+    config: RunConfig
+    env_arguments: Mapping[str, Any] = FrozenDict()
+    database: Path | None = None
+
+    @cached_property
+    def benchmark(self) -> Benchmark:
+        """Return the benchmark to practise."""
+        settings = self.config.benchmark
+        return benchmark_of(settings.name, settings.hold_out)
+
+    @cached_property
+    def train_tasks(self) -> Sequence[Task]:
+        """Native training tasks."""
+        return self.benchmark.tasks(Split.TRAIN, self.config.benchmark.subset)
+
+    @cached_property
+    def held_out_tasks(self) -> Sequence[Task]:
+        """The tasks that arms are compared on; they depend on no seed."""
+        return self.tasks_to_evaluate(self.config.evaluation.split)
+
+    @cached_property
+    def final_tasks(self) -> Mapping[str, Sequence[Task]]:
+        """The tasks that policies are scored on once, by their names in ``evaluation.final``.
+
+        All tasks of a name, in the order of their ids.
+
+        Raises:
+            ConfigError: if some of them are evaluated during training.
+            TaskError: if the benchmark has no test tasks of a name.
+        """
+        evaluated = {task.id for task in self.held_out_tasks}
+        found = {name: self._final(name) for name in self.config.evaluation.final}
+        for name, tasks in found.items():
+            if any(task.id in evaluated for task in tasks):
+                raise ConfigError(
+                    f"evaluation.final: some {name} tasks are evaluated during training, on the "
+                    f"split {self.config.evaluation.split}. Name tasks that nothing else uses."
+                )
+        return found
+
+    def _final(self, name: str) -> Sequence[Task]:
+        if name in list(Split):
+            tasks = self.benchmark.tasks(Split(name), self.config.benchmark.subset)
+        else:
+            tasks = self.benchmark.tasks(Split.TEST, name)
+        return sorted(tasks, key=lambda task: task.id)
+
+    @property
+    def task_sets(self) -> dict[str, Sequence[Task]]:
+        """The tasks in use that no round found, by what they are used for."""
+        found = {"training": self.train_tasks, "held-out": self.held_out_tasks}
+        found |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
+        return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
+
+    def tasks_to_evaluate(self, split: str) -> Sequence[Task]:
+        """Return the first ``evaluation.n_tasks`` tasks of a split, ordered by id."""
+        with closing(self.make_env(split)) as env:
+            tasks = cast(TaskEnv, env).tasks
+        return sorted(tasks, key=lambda task: task.id)[: self.config.evaluation.n_tasks]
+
+    @cached_property
+    def demonstrations(self) -> Sequence[Task]:
+        """Return the demonstrated tasks, with the demonstrated actions as solutions."""
+        path = self.config.warmup.demonstrations
+        return () if path is None else read_demonstrations(Path(path), self.benchmark)
+
+    def warmup_tasks(self) -> Sequence[Task]:
+        """Return the training tasks for the warm-up: demonstrations first, then native tasks."""
+        tasks = [task for task in self.train_tasks if self.benchmark.demonstration(task)]
+        n = min(self.config.warmup.n_tasks, len(tasks))
+        drawn = self.rng("warm-up tasks").choice(len(tasks), size=n, replace=False) if n else ()
+        shown = {task.id for task in self.demonstrations}
+        native = (tasks[int(index)] for index in drawn)
+        return [*self.demonstrations, *(task for task in native if task.id not in shown)]
+
+    def seed(self, purpose: str) -> int:
+        """Return the seed of one part of the run."""
+        return episode_seed(self.config.seed, purpose)
+
+    def rng(self, purpose: str) -> Generator:
+        """Return a random generator for one part of the run."""
+        return np.random.default_rng(self.seed(purpose))
+
+    @property
+    def env_class(self) -> type[TaskEnv]:
+        """The class of the benchmark's env."""
+        entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
+        return cast(type[TaskEnv], load_env_creator(entry_point))
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of an episode."""
+        given = self.env_arguments.get("max_steps", self.config.benchmark.max_steps)
+        return given or self.env_class.default_max_steps
+
+    def make_env(self, split: str = "train") -> gym.Env[str, str]:
+        """One raw env."""
+        settings = self.config.benchmark
+        keywords = {"split": split, "subset": settings.subset, **self.env_arguments}
+        if settings.hold_out:
+            keywords["hold_out"] = settings.hold_out
+        if settings.max_steps is not None:
+            keywords["max_steps"] = settings.max_steps
+        env: gym.Env[str, str] = gym.make(
+            self.benchmark.env_id, disable_env_checker=True, **keywords
+        )
+        return env.unwrapped
+
+    def envs(self, split: str = "train") -> EnvPool:
+        """Where episodes run."""
+        settings = self.config.rollout
+        limit = settings.max_envs or self.env_class.max_live
+        return EnvPool(
+            lambda: self.make_env(split), max_envs=limit, n_workers=min(settings.workers, limit)
+        )
+
+    @cached_property
+    def policy(self) -> LearnablePolicy:
+        """The policy that all arms train, one after the other, each from the state it is given.
+
+        There is one, because a language model may fill a GPU.
+        """
+        return make_learnable(self.config.policy, seed=self.seed("policy"))
+
+    def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
+        """Create the agent that acts with a policy.
+
+        Args:
+            policy: the policy that it asks.
+            temperature: sampling temperature; None for the temperature of training.
+        """
+        return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
+
+    def evaluated(self, policy: Policy) -> PolicyAgent:
+        """Create the agent that acts with a policy in evaluations of the run."""
+        return self.agent(policy, self.config.evaluation.temperature)
+
+    def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
+        """Let a policy draw by a seed in a scope; its draws in training go on as before.
+
+        Args:
+            policy: the policy; without a method ``drawing``, its draws do not change.
+            part: numbers of the part of an evaluation, whose draws differ from those of others.
+        """
+        drawing = getattr(policy, "drawing", None)
+        seed = int(digest([self.seed("samples"), *part]), 16) % 2**31
+        return nullcontext() if drawing is None else drawing(seed)
+
+    def random_agent(self, purpose: str = "random agent") -> RandomAgent:
+        """Create the random agent; the purpose determines its draws."""
+        return RandomAgent(self.benchmark.choices, self.rng(purpose))
+
+    @cached_property
+    def arms(self) -> Mapping[str, ArmConfig]:
+        """Return the settings of each arm by name, in order.
+
+        Raises:
+            ConfigError: if a method cannot be found, or an arm sets what it may not.
+        """
+        return arm_configs(self.config)
+
+    def check(self) -> None:
+        """Look whether what the settings ask for can be made, before anything is begun.
+
+        Raises:
+            ConfigError: if a method cannot be found, an arm sets what it may not, or a model is to
+                do what it cannot.
+        """
+        parts: list[ArmConfig | RunConfig] = [self.config, *self.arms.values()]
+        for settings in parts:
+            if settings.explorer.kind == "model":
+                proposable(self.benchmark)
+            if settings.explorer.kind == "noisy" and settings.explorer.broken:
+                breakable(self.benchmark)
+            check_gates(settings, reads=self.config.policy.kind != "tiny")
+
+    def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
+        """Create the parts of an arm's method.
+
+        Args:
+            arm: the arm's settings.
+            on_verdict: called after each draft of a round; an exception from it stops the round.
+        """
+        spec: MethodSpec = METHODS.load(arm.method)
+        return spec(arm.settings, self.kit(arm, on_verdict))
+
+    def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
+        """Return the kit of an arm's method; without an arm, the kit for the first rounds."""
+        settings: ArmConfig | RunConfig = self.config if arm is None else arm
+        check_gates(settings, reads=self.config.policy.kind != "tiny")
+        prompt = prompt_of(self.config.policy, self.benchmark.name)
+        return Kit(
+            benchmark=self.benchmark,
+            native_tasks=self.train_tasks,
+            max_steps=self.max_steps,
+            curriculum=settings.curriculum,
+            learner=settings.learner,
+            make_env=self.make_env,
+            policy=lambda: self.policy,
+            first_round=lambda n: self.first_round(n, settings.curriculum.initial),
+            seed=self.seed,
+            explorer_settings=settings.explorer,
+            gate_settings=settings.gates,
+            tries=lambda temperature: self.agent(self.policy, temperature),
+            max_envs=self.config.rollout.max_envs or self.env_class.max_live,
+            analyst=lambda: self._analyst(arm),
+            language_model=prompt is not None,
+            answer_form=None if prompt is None else prompt.header.answer,
+            group_size=self.config.rollout.group_size,
+            study_only_steps=settings.loop.study_only_steps,
+            embedder=settings.curriculum.make_embedder,
+            asked=self.asked(arm),
+            on_verdict=on_verdict,
+        )
+
+    def asked(self, arm: ArmConfig | None) -> AskedExplorer | None:
+        """Return the model for an arm's rounds, or for the first rounds; None if they ask none."""
+        settings: ArmConfig | RunConfig = self.config if arm is None else arm
+        name = "" if arm is None else arm.name
+        return self.models.asked(name, settings.explorer, settings.advisor)
+
+    def asked_by_studies(self, arm: ArmConfig) -> Asked | None:
+        """Return the model that an arm's studies ask; None if they ask none."""
+        if not arm.questions_per_step:
+            return None
+        return self.models.analyst(arm.name, arm.analyst, arm.advisor)
+
+    def _analyst(self, arm: ArmConfig | None) -> Analyst:
+        asked = None if arm is None else self.asked_by_studies(arm)
+        if arm is None or asked is None:
+            raise ConfigError(
+                "A study asks questions, and the settings of its method do not say how many. Give "
+                "the settings a property questions_per_step, so that the run's cost is estimated."
+            )
+        sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
+        return Analyst(asked.advisor, asked.scope, sampling)
+
+    @cached_property
+    def models(self) -> Models:
+        """The models that rounds and studies ask."""
+        return Models(
+            self.config,
+            database=self.database,
+            policy=lambda: self.policy,
+            prompt=lambda: load_prompt(self.benchmark.name),
+            seed=self.seed("explorer's model"),
+        )
+
+    def first_round(self, n: int, initial: str = "unguided") -> Round:
+        """Return the round that finds the first ``n`` tasks (D_0), the same for all arms.
+
+        All arms explore as the run does, so targets are planned from the tasks that the run may
+        explore.
+        """
+        if (n, initial) not in self._first_rounds:
+            starts = self.kit(None).starts if initial == "coverage" else ()
+            self._first_rounds[n, initial] = first_round(
+                n, initial, native=starts, seed=self.seed("D_0")
+            )
+        return self._first_rounds[n, initial]
+
+    @cached_property
+    def _first_rounds(self) -> dict[tuple[int, str], Round]:
+        return {}
+
+    def players(self, agent: Agent) -> Players:
+        """Have an agent play evaluations, in which its policy draws by a seed of each sample."""
+
+        @contextmanager
+        def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
+            # A policy that goes on would otherwise draw again what it drew for others before.
+            with self.drawing(getattr(agent, "policy", None), sample, done):
+                yield [(agent, tasks)]
+
+        return players
+
+    def evaluate(
+        self,
+        agent: Agent,
+        tasks: Sequence[Task] | None = None,
+        on_done: Callable[[int], None] | None = None,
+    ) -> Evaluation:
+        """Evaluate an agent on the held-out tasks, or on other tasks of one split.
+
+        Nothing but the caller learns of the result.
+        """
+        tasks = self.held_out_tasks if tasks is None else tasks
+        split = str(tasks[0].split) if tasks else self.config.evaluation.split
+        samples = self.config.evaluation.samples
+        with closing(self.envs(split)) as envs:
+            return evaluate(
+                self.players(agent),
+                tasks,
+                envs,
+                seed=self.config.seed,
+                samples=samples,
+                on_done=on_done,
+            )
+
+
+def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
+    """Look whether there are the models that the gates need.
+
+    Args:
+        settings: the settings of an arm, or of the run.
+        reads: True if the policy under training is a language model.
+
+    Raises:
+        ConfigError: if a model is missing.
+    """
+    gates, asks = settings.gates, settings.explorer.kind == "model"
+    solves, paper = gates.has("solve") or gates.accept == "paper", gates.accept == "paper"
+    if solves and (paper or gates.solve.tip) and gates.solve.solver == "policy" and not reads:
+        raise ConfigError(
+            "gates: policy.kind = 'tiny' scores actions and reads no advice, so it cannot be "
+            "shown a reference. Leave gates.solve.tip and gates.accept as they are, set "
+            "gates.solve.solver to 'explorer', or use a language model."
+        )
+    needs = {
+        "gates.accept = 'paper'": paper,
+        "gates.judge": gates.has("judge"),
+        "gates.solve.solver = 'explorer'": solves and gates.solve.solver == "explorer",
+    }
+    for key, needed in needs.items():
+        if needed and not asks:
+            raise ConfigError(
+                f"{key} needs a model to ask, but explorer.kind = "
+                f"{settings.explorer.kind!r} asks no model: set it "
+                "to 'model', and explorer.model to the one."
+            )
+
+
+@contextmanager
+def one_thread(config: RunConfig) -> Iterator[None]:
+    """Make PyTorch sum in one order in this scope, whatever the number of cores.
+
+    The tiny policy is too small to gain from a second thread, and runs stay equal between machines.
+    A language model takes all threads.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    if config.policy.kind == "tiny":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
+    """Restore a checkpoint in a block, and check the weights of the policy at its end.
+
+    Raises:
+        StoreError: if its contents do not fit, or give weights that are not finite; the message
+            names the file.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        reason = shorten(f"{type(error).__name__}: {error}", 300)
+        raise StoreError(f"{saved.path} does not fit this run ({reason}). {_REPLACE}") from error
+    if not all(bool(parameter.isfinite().all()) for parameter in policy.parameters()):
+        raise StoreError(f"{saved.path} holds weights that are not finite. {_REPLACE}")
+
+
+_REPLACE = (
+    "Put the right file back, delete this one to use the checkpoint before it, or start over with "
+    "--overwrite."
+)
+
+
+def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
+    """Give a policy the weights of a checkpoint that are evaluated: their average, if one is kept.
+
+    Args:
+        policy: the policy.
+        saved: state of an arm's checkpoint, or of the warm-up's.
+    """
+    from coevo_gym.trainers.update.average import put
+
+    policy.load_state_dict(saved["policy"])
+    average = saved.get("learner", {}).get("average")
+    if average is not None:
+        put(policy, average)
+
+
+def weights_hash(policy: LearnablePolicy) -> str:
+    """Hash of the weights under training, bit by bit."""
+    import torch
+
+    state = hashlib.sha256()
+    for parameter in policy.parameters():
+        flat = parameter.detach().cpu().contiguous().flatten()
+        state.update(flat.view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()

@@ -1,0 +1,54 @@
+"""The settings of a run: one typed tree, with the origin of each value.
+
+Values come from the defaults, a preset or TOML file, the environment
+(``COEVO_CFG__SECTION__KEY``) and the command line (``--set section.key=value``); later ones win.
+A section with a name or a kind can be set by that value alone: ``benchmark=bfcl``. A file may
+build on a preset with ``extends = "quickstart"``, and describe itself with ``about``.
+"""
+
+from coevo_gym.runs.config.arms import ArmConfig, arm_configs, asks_policy
+from coevo_gym.runs.config.exploring import (
+    AnalystSettings,
+    EvolverSettings,
+    ExplorerModelSettings,
+    ExplorerSettings,
+    TapeSettings,
+)
+from coevo_gym.runs.config.sections import (
+    ArmSettings,
+    BenchmarkSettings,
+    EvaluationSettings,
+    PluginSettings,
+    PolicySettings,
+    RolloutSettings,
+    StoreSettings,
+    WarmupSettings,
+)
+from coevo_gym.runs.config.sources import Resolved, Sets, about_preset, load_config, preset_names
+from coevo_gym.runs.config.tree import DEFAULT_ENV_STEPS, RunConfig
+
+__all__ = [
+    "DEFAULT_ENV_STEPS",
+    "AnalystSettings",
+    "ArmConfig",
+    "ArmSettings",
+    "BenchmarkSettings",
+    "EvaluationSettings",
+    "EvolverSettings",
+    "ExplorerModelSettings",
+    "ExplorerSettings",
+    "PluginSettings",
+    "PolicySettings",
+    "Resolved",
+    "RolloutSettings",
+    "RunConfig",
+    "Sets",
+    "StoreSettings",
+    "TapeSettings",
+    "WarmupSettings",
+    "about_preset",
+    "arm_configs",
+    "asks_policy",
+    "load_config",
+    "preset_names",
+]

@@ -1,0 +1,220 @@
+"""Arms: each is a method, with its own settings where arms may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import SerializeAsAny, ValidationError
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.sections import overlay
+from coevo_gym.core.spend import Caps
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.gates.settings import GatesConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.methods.method import MethodSpec
+from coevo_gym.methods.plugins import load_folder
+from coevo_gym.runs.config.derived import complete
+from coevo_gym.runs.config.exploring import AnalystSettings, EvolverSettings, ExplorerSettings
+from coevo_gym.runs.config.keys import (
+    annotation_of,
+    current,
+    leaves,
+    parse_text,
+    place,
+    problems,
+    suggest,
+    suggest_key,
+)
+from coevo_gym.runs.config.sections import ArmSettings
+from coevo_gym.runs.config.tree import RunConfig
+from coevo_gym.trainers.protocols import LoopConfig
+from coevo_gym.trainers.settings import LearnerConfig
+
+SECTIONS = ("curriculum", "learner", "explorer", "analyst", "evolver", "gates", "advisor")
+"""Sections in which arms may differ."""
+KEYS = ("loop.study_only_steps", "loop.seed_of_order")
+"""Settings of other sections in which arms may differ."""
+_SAME = {
+    "benchmark": "arms are compared on the same tasks",
+    "policy": "all arms train copies of one policy",
+    "warmup": "all arms start from one warmed-up policy",
+    "evaluation": "arms are compared on the same held-out tasks",
+    "seed": "arms of one seed are a pair",
+    "rollout": "arms are compared at one group size, on one machine's envs",
+    "loop": "arms are compared at one budget, spent in the same portions",
+}
+
+
+class ArmError(ConfigError):
+    """A problem with the settings of an arm.
+
+    Attributes:
+        key: the dotted key of the faulty setting.
+    """
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key, self.problem = key, problem
+
+
+class ArmConfig(FrozenModel):
+    """The settings of one arm: the run's settings, those that define its method, and the arm's own.
+
+    Attributes:
+        name: name of the arm.
+        method: name of its method.
+        settings: the method's own settings.
+    """
+
+    name: str
+    method: str
+    settings: SerializeAsAny[FrozenModel]
+    curriculum: CurriculumConfig
+    learner: LearnerConfig
+    explorer: ExplorerSettings
+    analyst: AnalystSettings
+    evolver: EvolverSettings
+    gates: GatesConfig
+    advisor: Caps
+    loop: LoopConfig
+
+    @property
+    def questions_per_step(self) -> Mapping[str, int]:
+        """Return the most questions that each study asks the analyst per step, by kind of notes."""
+        found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
+        return found
+
+    @property
+    def finds_own_tasks(self) -> bool:
+        """Return True if the arm finds ``curriculum.initial_size`` tasks in a round of its own."""
+        return bool(getattr(self.settings, "questioning", False))
+
+
+def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
+    """Return the settings of each arm by name, in order.
+
+    Raises:
+        ConfigError: if a method does not exist or cannot be loaded, or if an arm sets a key that
+            it may not set.
+    """
+    if config.plugins.methods is not None:
+        load_folder(config.plugins.methods)
+    _check_models(config, config.policy.kind)
+    arms = {name: _arm_config(config, name) for name in config.arms}
+    for arm in arms.values():
+        _check_models(arm, config.policy.kind)
+        _check_analyst(arm, config.policy.kind)
+    return arms
+
+
+def _arm_config(config: RunConfig, name: str) -> ArmConfig:
+    arm = config.arm.get(name, ArmSettings())
+    spec = _spec(arm.method or name, f"arm.{name}.method" if arm.method else "arms")
+    own: dict[str, Any] = {}
+    changes: dict[str, Any] = {}
+    for key, value in (current(*item) for item in spec.sets.items()):
+        _check(key, f"the method {spec.name!r}", spec)
+        place(changes, key, value)
+    for key, value in arm.set.items():
+        _check(key, f"arm.{name}.set.{key}", spec)
+        if key.startswith("method."):
+            inner = key.removeprefix("method.")
+            place(own, inner, parse_text(annotation_of(spec.settings, inner), value))
+        else:
+            place(changes, key, value)
+    base = {section: getattr(config, section).model_dump() for section in (*SECTIONS, "loop")}
+    tree = complete(overlay(ArmConfig, base, changes), config.policy)
+    try:
+        settings = spec.settings.model_validate(own)
+        found = ArmConfig(name=name, method=spec.name, settings=settings, **tree)
+    except ValidationError as error:
+        raise _explained(error, name, spec, arm) from None
+    return found
+
+
+def asks_policy(settings: ArmConfig | RunConfig) -> bool:
+    """Return True if the policy under training takes part in rounds.
+
+    It explores, or tries tasks.
+    """
+    explorer, gates = settings.explorer, settings.gates
+    explores = explorer.kind == "model" and explorer.model.kind == "policy"
+    explores |= explorer.kind == "noisy" and explorer.easy > 0
+    solves = gates.has("solve") or gates.accept == "paper"
+    return explores or (solves and gates.solve.solver == "policy")
+
+
+def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
+    """Refuse models that cannot do their task."""
+    explorer = settings.explorer
+    if explorer.kind == "model" and explorer.model.kind == "policy" and policy == "tiny":
+        raise ArmError(
+            "explorer.model.kind",
+            "policy.kind = 'tiny' scores actions and does not talk, so it cannot explore. Choose "
+            "openai, transformers or vllm, or train a language model.",
+        )
+    if settings.evolver.overlap and asks_policy(settings):
+        raise ArmError(
+            "evolver.overlap",
+            "a round that runs beside training cannot ask the policy under training: its weights "
+            "change meanwhile. Choose another explorer.model.kind and gates.solve.solver, or let "
+            "rounds be waited for.",
+        )
+
+
+def _check_analyst(arm: ArmConfig, policy: str) -> None:
+    """Refuse questions to a policy that cannot write text."""
+    if arm.questions_per_step and arm.analyst.model.kind == "policy" and policy == "tiny":
+        raise ArmError(
+            "analyst.model.kind",
+            f"the studies of arm {arm.name} ask the policy under training, and policy.kind = "
+            "'tiny' scores actions and writes no text. Set analyst.model.kind to 'openai', "
+            "'transformers' or 'vllm', or train a language model.",
+        )
+
+
+def _spec(name: str, key: str) -> MethodSpec:
+    try:
+        spec = METHODS.load(name)
+    except ConfigError as error:
+        raise ArmError(key, str(error)) from error
+    if not isinstance(spec, MethodSpec):
+        raise ArmError(
+            key, f"{name!r} stands for {spec!r}, which is no method: decorate it with @method."
+        )
+    return spec
+
+
+def _check(key: str, where: str, spec: MethodSpec) -> None:
+    """Refuse a key that does not exist, or that must be the same for all arms."""
+    section, _, inner = key.partition(".")
+    if section == "method":
+        if inner not in leaves(spec.settings):
+            known = list(leaves(spec.settings))
+            hint = suggest(inner, known) if known else "It has no settings of its own."
+            raise ArmError(where, f"the method {spec.name!r} has no setting {inner!r}. {hint}")
+    elif section in _SAME and key not in KEYS:
+        allowed = ", ".join([*(f"{name}.*" for name in SECTIONS), "method.*", *KEYS])
+        raise ArmError(
+            where, f"{key} may not differ between arms: {_SAME[section]}. An arm may set {allowed}."
+        )
+    elif section not in (*SECTIONS, *_SAME):
+        raise ArmError(where, f"{key} belongs to the whole run, not to an arm.")
+    elif key not in leaves(RunConfig):
+        raise ArmError(where, f"there is no setting {key!r}. {suggest_key(RunConfig, key)}")
+
+
+def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
+    """Return the first problem of an arm's settings, by the key that brought it in."""
+    own = error.title == spec.settings.__name__
+    problem = problems(spec.settings if own else ArmConfig, error)[0]
+    keys = [f"method.{key}" for key in problem.keys] if own else list(problem.keys)
+    for key in keys:
+        if key in arm.set:
+            where = f"arm.{name}.set.{key}"
+            return ArmError(where, f"{arm.set[key]!r}: {problem.message}")
+    source = f"the method {spec.name!r}" if keys[:1] and keys[0] in spec.sets else f"arm {name}"
+    return ArmError(f"{source}, {keys[0] if keys else 'settings'}", problem.message)

@@ -1,0 +1,121 @@
+"""Settings that follow from other settings, unless the user sets them.
+
+- ``loop.seed`` is the run's ``seed``.
+- A language model (``policy.kind`` ``transformers`` or ``vllm``) is trained with smaller learning
+  rates than the tiny policy: the tiny policy's rates would destroy a language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.runs.config.keys import flat
+from coevo_gym.runs.config.sections import PolicySettings, WarmupSettings
+from coevo_gym.trainers.settings import RestConfig
+
+LANGUAGE_MODELS = ("transformers", "vllm")
+"""Kinds of policies that are language models and can be trained."""
+_IMITATION = {"lr": 5e-5, "max_epochs": 2, "batch_decisions": 8, "max_grad_norm": 1.0}
+_BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB per token for its backward pass in fp32
+_LR, _LORA_LR = 1e-6, 1e-5
+_TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
+
+
+def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
+    """Return the tree with every derived setting that its sections do not set.
+
+    Args:
+        tree: sections by name, as mappings or models; only these are completed.
+        policy: the section ``policy``, as a mapping or a model.
+    """
+    found = dict(tree)
+    defaults = _of_policy(policy, found.get("learner"))
+    for name in defaults.keys() & found.keys():
+        found[name] = _completed(found[name], defaults[name])
+    return found
+
+
+def derived(
+    policy: PolicySettings, learner: FrozenModel, *, seed: int
+) -> dict[str, tuple[Any, str]]:
+    """Return the derived settings of a run, and the setting that each follows from, by key.
+
+    Args:
+        policy: the run's policy.
+        learner: its learner.
+        seed: its seed.
+    """
+    of_policy = flat(_of_policy(policy, learner))
+    return {
+        "loop.seed": (seed, "seed"),
+        **{key: (value, "policy.kind") for key, value in of_policy},
+    }
+
+
+def rate_warnings(
+    policy: PolicySettings, warmup: WarmupSettings, learner: FrozenModel
+) -> Iterator[str]:
+    """Yield a warning for each learning rate that would destroy a language model."""
+    if policy.kind not in LANGUAGE_MODELS:
+        return
+    adapter = policy.model.lora_rank > 0
+    limit, trained = (
+        (_LORA_TOO_HIGH, "an adapter is") if adapter else (_TOO_HIGH, "all weights are")
+    )
+    rates = {"learner.lr": (getattr(learner, "lr", 0.0), _LORA_LR if adapter else _LR)}
+    if warmup.n_tasks or warmup.demonstrations:
+        rates["warmup.lr"] = (warmup.lr, _IMITATION["lr"])
+    for key, (rate, usual) in rates.items():
+        if rate >= limit:
+            yield (
+                f"{key} = {rate:g} is a rate for the tiny policy and is likely to destroy a "
+                f"language model of which {trained} trained. Leave it unset for {usual:g}, or set "
+                f"it below {limit:g}."
+            )
+
+
+def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
+    """Return the defaults of ``warmup`` and ``learner`` for a policy, by section."""
+    if not isinstance(policy, PolicySettings):
+        try:
+            policy = PolicySettings.model_validate(policy)
+        except ValidationError:  # the section itself reports this
+            return {}
+    if policy.kind not in LANGUAGE_MODELS:
+        return {}
+    imitation: dict[str, Any] = dict(_IMITATION)
+    if policy.model.device != "cuda":
+        imitation["batch_tokens"] = _BATCH_TOKENS
+    if _kind(learner) == "rest":
+        return {"warmup": imitation, "learner": {"imitation": imitation}}
+    lr = _LORA_LR if policy.model.lora_rank else _LR
+    return {"warmup": imitation, "learner": {"lr": lr, "epochs": 1}}
+
+
+def _kind(learner: Any) -> str:
+    """Return the kind of a learner's section, a mapping or a model."""
+    if isinstance(learner, Mapping):
+        return str(learner.get("kind", "pg"))
+    return "rest" if isinstance(learner, RestConfig) else ""
+
+
+def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
+    """Return a section, a mapping or a model, with defaults for the values that it does not set."""
+    if isinstance(section, Mapping):
+        given: Mapping[str, Any] = section
+    elif isinstance(section, BaseModel):
+        given = {name: getattr(section, name) for name in section.model_fields_set}
+    else:
+        return section  # the reader of the section reports this
+    found = {name: value for name, value in defaults.items() if name not in given}
+    for name, value in defaults.items():
+        if isinstance(value, Mapping):
+            inner = getattr(section, name) if isinstance(section, BaseModel) else given.get(name)
+            found[name] = _completed({} if inner is None else inner, value)
+    if isinstance(section, BaseModel):
+        return section.model_copy(update=found)
+    return {**section, **found}

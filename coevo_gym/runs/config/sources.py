@@ -1,0 +1,318 @@
+"""Origins of settings, and error messages for wrong ones."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.reading import read_file
+from coevo_gym.runs.config.arms import ArmError, arm_configs
+from coevo_gym.runs.config.keys import (
+    Setting,
+    annotation_of,
+    current,
+    flat,
+    leaves,
+    parse_text,
+    place,
+    problems,
+    suggest,
+    suggest_key,
+)
+from coevo_gym.runs.config.tree import RunConfig
+from coevo_gym.store.folder import check_name
+
+logger = logging.getLogger(__name__)
+
+ENVIRONMENT = "COEVO_CFG__"
+Sets = Sequence[str] | Mapping[str, Any]
+PATHS = ("plugins.methods", "tape.file", "warmup.demonstrations")
+"""Settings that are paths; in a TOML file, a path is relative to that file."""
+PRESETS = Path(__file__).parents[2] / "presets"
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A config with the origin of each value.
+
+    Attributes:
+        config: the tree.
+        origins: the origin of each value that is not a default, by dotted key.
+    """
+
+    config: RunConfig
+    origins: Mapping[str, str]
+
+    def named(self, name: str) -> Resolved:
+        """Return the same settings under another name.
+
+        Raises:
+            ConfigError: if the name cannot be the name of a folder.
+        """
+        check_name(name)
+        config = RunConfig.model_validate({**self.config.to_json(), "name": name})
+        return Resolved(config, {**self.origins, "name": "name"})
+
+    def rows(self) -> list[tuple[str, Any, str]]:
+        """Return dotted key, value and origin of every setting, in the order of the tree."""
+        values = dict(flat(self.config.to_json()))
+        origins = {key: origin for key, (_, origin) in self.config.derived().items()}
+        origins |= self.origins
+        keys = [key for key in values if key.startswith("arm.")]
+        keys = [*keys, *(key for key in leaves(RunConfig) if key in values)]
+        return [(key, values[key], origins.get(key, "default")) for key in keys]
+
+
+def load_config(
+    source: str | Path | Mapping[str, Any] | RunConfig | None,
+    *,
+    sets: Sets = (),
+    environ: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Resolve the settings of a run.
+
+    Args:
+        source: name of a preset, path of a TOML file, the content of such a file, or a config;
+            None for the defaults.
+        sets: ``"section.key=value"`` each, as on the command line, or values by dotted key.
+        environ: environment variables; default: those of this process.
+
+    Raises:
+        ConfigError: with the key, its origin and a suggestion.
+    """
+    merged = {
+        **_from_source(source),
+        **_from_environment(os.environ if environ is None else environ),
+        **(_from_python(sets) if isinstance(sets, Mapping) else _from_command_line(sets)),
+    }
+    return resolve(merged)
+
+
+def resolve(merged: Mapping[str, Setting]) -> Resolved:
+    """Return the config for settings by dotted key.
+
+    Raises:
+        ConfigError: with the key and its origin.
+    """
+    tree: dict[str, Any] = {}
+    for key, setting in merged.items():
+        place(tree, key, setting.value)
+    for section, name in (key.split(".") for key in PATHS):
+        if isinstance(path := tree.get(section, {}).get(name), str):
+            tree[section][name] = str(Path(path).expanduser().resolve())
+    try:
+        config = RunConfig.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_explain(error, merged))) from None
+    try:
+        arm_configs(config)
+    except ArmError as error:
+        where, problem = error.key, error.problem
+        if where in merged:
+            value, origin = merged[where]
+            raise ConfigError(f"{where} = {value!r} (from {origin}): {problem}") from error
+        raise
+    return Resolved(config, {key: setting.origin for key, setting in merged.items()})
+
+
+def preset_names() -> list[str]:
+    """List the names of the presets that come with the package."""
+    return sorted(path.stem for path in PRESETS.glob("*.toml"))
+
+
+def about_preset(name: str) -> str:
+    """Return a preset's own description: its goal and its requirements."""
+    return str(_read(PRESETS / f"{name}.toml")["about"])
+
+
+def _from_source(
+    source: str | Path | Mapping[str, Any] | RunConfig | None,
+) -> dict[str, Setting]:
+    if source is None:
+        return {}
+    if isinstance(source, RunConfig):
+        data = source.to_json()
+        found = dict(_settings_of(data, "", "the config"))
+        for key, (value, _) in source.derived().items():  # derived again from the new settings
+            if key in found and found[key].value == value:
+                del found[key]
+        return found
+    if isinstance(source, Mapping):
+        return _with_inherited(dict(source), "the config")
+    return _from_file(str(source))
+
+
+def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
+    """Return values by dotted key; texts are parsed as on the command line."""
+    settings = {}
+    for key, value in sets.items():
+        full, given = _full(key, value, "sets")
+        settings[full] = Setting(_parse(full, given, "sets"), "sets")
+    return settings
+
+
+def _from_file(source: str) -> dict[str, Setting]:
+    is_file = source.endswith(".toml") or os.sep in source
+    path = Path(source) if is_file else PRESETS / f"{source}.toml"
+    if not is_file and not path.is_file():
+        raise ConfigError(
+            f"There is no preset {source!r}. {suggest(source, preset_names())} "
+            "To use your own file, give a path that ends in .toml."
+        )
+    data = _read(path)
+    origin = str(path) if is_file else f"preset {source}"
+    settings = _with_inherited(data, origin)
+    for key in PATHS if is_file else ():
+        own = settings.get(key)
+        if own and own.origin == origin and own.value is not None:
+            settings[key] = own._replace(value=str(path.parent / Path(own.value).expanduser()))
+    if "name" not in data:
+        settings["name"] = Setting(path.stem, origin)
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = read_file(path).decode()
+    except OSError as error:
+        raise ConfigError(f"Cannot read {path}: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error.reason}.") from error
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # also for excessive numbers and tables
+        raise ConfigError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
+    """Return the settings of a file, on top of those of the preset that it extends."""
+    own = {name: value for name, value in data.items() if name not in ("about", "extends")}
+    return _from_preset(data.get("extends"), origin) | dict(_settings_of(own, "", origin))
+
+
+def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
+    """Return the settings of a preset; none if there is no name."""
+    if name is None:
+        return {}
+    if name not in preset_names():
+        hint = suggest(str(name), preset_names())
+        raise ConfigError(f"{origin} extends {name!r}, which is not a preset. {hint}")
+    return _from_file(name)
+
+
+def _settings_of(
+    data: Mapping[str, Any], prefix: str, origin: str
+) -> Iterator[tuple[str, Setting]]:
+    """Return the values of a parsed file by dotted key."""
+    for name, value in data.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and _is_section(key):
+            yield from _settings_of(value, f"{key}.", origin)
+            continue
+        key, given = _full(key, value, origin)
+        yield key, Setting(_typed(key, _parse(key, given, origin), origin), origin)
+
+
+def _is_section(key: str) -> bool:
+    """Return True if a key can have settings below it."""
+    section = re.sub(r"^arm\.[^.]+\.set\.?", "", key)
+    if section != key:  # checked once the method is known
+        return True
+    is_arm = re.fullmatch(r"arm(\.[^.]+)?", key) is not None
+    return is_arm or any(leaf.startswith(f"{key}.") for leaf in leaves(RunConfig))
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
+    settings = {}
+    for name in sorted(environ):
+        if name.startswith(ENVIRONMENT):
+            origin = f"environment variable {name}"
+            told = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
+            key, text = _full(told, environ[name], origin)
+            settings[key] = Setting(_parse(key, text, origin), origin)
+    return settings
+
+
+def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
+    settings = {}
+    for item in sets:
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
+        origin = "command line"
+        key, text = _full(key.strip(), text.strip(), origin)
+        settings[key] = Setting(_parse(key, text, origin), origin)
+    return settings
+
+
+def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
+    """Return the full dotted key and the value of a setting, in their current form.
+
+    The key of a section stands for the section's name or kind.
+    """
+    known = leaves(RunConfig)
+    new, found = current(key, value)
+    if new != key:
+        changed = "" if found == value else f", and {value} is {found}"
+        logger.warning(
+            "%s (from %s) is now called %s%s. Use the new name.", key, origin, new, changed
+        )
+    full = next((full for full in (f"{new}.name", f"{new}.kind") if full in known), new)
+    return full, found
+
+
+def _parse(key: str, value: Any, origin: str) -> Any:
+    """Parse a text by the type of its setting."""
+    annotation = annotation_of(RunConfig, key)
+    if annotation is None:
+        hint = suggest_key(RunConfig, key)
+        raise ConfigError(f"There is no setting {key!r} (from {origin}). {hint}")
+    return parse_text(annotation, value)
+
+
+def _typed(key: str, value: Any, origin: str) -> Any:
+    """Return a value of a file if it has its setting's type: true is no 1, and "3" no 3.
+
+    The command line and the environment have only texts, so the model parses those.
+    """
+    if key.endswith(".kind"):
+        return value  # the section's own message lists the kinds
+    try:
+        text = json.dumps(value, default=str)
+        annotation: Any = annotation_of(RunConfig, key)
+        TypeAdapter(annotation).validate_json(text, strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{key} = {value!r} (from {origin}): {problem}") from None
+    return value
+
+
+def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
+    """Yield one line for each problem: the key, its value, its origin and the problem.
+
+    A problem of a value that the user did not set follows from another problem, and is omitted if
+    that one is reported.
+    """
+    consequences = []
+    named = False
+    for problem in problems(RunConfig, error):
+        key = next((k for k in problem.keys if k in merged), None)
+        key = key or next((k for k in merged if problem.message.startswith(k)), None)
+        if key is None:
+            consequences.append(problem.message)
+        else:
+            named = True
+            value, origin = merged[key]
+            yield f"{key} = {value!r} (from {origin}): {problem.message}"
+    if not named:
+        yield from consequences

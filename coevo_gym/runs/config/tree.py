@@ -1,0 +1,167 @@
+"""All settings of a run, as one typed tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, field_validator, model_validator
+
+from coevo_gym.core.registry import METHODS
+from coevo_gym.core.sections import with_kinds
+from coevo_gym.core.spend import Caps
+from coevo_gym.core.task import FrozenDict, FrozenModel, shaped
+from coevo_gym.curricula.gates.settings import GatesConfig
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.methods import DEFAULT_ARMS
+from coevo_gym.runs.config.derived import complete, derived, rate_warnings
+from coevo_gym.runs.config.exploring import (
+    AnalystSettings,
+    EvolverSettings,
+    ExplorerSettings,
+    TapeSettings,
+)
+from coevo_gym.runs.config.keys import with_current_keys
+from coevo_gym.runs.config.sections import (
+    ArmSettings,
+    BenchmarkSettings,
+    EvaluationSettings,
+    PluginSettings,
+    PolicySettings,
+    RolloutSettings,
+    StoreSettings,
+    WarmupSettings,
+)
+from coevo_gym.store.folder import NAME, NAME_RULE
+from coevo_gym.trainers.protocols import LoopConfig
+from coevo_gym.trainers.settings import GRPOConfig, LearnerConfig
+
+DEFAULT_ENV_STEPS = 100_000
+RESERVED = frozenset({"random", "warm-up", "scripted"})
+"""Names of the baselines that arms are compared with."""
+ArmName = Annotated[
+    str,
+    shaped(
+        r"[A-Za-z0-9][A-Za-z0-9_-]*",
+        "the name of an arm takes letters, digits and _ -, and begins with a letter or a digit",
+    ),
+]
+
+
+_GROWTH = (
+    "curriculum.growth.kind is decided by each arm's method. List the methods in arms: "
+    f"{', '.join(METHODS.names())}"
+)
+
+
+class RunConfig(FrozenModel):
+    """All settings of a run.
+
+    Every arm is a method that trains its own copy of one warmed-up policy, with one budget, on the
+    same benchmark and against the same held-out tasks. Arms that look for the same number
+    of first tasks begin with the same tasks.
+    """
+
+    name: Annotated[str, shaped(NAME, f"a name {NAME_RULE}")] = "run"
+    """Name of the folder under runs/."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of everything in the run."""
+    arms: tuple[ArmName, ...] = Field(default=DEFAULT_ARMS, min_length=1)
+    """Methods to train with, or arms of the section ``arm``, in order; the last one is the run's
+    main arm."""
+    arm: Mapping[ArmName, ArmSettings] = FrozenDict()
+    """Arms with their own settings, by name."""
+    sinks: tuple[str, ...] = ()
+    """Services that draw the numbers of training in addition to the run's own files:
+    ``tensorboard``, ``wandb``, or your own as ``module:object``. They do not change the run."""
+    benchmark: BenchmarkSettings = BenchmarkSettings()
+    policy: PolicySettings = PolicySettings()
+    warmup: WarmupSettings = WarmupSettings()
+    explorer: ExplorerSettings = ExplorerSettings()
+    analyst: AnalystSettings = AnalystSettings()
+    evolver: EvolverSettings = EvolverSettings()
+    gates: GatesConfig = GatesConfig()
+    advisor: Caps = Caps()
+    tape: TapeSettings = TapeSettings()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    rollout: RolloutSettings = RolloutSettings()
+    learner: LearnerConfig = GRPOConfig()
+    loop: LoopConfig = LoopConfig(max_env_steps=DEFAULT_ENV_STEPS)
+    evaluation: EvaluationSettings = EvaluationSettings()
+    store: StoreSettings = StoreSettings()
+    plugins: PluginSettings = PluginSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _complete(cls, data: Any) -> Any:
+        """Add what sections do not set: their kinds, an end of training, derived settings.
+
+        Settings that an older version stored can be read, too.
+        """
+        if not isinstance(data, Mapping):
+            return data
+        data = with_current_keys(data)
+        if _names_growth(data.get("curriculum")):
+            raise ValueError(_GROWTH)
+        data = with_kinds(cls, data)
+        loop = data.get("loop", {})
+        loop = loop.model_dump(exclude_unset=True) if isinstance(loop, LoopConfig) else loop
+        if not isinstance(loop, Mapping):
+            return data
+        end = {} if "max_steps" in loop else {"max_env_steps": DEFAULT_ENV_STEPS}
+        loop = {"seed": data.get("seed", 0), **end, **loop}
+        sections: dict[str, Any] = {"warmup": {}, "learner": {}}
+        return complete({**sections, **data, "loop": loop}, data.get("policy", {}))
+
+    @field_validator("arms")
+    @classmethod
+    def _distinct(cls, arms: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(arms)) != len(arms):
+            raise ValueError("each arm may be named only once")
+        taken = sorted(RESERVED & set(arms))
+        if taken:
+            raise ValueError(
+                f"{taken[0]!r} is the name of a baseline; choose another name for the arm"
+            )
+        return arms
+
+    @field_validator("sinks")
+    @classmethod
+    def _named_once(cls, sinks: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(sinks)) != len(sinks):
+            raise ValueError("each sink may be named only once")
+        return sinks
+
+    @model_validator(mode="after")
+    def _consistent(self) -> RunConfig:
+        if self.curriculum.growth.kind != "signals":
+            raise ValueError(_GROWTH)
+        evaluated = (self.evaluation.split, *self.evaluation.final)
+        if "held_out" in evaluated and not self.benchmark.hold_out:
+            raise ValueError(
+                "The held_out tasks come from scenarios that are set aside, and none is set aside. "
+                "Set benchmark.hold_out, the share of the training scenarios, such as 0.2."
+            )
+        if self.loop.max_steps is None and self.loop.max_env_steps is None:
+            raise ValueError("loop: set max_steps, max_env_steps, or both; training needs a limit")
+        return self
+
+    def derived(self) -> dict[str, tuple[Any, str]]:
+        """Return derived settings, and the setting that each follows from, by dotted key."""
+        return derived(self.policy, self.learner, seed=self.seed)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield warnings about settings that are allowed but probably unintended."""
+        return rate_warnings(self.policy, self.warmup, self.learner)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the tree as JSON; ``RunConfig.model_validate`` reads it back."""
+        return self.model_dump(mode="json", exclude={"curriculum": {"growth": {"kind"}}})
+
+
+def _names_growth(curriculum: Any) -> bool:
+    """Return True if the section sets the kind of growth, by its new or its older name."""
+    if not isinstance(curriculum, Mapping):
+        return False
+    growth = curriculum.get("growth")
+    return "evolve" in curriculum or (isinstance(growth, Mapping) and "kind" in growth)

@@ -1,0 +1,107 @@
+"""Demonstrations: episodes that people played on training tasks, in a file that a warm-up imitates.
+
+The file is a list of tasks, which samplers and ``coevo tasks import`` read like any other; the
+actions of the episode replace the reference. The file contains training tasks only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task_file import read_tasks
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.curricula.pool.pool import require_trainable
+from coevo_gym.runs.tasks.review import timestamp
+from coevo_gym.store.folder import locked, storing, write_atomic
+
+DEMONSTRATION = "demonstration"
+"""Kind of provenance for tasks with a demonstrated solution."""
+
+
+def keep_demonstration(
+    path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark, *, by: str = "person"
+) -> Task:
+    """Add an episode to a file of demonstrations, replacing an earlier one of the same task.
+
+    Args:
+        path: the file; created if it is missing.
+        task: the task of the episode.
+        trajectory: the episode.
+        benchmark: the benchmark, which knows its held-out tasks.
+        by: name of the player.
+
+    Returns:
+        The task as written to the file, with the actions of the episode as its solution.
+
+    Raises:
+        SplitLeakError: if the task is not a training task, or a copy of a held-out one.
+        ConfigError: if the episode belongs to another task, or failed.
+        TaskError: if the file exists and has other content.
+        StoreError: if it cannot be written.
+    """
+    refusal = why_not(task, trajectory)
+    if refusal and task.split is not Split.TRAIN:
+        raise SplitLeakError(refusal)
+    if refusal:
+        raise ConfigError(refusal)
+    _check(task, benchmark, "keep a demonstration of")
+    made = {"kind": DEMONSTRATION, "by": by, "at": timestamp()}
+    provenance = {**task.provenance, **made}
+    kept = task.model_copy(update={"solution": trajectory.actions, "provenance": provenance})
+    with storing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.parent):
+        before = read_tasks(path) if path.is_file() else ()
+        tasks = [*(other for other in before if other.id != task.id), kept]
+        write_atomic(path, b"".join(task.to_json().encode() + b"\n" for task in tasks))
+    return kept
+
+
+def why_not(task: Task, trajectory: Trajectory | None) -> str:
+    """Return the reason why an episode cannot be a demonstration; "" if it can.
+
+    Args:
+        task: the task of the episode.
+        trajectory: the episode as a training record, or None.
+    """
+    if task.split is not Split.TRAIN or not isinstance(trajectory, Trajectory):
+        return (
+            f"{task.name} is a {task.split} task. Episodes of validation and test tasks are only "
+            "counted: they never become demonstrations."
+        )
+    if trajectory.task_id != task.id:
+        return f"The episode is not one of {task.name}."
+    if not trajectory.success:
+        return "Only an episode that has solved its task can be a demonstration."
+    return ""
+
+
+def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
+    """Read the tasks of a file, with the demonstrated actions as solutions.
+
+    Args:
+        path: the file.
+        benchmark: the benchmark of the run, which knows its held-out tasks.
+
+    Raises:
+        TaskError: if the file is missing, or a line is not a task that can be imitated here.
+        SplitLeakError: if a task is not a training task here.
+    """
+    found = read_tasks(path)
+    for task in found:
+        if task.benchmark != benchmark.name:
+            raise ConfigError(
+                f"{path} holds {task.name}, a task of {task.benchmark}; this run uses "
+                f"{benchmark.name}."
+            )
+        if not task.solution:
+            raise ConfigError(f"{path} holds {task.name} without a solution to imitate.")
+        _check(task, benchmark, "imitate")
+    return found
+
+
+def _check(task: Task, benchmark: Benchmark, action: str) -> None:
+    require_trainable(task.require_asked(action), action, benchmark)

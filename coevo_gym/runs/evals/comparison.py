@@ -1,0 +1,255 @@
+"""Comparison of two policies on the same tasks: difference, significance, and changed tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.stats import SOLVED, paired_shares_interval, sign_test
+from coevo_gym.envs.tags import kind_of_tag, value_of_tag
+from coevo_gym.store.reader import EvaluatedTask
+
+
+@dataclass(frozen=True)
+class Side:
+    """The results of a policy, task by task.
+
+    Attributes:
+        name: name of the side.
+        policy: name of the policy.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        outcomes: by task id, success of each of its episodes, at least one.
+        tasks: descriptions of the tasks, by id.
+        settings: settings of the evaluation; a comparison reports those that differ.
+        trained: True if a run trained the policy, with one seed.
+    """
+
+    name: str
+    policy: str
+    benchmark: str
+    split: str
+    outcomes: Mapping[str, Sequence[bool]]
+    tasks: Mapping[str, EvaluatedTask]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    trained: bool = False
+
+
+class ChangedTask(NamedTuple):
+    """A task that one side solves and the other does not.
+
+    Attributes:
+        id: its id.
+        name: its name.
+        instruction: its instruction.
+        tags: its tags.
+        success_a: share of A's episodes that succeeded.
+        success_b: share of B's.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    tags: tuple[str, ...]
+    success_a: float
+    success_b: float
+
+
+class ComparedType(NamedTuple):
+    """Both sides on the tasks of one type.
+
+    Attributes:
+        kind: kind of tag.
+        value: value of the tag.
+        tasks: number of tasks that both sides have.
+        success_a: mean over these tasks of the share of A's episodes that succeeded.
+        success_b: the same of B.
+        won: tasks that B alone solves.
+        lost: tasks that A alone solves.
+    """
+
+    kind: str
+    value: str
+    tasks: int
+    success_a: float
+    success_b: float
+    won: int
+    lost: int
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """B against A, task by task. A task counts as solved if half of its episodes succeed.
+
+    Attributes:
+        a: name of A.
+        b: name of B.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        tasks: number of tasks that both sides have; all numbers are about these.
+        only_in_a: tasks that B lacks.
+        only_in_b: tasks that A lacks.
+        samples_a: fewest and most episodes per task.
+        samples_b: the same of B.
+        success_a: mean over tasks of the share of episodes that succeeded.
+        success_b: the same of B.
+        difference: success of B minus success of A.
+        low: lower end of its 95 % interval, over tasks like these.
+        high: upper end.
+        p: p-value of the two-sided sign test over tasks without ties; with one episode per task
+            this is McNemar's exact test.
+        better: tasks on which B succeeds more often.
+        worse: tasks on which A does.
+        both: tasks that both solve.
+        neither: tasks that neither side solves.
+        won: tasks that B alone solves.
+        lost: tasks that A alone solves.
+        types: both sides by kind and value of the tasks' tags, in their order.
+        uneven: settings that differ, each as ``what: one in A, another in B``.
+        trained: True if both policies were trained in runs, each with one seed.
+    """
+
+    a: str
+    b: str
+    benchmark: str
+    split: str
+    tasks: int
+    only_in_a: int
+    only_in_b: int
+    samples_a: tuple[int, int]
+    samples_b: tuple[int, int]
+    success_a: float
+    success_b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    better: int
+    worse: int
+    both: int
+    neither: int
+    won: tuple[ChangedTask, ...]
+    lost: tuple[ChangedTask, ...]
+    types: tuple[ComparedType, ...]
+    uneven: tuple[str, ...]
+    trained: bool
+
+    @property
+    def verdict(self) -> str:
+        """The finding in words, about these two policies and not the methods that trained them."""
+        if self.low > 0 or self.high < 0:
+            found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
+            differ = (
+                "These two trained policies differ; it takes several seeds to tell whether the "
+                "methods do."
+            )
+        else:
+            found = "The interval includes zero: either may do better on tasks like these."
+            differ = "It takes several seeds to tell whether the methods differ."
+        return f"{found} {differ}" if self.trained else found
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as a JSON object."""
+        listed = {
+            which: [one._asdict() for one in getattr(self, which)]
+            for which in ("won", "lost", "types")
+        }
+        return {**asdict(self), **listed}
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare two policies on the tasks that both have played.
+
+    Raises:
+        ConfigError: if the sides share no task.
+    """
+    common = [id for id in a.outcomes if id in b.outcomes]
+    if a.benchmark != b.benchmark:
+        raise ConfigError(
+            f"{a.name} played {a.benchmark} and {b.name} played {b.benchmark}: nothing can be "
+            "paired."
+        )
+    if not common:
+        raise ConfigError(
+            f"{a.name} ({_tasks(a)}) and {b.name} ({_tasks(b)}) share no task, so nothing can be "
+            "paired. Evaluate both on the same split with `coevo eval`."
+        )
+    shares = {id: (_share(a.outcomes[id]), _share(b.outcomes[id])) for id in common}
+    differences = [of_b - of_a for of_a, of_b in shares.values()]
+    solved = {id: (of_a >= SOLVED, of_b >= SOLVED) for id, (of_a, of_b) in shares.items()}
+    known = {id: a.tasks.get(id) or b.tasks[id] for id in common}
+    low, high = paired_shares_interval(differences)
+
+    def changed(how: tuple[bool, bool]) -> tuple[ChangedTask, ...]:
+        return tuple(
+            ChangedTask(id, task.name, task.instruction, task.tags, *shares[id])
+            for id, task in known.items()
+            if solved[id] == how
+        )
+
+    n = len(common)
+    return Comparison(
+        a=a.name,
+        b=b.name,
+        benchmark=a.benchmark,
+        split=a.split,
+        tasks=n,
+        only_in_a=len(a.outcomes) - n,
+        only_in_b=len(b.outcomes) - n,
+        samples_a=_samples(a, common),
+        samples_b=_samples(b, common),
+        success_a=sum(of_a for of_a, _ in shares.values()) / n,
+        success_b=sum(of_b for _, of_b in shares.values()) / n,
+        difference=sum(differences) / n,
+        low=low,
+        high=high,
+        p=sign_test(differences),
+        better=sum(difference > 0 for difference in differences),
+        worse=sum(difference < 0 for difference in differences),
+        both=sum(how == (True, True) for how in solved.values()),
+        neither=sum(how == (False, False) for how in solved.values()),
+        won=changed((False, True)),
+        lost=changed((True, False)),
+        types=tuple(_types(known, shares)),
+        uneven=tuple(_uneven(a.settings, b.settings)),
+        trained=a.trained and b.trained,
+    )
+
+
+def _types(
+    tasks: Mapping[str, EvaluatedTask], shares: Mapping[str, tuple[float, float]]
+) -> Iterator[ComparedType]:
+    of_tag: dict[str, list[tuple[float, float]]] = {}
+    for id, task in tasks.items():
+        for tag in task.tags:
+            of_tag.setdefault(tag, []).append(shares[id])
+    for tag, pairs in sorted(of_tag.items()):
+        yield ComparedType(
+            kind=kind_of_tag(tag),
+            value=value_of_tag(tag),
+            tasks=len(pairs),
+            success_a=sum(of_a for of_a, _ in pairs) / len(pairs),
+            success_b=sum(of_b for _, of_b in pairs) / len(pairs),
+            won=sum(of_b >= SOLVED > of_a for of_a, of_b in pairs),
+            lost=sum(of_a >= SOLVED > of_b for of_a, of_b in pairs),
+        )
+
+
+def _uneven(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Return the settings that both sides report with different values."""
+    return [f"{key}: {a[key]} in A, {b[key]} in B" for key in a if key in b and a[key] != b[key]]
+
+
+def _share(outcomes: Sequence[bool]) -> float:
+    return sum(outcomes) / len(outcomes)
+
+
+def _samples(side: Side, tasks: Sequence[str]) -> tuple[int, int]:
+    counts = [len(side.outcomes[id]) for id in tasks]
+    return min(counts), max(counts)
+
+
+def _tasks(side: Side) -> str:
+    return f"{len(side.outcomes)} {side.split} tasks"

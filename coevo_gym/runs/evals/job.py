@@ -1,0 +1,439 @@
+"""A policy that is to be evaluated: who plays, on which tasks, and how often."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.agents.scripted import references
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Policy
+from coevo_gym.core.task import Task
+from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
+from coevo_gym.runs.assembly import (
+    Assembly,
+    load_evaluated,
+    one_thread,
+    restoring,
+    weights_hash,
+)
+from coevo_gym.runs.config import RunConfig, Sets, load_config
+from coevo_gym.runs.evolving.cost import CostEstimate, evaluation_estimate
+from coevo_gym.runs.manifest import model_id, read_manifest
+from coevo_gym.runs.policies import make_policy, model_setting
+from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.table import PERSON, RANDOM, SCRIPTED, WARMUP, TableRow, table_row
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.folder import RunFolder
+
+
+def files_hash(model: str) -> str:
+    """Return a hash of all files of a local model, including its tokenizer.
+
+    Args:
+        model: name or path of the model.
+
+    Returns:
+        SHA-256 in hex; "" for the id of a hub, whose files may change.
+
+    Raises:
+        ModelNotFetched, ModelNotFound: if the model is missing.
+    """
+    folder = Path(resolve_model(model))
+    if not folder.is_dir():
+        return ""
+    state = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        state.update(f"{path.relative_to(folder)} {content}\n".encode())
+    return state.hexdigest()
+
+
+_SET_ELSEWHERE = {
+    "split": "Pass --split instead.",
+    "render_mode": "An evaluation draws nothing.",
+}
+
+
+def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
+    """Parse arguments for an env.
+
+    Args:
+        env_class: class of the env.
+        items: arguments as ``"name=value"``; a value is parsed as JSON if possible, else as text.
+
+    Raises:
+        ConfigError: if the class has no argument of this name, or does not accept the value.
+
+    Example:
+        >>> from coevo_gym.envs.base import TaskEnv
+        >>> read_arguments(TaskEnv, ["max_steps=3", "subset=human"])
+        {'max_steps': 3, 'subset': 'human'}
+    """
+    known = dict(_parameters(env_class))
+    arguments = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not equals:
+            raise ConfigError(f"--env takes name=value, actual: {item!r}.")
+        if name in _SET_ELSEWHERE:
+            raise ConfigError(f"--env does not take {name!r}. {_SET_ELSEWHERE[name]}")
+        if name not in known:
+            close = get_close_matches(name, list(known), n=1)
+            meant = f"Did you mean {close[0]!r}? " if close else ""
+            raise ConfigError(
+                f"{env_class.__name__} has no argument {name!r}. {meant}"
+                f"It takes: {', '.join(known)}."
+            )
+        arguments[name] = _value(name, text, known[name])
+    return arguments
+
+
+def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
+    """Return names and types of the keyword arguments of a class and its bases."""
+    for base in env_class.__mro__:
+        init = vars(base).get("__init__")
+        if not inspect.isfunction(init):
+            continue
+        types = get_type_hints(init)
+        parameters = inspect.signature(init).parameters.values()
+        for parameter in parameters:
+            if parameter.kind is parameter.KEYWORD_ONLY and parameter.name not in _SET_ELSEWHERE:
+                yield parameter.name, types.get(parameter.name, Any)
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            return
+
+
+def _value(name: str, text: str, wanted: Any) -> Any:
+    """Return the value that a text represents, if the argument accepts it."""
+    adapter = TypeAdapter(wanted)
+    try:
+        return adapter.validate_python(json.loads(text), strict=True)
+    except (ValueError, RecursionError):  # not JSON, or another type
+        pass
+    try:
+        return adapter.validate_python(text, strict=True)
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise ConfigError(f"--env {name}={text}: {reason}.") from None
+
+
+class TrialRules(NamedTuple):
+    """Rules for trying tasks again.
+
+    Attributes:
+        n: maximum trials per task.
+        keep: number of latest reflections that the agent is told.
+        cut: True to end an episode at an action that repeats the previous one.
+        reflection_temperature: sampling temperature of reflections; that of episodes may differ.
+
+    Source: Reflexion (arXiv 2303.11366); the temperature is that for reflections in Role-Agent
+    (arXiv 2606.10917), Table 5.
+    """
+
+    n: int = 3
+    keep: int = 3
+    cut: bool = True
+    reflection_temperature: float = 0.5
+
+
+@dataclass(frozen=True)
+class EvalJob:
+    """A policy to evaluate, with its tasks.
+
+    Attributes:
+        source: the run or the benchmark that was named.
+        policy: name of the policy.
+        assembly: parts of the benchmark that it plays.
+        split: the split of the tasks.
+        samples: episodes of each task.
+        players: the agents that play.
+        model: a word for the policy's model; "" for a baseline.
+        weights: hash of its weights; "" if they are not available.
+        env_steps: env steps that its training has taken.
+        elsewhere: True if the policy was trained on another benchmark.
+        close: called when all tasks are played.
+        asked: returns the language model that plays, for questions about its failures; None if no
+            language model plays.
+        trials: rules for trying tasks again; None for an evaluation.
+        final: name of the tasks of ``evaluation.final`` to play; "" for the first of the split.
+    """
+
+    source: str
+    policy: str
+    assembly: Assembly
+    split: str
+    samples: int
+    players: Players
+    model: str = ""
+    weights: str = ""
+    env_steps: int = 0
+    elsewhere: bool = False
+    close: Callable[[], None] = lambda: None
+    asked: Callable[[], Policy] | None = None
+    trials: TrialRules | None = None
+    final: str = ""
+
+    @cached_property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks, in the order of their ids."""
+        if self.final:
+            return self.assembly.final_tasks[self.final]
+        return self.assembly.tasks_to_evaluate(self.split)
+
+    @property
+    def temperature(self) -> float | None:
+        """Return the sampling temperature; None if no model samples."""
+        if not self.model:
+            return None
+        return _temperature(self.assembly.config, self.samples)
+
+    def estimates(self, done: int = 0) -> list[CostEstimate]:
+        """Estimate what the policy's endpoint is asked after so many episodes are done."""
+        tasks, config = len(self.tasks), self.assembly.config
+        if self.trials is None:
+            return evaluation_estimate(config, tasks * self.samples - done)
+        n = self.trials.n
+        return evaluation_estimate(config, tasks * n - done, questions=tasks * (n - 1))
+
+    def row(self, found: Evaluation) -> TableRow:
+        """Return what was found as a line of a table."""
+        return table_row(self.policy, found.metrics(), self.env_steps)
+
+
+def run_job(
+    folder: RunFolder,
+    policy: str | None,
+    split: str,
+    *,
+    samples: int = 1,
+    on: str | None = None,
+    subset: str | None = None,
+    final: str = "",
+    sets: Sets = (),
+) -> EvalJob:
+    """Return the job of evaluating a run's saved policy on the run's number of tasks.
+
+    Args:
+        folder: the run.
+        policy: an arm, ``warm-up``, ``random`` or ``scripted`` (plays the references); None for
+            the last arm.
+        split: ``train``, ``val``, ``test`` or ``held_out``.
+        samples: episodes of each task.
+        on: name of another benchmark to play, with its own prompt and choices.
+        subset: the other benchmark's name for a part of the split; None for all of it.
+        final: name of tasks of the run's ``evaluation.final`` to play, in place of its number.
+        sets: settings over the run's own, such as ``policy.chat.style=react``.
+
+    Raises:
+        ConfigError: if the run has no such policy, or it cannot be sampled.
+    """
+    _, config = read_manifest(folder)
+    if sets:
+        config = load_config(config, sets=sets, environ={}).config
+    name, elsewhere = policy or config.arms[-1], on is not None and on != config.benchmark.name
+    trained = Assembly(config)
+    assembly = Assembly(_moved_to(config, on, subset)) if on is not None and elsewhere else trained
+    job = EvalJob(
+        folder.path.name,
+        name,
+        assembly,
+        split,
+        samples,
+        _nobody,
+        elsewhere=elsewhere,
+        final=final,
+    )
+    if name in (RANDOM, SCRIPTED):
+        return _baseline(job)
+    if name not in (WARMUP, *config.arms):
+        known = ", ".join((*config.arms, WARMUP, RANDOM, SCRIPTED))
+        raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
+    saved = Checkpoints(folder.checkpoints / name).latest()
+    if saved is None:
+        raise ConfigError(
+            f"{config.name} has no checkpoint of {name} yet. Train it with "
+            f"`coevo resume {config.name}`."
+        )
+    _check_samples(assembly.config, samples)
+    with one_thread(config):
+        learnable = trained.policy
+    with restoring(saved, learnable):
+        load_evaluated(learnable, saved.state)
+        if name == WARMUP:
+            env_steps = int(saved.state["env_steps"])
+        else:
+            env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
+    return replace(
+        job,
+        players=_sampler(assembly, learnable, samples),
+        model=model_id(config),
+        weights=weights_hash(learnable),
+        env_steps=env_steps,
+        asked=None if config.policy.kind == "tiny" else lambda: learnable,
+    )
+
+
+def model_job(
+    benchmark: str,
+    policy: str | None,
+    split: str,
+    progress: ProgressSink,
+    *,
+    samples: int = 1,
+    sets: Sets = (),
+    env: Sequence[str] = (),
+) -> EvalJob:
+    """Create the evaluation of an untrained language model or a baseline.
+
+    Args:
+        benchmark: name of the benchmark.
+        policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
+            ``scripted``.
+        split: ``train``, ``val``, ``test`` or ``held_out``.
+        progress: the display of an endpoint's usage.
+        samples: episodes of each task.
+        sets: more settings, see :func:`~coevo_gym.runs.config.load_config`.
+        env: more arguments of the benchmark's env, ``"name=value"`` each.
+
+    Raises:
+        ConfigError: if there is no such policy, or it cannot be sampled.
+    """
+    named = model_setting(policy or "")
+    if policy == PERSON:
+        raise ConfigError(
+            f"A person plays by hand: `coevo play {benchmark} --web --split {split} --name NAME` "
+            "keeps the score as an evaluation."
+        )
+    if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
+        raise ConfigError(
+            f"Which policy is to be evaluated on {benchmark}? Pass --policy transformers:MODEL, "
+            f"vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}; actual: {policy!r}."
+        )
+    config = load_config({"benchmark": benchmark}, sets=sets).config
+    if named is not None:
+        config = load_config(config, sets=named, environ={}).config
+    if config.benchmark.name != benchmark:
+        raise ConfigError(
+            f"--set says benchmark={config.benchmark.name}, but {benchmark} is to be evaluated. "
+            f"Run `coevo eval {config.benchmark.name}` instead."
+        )
+    assembly = Assembly(config)
+    assembly = Assembly(config, read_arguments(assembly.env_class, env))
+    job = EvalJob(benchmark, policy, assembly, split, samples, _nobody)
+    if named is None:
+        return _baseline(job)
+    _check_samples(config, samples)
+    weights = "" if config.policy.kind == "openai" else files_hash(config.policy.model.path)
+    opened = _Opened(assembly, progress)
+    return replace(
+        job,
+        players=lambda *place: _sampler(assembly, opened.policy, samples)(*place),
+        model=model_id(config),
+        weights=weights,
+        close=opened.close,
+        asked=lambda: opened.policy,
+    )
+
+
+def person_job(benchmark: str, split: str) -> EvalJob:
+    """Return the job of a person, who plays one task after the other; no agent plays for them.
+
+    Args:
+        benchmark: name of the benchmark.
+        split: ``train``, ``val``, ``test`` or ``held_out``.
+
+    Raises:
+        ConfigError: if a setting of this environment is not usable.
+    """
+    assembly = Assembly(load_config({"benchmark": benchmark}).config)
+    return EvalJob(benchmark, PERSON, assembly, split, 1, _nobody)
+
+
+class _Opened:
+    """A model that is loaded when it is first asked."""
+
+    def __init__(self, assembly: Assembly, progress: ProgressSink) -> None:
+        self._assembly, self._progress = assembly, progress
+        self._policy: Policy | None = None
+
+    @property
+    def policy(self) -> Policy:
+        if self._policy is None:
+            assembly = self._assembly
+            self._policy = make_policy(assembly.config.policy, seed=assembly.seed("policy"))
+        return self._policy
+
+    def close(self) -> None:
+        if isinstance(self._policy, OpenAIPolicy):
+            self._progress.say(self._policy.in_words())
+            self._policy.close()
+
+
+def _moved_to(config: RunConfig, benchmark: str, subset: str | None) -> RunConfig:
+    """Return settings for the same policy on another benchmark, with that benchmark's prompt."""
+    tree = config.to_json()
+    hold_out = config.benchmark.hold_out
+    tree["benchmark"] = {"name": benchmark, "subset": subset, "hold_out": hold_out}
+    tree["policy"] = {**tree["policy"], "prompt": None}
+    return RunConfig.model_validate(tree)
+
+
+def _nobody(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+    return nullcontext(())
+
+
+def _baseline(job: EvalJob) -> EvalJob:
+    if job.policy == RANDOM:
+        return replace(job, players=_random(job.assembly))
+    if job.samples > 1:
+        raise ConfigError(
+            f"{SCRIPTED} plays one reference of each task: {job.samples} samples would be the same."
+        )
+    return replace(job, players=references)
+
+
+def _random(assembly: Assembly) -> Players:
+    """Return the random agent, with new draws after earlier episodes."""
+
+    def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
+        later = (f"random agent, sample {sample} from {done}",) if sample or done else ()
+        return nullcontext([(assembly.random_agent(*later), tasks)])
+
+    return players
+
+
+def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Players:
+    return assembly.players(assembly.agent(policy, _temperature(assembly.config, samples)))
+
+
+def _check_samples(config: RunConfig, samples: int) -> None:
+    if samples > 1 and _temperature(config, samples) == 0:
+        raise ConfigError(
+            f"policy.chat.temperature is 0: {samples} samples of a greedy policy would be the "
+            "same. Sample once, or set a temperature."
+        )
+
+
+def _temperature(config: RunConfig, samples: int) -> float:
+    """Return what logits are divided by.
+
+    That is the temperature of evaluations in runs. Where these are greedy, several samples are
+    drawn at the temperature of training.
+    """
+    if config.evaluation.temperature or samples == 1:
+        return config.evaluation.temperature
+    return 1.0 if config.policy.kind == "tiny" else config.policy.chat.temperature

@@ -1,0 +1,211 @@
+"""Sides of a comparison: arms of runs and evaluations, found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import RunConfig
+from coevo_gym.runs.evals.comparison import Side
+from coevo_gym.runs.final import final_scores, stored_as
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.policies import model_setting
+from coevo_gym.runs.table import RANDOM, WARMUP
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
+from coevo_gym.store.folder import RUNS, RunFolder
+from coevo_gym.store.reader import EvaluatedTask, RunReader
+
+Source = RunFolder | EvalFolder
+
+
+def find_sides(
+    a: str, b: str | None, arms: Sequence[str] = (), *, final: str = ""
+) -> tuple[Side, Side]:
+    """Find the two sides of a comparison.
+
+    Args:
+        a: name or path of a run or an evaluation.
+        b: name or path of the other side; None for two arms of the run ``a``.
+        arms: the arm for each run, in order; one arm stands for both runs. By default the last
+            arm; for a single run, its first and last arm.
+        final: name of tasks in ``evaluation.final`` whose scores to compare, instead of the last
+            evaluations. A policy without such a score has no outcomes.
+
+    Raises:
+        ConfigError: if a name is unknown, or the required results were not stored.
+        StoreError: if a file is missing or damaged.
+    """
+    first = _find(a)
+    if b is None:
+        if not isinstance(first, RunFolder):
+            raise ConfigError(f"Compare {a} with what? An evaluation is of one policy: name two.")
+        return _arms_of(first, arms, final)
+    second = _find(b)
+    runs = [found for found in (first, second) if isinstance(found, RunFolder)]
+    if len(arms) > len(runs):
+        raise ConfigError(
+            f"--arm is for a run, and given {len(arms)} times for {len(runs)} of them."
+        )
+    given = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
+    found = [
+        _arm(one, given.pop(0) if given else None, final)
+        if isinstance(one, RunFolder)
+        else _evaluation(one)
+        for one in (first, second)
+    ]
+    return _two(found[0], found[1])
+
+
+def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
+    """Return both sides with their scores on final tasks, by the name of the tasks.
+
+    Tasks without a score on one side are left out.
+
+    Args:
+        a: see :func:`find_sides`.
+        b: see :func:`find_sides`.
+        arms: see :func:`find_sides`.
+    """
+    runs = [_find(name) for name in (a, a if b is None else b)]
+    if not all(isinstance(run, RunFolder) for run in runs):
+        return {}
+    first, second = (read_manifest(RunFolder(run.path))[1].evaluation.final for run in runs)
+    pairs = {name: find_sides(a, b, arms, final=name) for name in first if name in second}
+    return {name: pair for name, pair in pairs.items() if all(side.outcomes for side in pair)}
+
+
+def other_arms(run: str) -> Sequence[str]:
+    """Return the arms of a run between its first and its last."""
+    _, config = read_manifest(RunFolder.of(run))
+    return config.arms[1:-1]
+
+
+def _find(name: str) -> Source:
+    run, evaluation = RunFolder.find(name), EvalFolder.find(name)
+    if run and evaluation:
+        raise ConfigError(
+            f"{name} names a run and an evaluation. Use {run.path} or {evaluation.path}."
+        )
+    found = run or evaluation
+    if found is None:
+        runs, evaluations = RunFolder.names(), EvalFolder.names()
+        close = get_close_matches(name, [*runs, *evaluations], n=1)
+        meant = f"Did you mean {close[0]!r}? " if close else ""
+        raise ConfigError(
+            f"There is no run and no evaluation {name!r}. {meant}In {RUNS}/: "
+            f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evaluations) or 'none'}."
+        )
+    return found
+
+
+def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
+    """Return two arms of one run as sides."""
+    _, config = read_manifest(run)
+    match len(arms):
+        case 0:
+            first, second = config.arms[0], config.arms[-1]
+            if first == second:
+                raise ConfigError(
+                    f"{run.path.name} has one arm, {first}. Compare it by --arm {WARMUP} or "
+                    f"--arm {RANDOM}, or name another run."
+                )
+        case 1:
+            first, second = arms[0], config.arms[-1]
+        case 2:
+            first, second = arms
+        case _:
+            raise ConfigError(f"--arm may be given twice, actual: {', '.join(arms)}.")
+    return _two(_arm(run, first, final), _arm(run, second, final))
+
+
+def _two(a: Side, b: Side) -> tuple[Side, Side]:
+    if a.name == b.name:
+        raise ConfigError(f"{a.name} is on both sides. Choose another run, or use --arm.")
+    return a, b
+
+
+def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
+    """Return an arm with its last evaluation, or the last ones that its result averages.
+
+    With the name of final tasks, return its scores on these.
+    """
+    _, config = read_manifest(run)
+    name = run.path.name
+    arm = arm or config.arms[-1]
+    known = (*config.arms, WARMUP, RANDOM)
+    if arm not in known:
+        raise ConfigError(f"{name} has no arm {arm!r}. Choose one of: {', '.join(known)}.")
+    reader, kept = RunReader(run.database), stored_as(arm, final) if final else arm
+    if final and final not in final_scores(run).get(arm, {}):
+        steps = []
+    elif not (steps := reader.evaluation_steps(kept)):
+        raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
+    late = steps[-(1 if final else config.evaluation.last) :]
+    outcomes: dict[str, list[bool]] = {}
+    for step in late:
+        for one in reader.evaluation(kept, step):
+            outcomes.setdefault(one.task_id, []).append(one.success)
+    at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""
+    return Side(
+        name=f"{run.path}, {arm}{at}",
+        policy=arm,
+        benchmark=config.benchmark.name,
+        split=final or config.evaluation.split,
+        outcomes=outcomes,
+        tasks=_by_id(reader.evaluated_tasks()),
+        settings={
+            "subset": config.benchmark.subset,
+            "hold_out": config.benchmark.hold_out,
+            "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
+            "env": {},
+            "actions": _actions(None if arm == RANDOM else config.evaluation.temperature),
+        },
+        trained=arm != RANDOM,
+    )
+
+
+def _why_none(name: str, arm: str, config: RunConfig, *, old: bool) -> str:
+    if not old:
+        return f"{name} has not evaluated {arm} yet. Go on with `coevo resume {name}`."
+    return (
+        f"{name} does not keep how each task of an evaluation ended: it is from before runs did. "
+        f"Run `coevo eval {name} --policy {arm} --split {config.evaluation.split} "
+        f"--name {name}-{arm}`, and compare {name}-{arm}."
+    )
+
+
+def _evaluation(folder: EvalFolder) -> Side:
+    config, lines = folder.read_config(), folder.lines()
+    if not lines:
+        raise ConfigError(
+            f"{folder.path} has no result yet. Run its `coevo eval` command again to finish it."
+        )
+    outcomes: dict[str, list[bool]] = {}
+    for id, sample in sorted(lines):
+        outcomes.setdefault(id, []).append(lines[id, sample].success)
+    return Side(
+        name=str(folder.path),
+        policy=config["policy"],
+        benchmark=config["benchmark"],
+        split=config["split"],
+        outcomes=outcomes,
+        tasks=_by_id(RunReader(folder.database).evaluated_tasks()),
+        settings={
+            "subset": config["subset"],
+            "hold_out": config["hold_out"],
+            "max_steps": config["max_steps"],
+            "env": config["env"],
+            "actions": _actions(config["temperature"]),
+        },
+        trained=bool(config["model"]) and model_setting(config["policy"]) is None,
+    )
+
+
+def _actions(temperature: float | None) -> str:
+    return f"sampled at temperature {temperature:g}" if temperature else "greedy"
+
+
+def _by_id(tasks: Iterable[EvaluatedTask]) -> dict[str, EvaluatedTask]:
+    return {task.id: task for task in tasks}

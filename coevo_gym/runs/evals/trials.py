@@ -1,0 +1,306 @@
+"""Trials of a policy with reflections on its failures (Reflexion), kept in a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from coevo_gym.agents.advice.advisor import ModelAdvisor
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.inquiry import Advisor, Inquiry
+from coevo_gym.core.seams import Coach, Sampling, Ticket
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import Usage
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import Cue
+from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
+from coevo_gym.curricula.guiding import Guiding
+from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.episodes.trials import FailedTrial, KeptTrials, Told, TrialLesson, Trials, run_trials
+from coevo_gym.runs.assembly import Assembly, one_thread
+from coevo_gym.runs.evals.job import EvalJob, TrialRules
+from coevo_gym.runs.evaluation import KeptInFolder, opened
+from coevo_gym.runs.evolving.cost import require_consent
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.eval_folder import EvalFolder, Key
+from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_json
+
+PROMPT = "reflexion/reflect"
+_USED = ("prompt_tokens", "completion_tokens", "usd")
+_MOST_CHARS = 2_000
+"""Most characters of a reflection that is told."""
+
+
+class Reflection(BaseModel):
+    """A model's reflection on its failed attempt.
+
+    Attributes:
+        mistake: the mistake, in words.
+        plan: its plan for the next attempt.
+    """
+
+    mistake: str
+    plan: str = ""
+
+
+class Reflector:
+    """Asks a model what went wrong in its failed attempts, and what to do in the next ones.
+
+    It is shown what it did and what the env answered, and that it failed; no score, no reference.
+
+    Args:
+        advisor: the advisor to ask.
+        sampling: settings for sampling answers.
+    """
+
+    def __init__(self, advisor: Advisor, sampling: Sampling) -> None:
+        self._advisor, self._sampling = advisor, sampling
+
+    def __call__(self, failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+        """Reflect on each failed trial; the text is "" where there is no usable answer."""
+        answers = self._advisor.ask([self._inquiry(failure) for failure in failures])
+        return [
+            TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
+            for answer in answers
+        ]
+
+    def _inquiry(self, failure: FailedTrial) -> Inquiry[Reflection]:
+        return Inquiry(
+            prompt=PROMPT,
+            schema=Reflection,
+            inputs=_inputs(failure, EVIDENCE_CHARS),
+            sampling=self._sampling,
+            shorten=lambda: _inputs(failure, EVIDENCE_CHARS // 2),
+        )
+
+
+def _in_words(said: Reflection) -> str:
+    return clean_text(f"{said.mistake.strip()} {said.plan.strip()}".strip(), _MOST_CHARS)
+
+
+def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
+    return {
+        "instruction": failure.task.instruction,
+        **retraced(failure.trajectory, cap),
+        "earlier": list(failure.earlier),
+    }
+
+
+@dataclass(frozen=True)
+class TrialFolder(EvalFolder):
+    """Where the files of trials are. It is no folder of an evaluation: nothing compares the two."""
+
+    @property
+    def config(self) -> Path:
+        """All that the numbers of the trials depend on."""
+        return self.path / "trials.json"
+
+    @property
+    def results(self) -> Path:
+        """A line for each task and trial, written when its episode is over."""
+        return self.path / "trials.jsonl"
+
+    @property
+    def reflections(self) -> Path:
+        """A line for each failed trial that was reflected on."""
+        return self.path / "reflections.jsonl"
+
+
+class TrialsInFolder(KeptTrials):
+    """The results of trials, written to disk at once.
+
+    Args:
+        folder: the folder of the trials.
+        episodes: its episodes.
+    """
+
+    def __init__(self, folder: TrialFolder, episodes: KeptInFolder) -> None:
+        super().__init__(episodes)
+        self._path = folder.reflections
+        for line in read_lines(self._path):
+            try:
+                key = str(line["id"]), int(line["trial"])
+                usage = Usage(**{name: line[name] for name in _USED if name in line})
+                self.lessons[key] = TrialLesson(str(line["text"]), usage)
+            except (KeyError, TypeError, ValueError) as error:
+                raise StoreError(
+                    f"{self._path} holds a line that is no reflection: {str(line)[:200]}. Delete "
+                    "that line, so that its trial is run again."
+                ) from error
+
+    def learn(self, key: Key, lesson: TrialLesson) -> None:
+        """Store the reflection on a failed trial."""
+        line = {"id": key[0], "trial": key[1], "text": lesson.text, **_used(lesson.usage)}
+        append_line(self._path, line)
+        super().learn(key, lesson)
+
+
+def run_trials_in(
+    folder: TrialFolder,
+    job: EvalJob,
+    progress: ProgressSink,
+    *,
+    overwrite: bool = False,
+    agreed: bool = False,
+    cues: Told | None = None,
+) -> Trials:
+    """Run trials into a folder, or resume the same trials there.
+
+    With ``cues`` nothing is reflected on, and no episode is cut: each task is played as often as an
+    evaluation would play it (:attr:`EvalJob.samples`).
+
+    Args:
+        folder: the folder, created if it does not exist.
+        job: the players, their tasks, and the rules of trials (:attr:`EvalJob.trials`).
+        progress: the display of progress.
+        overwrite: delete the folder's content first.
+        agreed: True if the user has agreed to the possible cost of the policy's endpoint.
+        cues: returns what the policy is told about a task in each trial; None for reflections.
+
+    Raises:
+        ConfigError: if the folder has other trials, the policy cannot reflect, or it may cost money
+            and ``agreed`` is False.
+        StoreError: if the folder is in use, damaged, or cannot be written.
+        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
+        ModelError: if no episode ever finished, and the first was lost to the model; or if an
+            endpoint is down.
+    """
+    rules = job.trials or TrialRules()
+    n_trials = rules.n if cues is None else job.samples
+    if job.asked is None:
+        raise ConfigError(
+            f"{job.policy} cannot reflect on its failures: trials need a language model, such as "
+            "--policy transformers:smollm2."
+        )
+    if not agreed:
+        require_consent(job.estimates())
+    with (
+        opened(folder, job, progress, overwrite=overwrite) as kept,
+        ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
+        closing(job.assembly.envs(job.split)) as envs,
+        one_thread(job.assembly.config) if job.model else nullcontext(),
+        rare_full_collections(),
+    ):
+        n = len(job.tasks) * n_trials
+        told.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(kept.lines))
+        told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
+        so_far = TrialsInFolder(folder, kept)
+        try:
+            found = run_trials(
+                job.players,
+                partial(_reflect, job, so_far) if cues is None else _no_lessons,
+                job.tasks,
+                envs,
+                n=n_trials,
+                keep=rules.keep,
+                cut=rules.cut and cues is None,
+                cues=cues or _nothing,
+                until_solved=cues is None,
+                seed=job.assembly.config.seed,
+                kept=so_far,
+                on_done=told.update,
+            )
+        finally:
+            job.close()
+        write_json(folder.summary, to_json(job, found))
+    return found
+
+
+def _reflect(
+    job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
+) -> list[TrialLesson]:
+    """Have the model that plays reflect; it is loaded by now, since it has played."""
+    assert job.asked is not None
+    settings, model = job.assembly.config.policy, job.asked()
+    rules = job.trials or TrialRules()
+    sampling = Sampling(rules.reflection_temperature, settings.chat.max_answer_tokens)
+    advisor = ModelAdvisor(model, at_once=16 if settings.kind == "openai" else None)
+    # Episodes draw by the number of their trial, which is never negative.
+    with job.assembly.drawing(model, -1, len(so_far.lessons)):
+        return Reflector(advisor, sampling)(failures)
+
+
+def _no_lessons(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+    return [TrialLesson()] * len(failures)
+
+
+def _nothing(task: Task) -> tuple[Cue, ...]:
+    return ()
+
+
+def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
+    """Return the numbers of trials as one JSON object.
+
+    What was used is that of episodes and reflections together; ``reflecting`` is part of it.
+    """
+    return {
+        "policy": job.policy,
+        "split": job.split,
+        "tasks": len(found.tasks),
+        **(job.trials or TrialRules())._asdict(),
+        "success_after_trial": list(found.rates),
+        "episodes": len(found.lines),
+        "lost": found.faults,
+        "reflections": len(found.reflections),
+        "env_steps": found.env_steps,
+        "evaluation": {**_used(found.usage), "reflecting": _used(found.reflecting)},
+    }
+
+
+def _used(usage: Usage) -> dict[str, int | float]:
+    return {name: getattr(usage, name) for name in _USED}
+
+
+def cues_of(folder: RunFolder, arm: str) -> Told:
+    """Return what the coach of a finished arm would tell about a task, with its last memories.
+
+    Args:
+        folder: the run.
+        arm: name of the arm.
+
+    Returns:
+        A function that returns the cues of the first of a group's episodes that is told any; () if
+        none is.
+
+    Raises:
+        ConfigError: if the arm has no coach, or no checkpoint.
+    """
+    _, config = read_manifest(folder)
+    assembly = Assembly(config)
+    method = assembly.method(assembly.arms[arm])
+    saved = Checkpoints(folder.checkpoints / arm).latest()
+    if method.coach is None or saved is None:
+        lacks = "coach" if method.coach is None else "checkpoint"
+        raise ConfigError(
+            f"The arm {arm!r} of {config.name} has no {lacks}, so it tells a policy nothing. "
+            "Choose an arm whose method guides episodes, and train it to its end."
+        )
+    guiding = Guiding(method.coach, method.studies, method.memories)
+    guiding.load_state_dict(json.loads(saved.state["loop"]))
+    return told_by(method.coach, config.rollout.group_size)
+
+
+def told_by(coach: Coach, group_size: int) -> Told:
+    """Return what a coach tells about a task, see :func:`cues_of`."""
+
+    def cues(task: Task) -> tuple[Cue, ...]:
+        tickets = [Ticket(f"{task.id}-{n}", task, task.id, n) for n in range(group_size)]
+        return _first([guidance.cues for guidance in coach.guide(tickets)])
+
+    return cues
+
+
+def _first(found: Sequence[tuple[Cue, ...]]) -> tuple[Cue, ...]:
+    """Return the first cues of several episodes; nothing is stripped where nothing is trained."""
+    cues = next((each for each in found if each), ())
+    return tuple(cue._replace(strip=False) for cue in cues)

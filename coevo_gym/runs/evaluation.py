@@ -1,0 +1,261 @@
+"""Evaluation of the saved policies of runs, and of untrained models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
+from typing import Any
+
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.spend import Cost
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.episodes.episode import Lost
+from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
+from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.runs.assembly import one_thread
+from coevo_gym.runs.evals.identity import differences, identity, in_words
+from coevo_gym.runs.evals.job import EvalJob, run_job
+from coevo_gym.runs.evolving.cost import require_consent
+from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.table import TableRow
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.folder import RunFolder, append_line, write_json
+
+
+class Silent(ProgressSink):
+    """Progress display that shows nothing."""
+
+    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        """Ignore the phase."""
+
+    def update(self, done: int, **facts: str) -> None:
+        """Ignore the update."""
+
+    def say(self, text: str) -> None:
+        """Ignore the line."""
+
+
+SILENT: ProgressSink = Silent()
+
+
+class KeptInFolder(FinishedEpisodes):
+    """Episodes of an evaluation, saved as soon as each finishes, including those of earlier calls.
+
+    Args:
+        folder: folder of the evaluation.
+        policy: the policy.
+        database: database of that folder, opened for writing.
+    """
+
+    def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
+        super().__init__()
+        self.lines = folder.lines()
+        self._folder, self._policy, self._database = folder, policy, database
+
+    def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
+        """Store a finished episode."""
+        # The line is written last: an episode without a line is run again.
+        self._database.add_eval_episode(self._policy, 0, line.ended, trajectory)
+        append_line(self._folder.results, line.model_dump(mode="json"))
+        self.lines[line.key] = line
+
+    def lose(self, task: Task, sample: int, lost: Lost) -> None:
+        """Record a lost episode, with the reason and the error."""
+        place = {"id": task.id, "sample": sample, "name": task.name}
+        why = {"end_reason": str(lost.reason), "error": str(lost.error), "steps": lost.env_steps}
+        append_line(self._folder.lost, {**place, **why})
+
+
+def evaluate_policy(
+    folder: RunFolder,
+    policy: str | None,
+    split: str,
+    progress: ProgressSink | None = None,
+    *,
+    samples: int = 1,
+) -> TableRow:
+    """Evaluate a policy of a run without saving; see :func:`run_job` for the arguments."""
+    job = run_job(folder, policy, split, samples=samples)
+    return job.row(evaluate_unkept(job, progress or SILENT))
+
+
+def evaluate_unkept(job: EvalJob, progress: ProgressSink, *, agreed: bool = False) -> Evaluation:
+    """Evaluate without saving; see :func:`evaluate_in` for ``agreed``."""
+    if not agreed:
+        require_consent(job.estimates())
+    try:
+        return _evaluate(job, FinishedEpisodes(), progress)
+    finally:
+        job.close()
+
+
+def evaluate_in(
+    folder: EvalFolder,
+    job: EvalJob,
+    progress: ProgressSink,
+    *,
+    overwrite: bool = False,
+    agreed: bool = False,
+    begun: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Evaluate into a folder, or resume the evaluation in it.
+
+    Finished episodes are saved even after a crash. Call the function again to resume, and to retry
+    episodes that were lost to a fault.
+
+    Args:
+        folder: the folder; created if it is missing.
+        job: the evaluation.
+        progress: progress display.
+        overwrite: delete an earlier evaluation in the folder first.
+        agreed: True if the user has accepted the cost of the policy's endpoint.
+        begun: called with the number of finished episodes and the total.
+
+    Raises:
+        ConfigError: if the folder holds another evaluation, the evaluation may cost money and
+            ``agreed`` is False, there is no task, or the policy cannot play this benchmark.
+        StoreError: if the folder is in use, damaged, or cannot be written.
+        EnvBackendError: if no episode finished, and the first was lost to an engine fault.
+        ModelError: if no episode finished, and the first was lost to a model fault; or if an
+            endpoint is down.
+    """
+    if not agreed:
+        require_consent(job.estimates(0 if overwrite else len(folder.lines())))
+    with (
+        opened(folder, job, progress, overwrite=overwrite) as kept,
+        ProgressFile(progress, folder.path, "eval", folder.path.name) as told,
+    ):
+        begun(len(kept.lines), len(job.tasks) * job.samples)
+        try:
+            found = _evaluate(job, kept, told)
+        finally:
+            job.close()
+        write_json(folder.summary, to_json(job, found))
+    return found
+
+
+def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> Evaluation:
+    """Play the episodes that are not saved yet."""
+    total, done = len(job.tasks) * job.samples, len(kept.lines)
+    if not job.tasks:
+        raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
+    progress.phase(job.policy, total=total, done=done)
+    cost = sum(map(_cost, kept.lines.values()), Cost())
+    progress.spent(cost)
+    if done == total:
+        return kept.evaluation(job.tasks, job.samples)
+    progress.expect(*episodes_ahead(total - done, job.assembly.max_steps), whole=True)
+
+    def on_done(over: int) -> None:
+        nonlocal cost, done
+        if len(kept.lines) > done:
+            cost += _cost(next(reversed(kept.lines.values())))
+            progress.spent(cost)
+        done = len(kept.lines)
+        progress.update(over)
+
+    scope = one_thread(job.assembly.config) if job.model else nullcontext()
+    with scope, rare_full_collections(), closing(job.assembly.envs(job.split)) as envs:
+        try:
+            found = evaluate(
+                job.players,
+                job.tasks,
+                envs,
+                seed=job.assembly.config.seed,
+                samples=job.samples,
+                kept=kept,
+                on_done=on_done,
+            )
+        except TaskError as error:
+            if not job.elsewhere:
+                raise
+            raise ConfigError(
+                f"{job.policy} of {job.source} cannot play "
+                f"{job.assembly.config.benchmark.name}: {error}"
+            ) from error
+    if found.faults:
+        progress.say(
+            f"{found.faults} episodes failed on infrastructure errors and are excluded from all "
+            "statistics."
+        )
+    return found
+
+
+def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
+    """Return the numbers of an evaluation as one JSON object, the table's row at its top."""
+    return {
+        **asdict(job.row(found)),
+        "split": job.split,
+        "samples": job.samples,
+        "episodes": len(found.lines),
+        "lost": found.faults,
+        "scenario_success": found.scenario_success_rate,
+        "steps": found.steps,
+        "end_reasons": found.end_reasons,
+        "types": {
+            kind: {value: asdict(rate) for value, rate in rates.items()}
+            for kind, rates in found.types.items()
+        },
+        "pass_at": {str(k): value for k, value in found.pass_at.items()},
+        "evaluation": {
+            "prompt_tokens": sum(line.prompt_tokens for line in found.lines),
+            "completion_tokens": sum(line.completion_tokens for line in found.lines),
+            "usd": math.fsum(line.usd for line in found.lines),
+        },
+    }
+
+
+def _cost(line: EvalLine) -> Cost:
+    tokens = line.prompt_tokens + line.completion_tokens
+    return Cost(env_steps=line.steps, tokens=tokens, usd=line.usd)
+
+
+@contextmanager
+def opened(
+    folder: EvalFolder, job: EvalJob, progress: ProgressSink = SILENT, *, overwrite: bool = False
+) -> Iterator[KeptInFolder]:
+    """Context manager that locks the folder of an evaluation for writing.
+
+    Args:
+        folder: the folder; created if it is missing.
+        job: the evaluation; an evaluation in the folder must be the same.
+        progress: progress display.
+        overwrite: delete an earlier evaluation in the folder first.
+
+    Raises:
+        ConfigError: if the folder holds another evaluation.
+        StoreError: if the folder is in use, damaged, or cannot be written.
+    """
+    wanted = identity(job)
+    if overwrite or not folder.config.is_file():
+        folder.contents()  # refuses foreign folders before it creates a lock file
+    with folder.locked():
+        if overwrite or not folder.config.is_file():
+            folder.empty()
+            write_json(folder.config, wanted)
+        else:
+            _check_same(folder, wanted, progress)
+        with closing(RunStore(folder.database)) as database:
+            database.add_evaluated_tasks(map(evaluated_task, job.tasks))
+            database.check()
+            yield KeptInFolder(folder, job.policy, database)
+
+
+def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: ProgressSink) -> None:
+    there = folder.read_config()
+    found = differences(there, wanted)
+    if found:
+        raise ConfigError(
+            f"{folder.path} holds another evaluation. {in_words(found)}. Choose another --name, or "
+            "pass --overwrite to delete it."
+        )
+    before, now = there.get("git_commit", ""), wanted["git_commit"]
+    if before != now or str(now).endswith("+"):
+        progress.say(
+            f"{folder.path} was begun with the code of {before or 'a release'}, and this is "
+            f"{now or 'a release'}; --overwrite evaluates anew."
+        )

@@ -1,0 +1,332 @@
+"""Estimates of the cost of asking models in rounds, studies or an evaluation.
+
+Numbers of requests and of tokens that are answered are upper bounds: every round comes due, every
+walk takes all its steps, every answer is as long as it may be and has to be repaired. Tokens that
+are sent depend on what the env shows; for these there are estimates, of pages that are rather long.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from coevo_gym.agents.endpoint.endpoint import EndpointConfig
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round, RoundResult
+from coevo_gym.core.spend import NO_USAGE, Caps, Cost, Meter, Prices, Usage
+from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.runs.config.exploring import ExplorerModelSettings
+from coevo_gym.runs.plan import max_steps, most_rounds, most_steps
+from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.trainers.protocols import LoopState
+
+
+class Spending:
+    """Sum of the costs of warm-up, first tasks and arms.
+
+    Args:
+        progress: progress display for the sum.
+    """
+
+    def __init__(self, progress: ProgressSink) -> None:
+        self._progress = progress
+        self._pieces: dict[str, Cost] = {}
+        self._first: list[tuple[Round, Cost]] = []
+
+    def count(self, piece: str, cost: Cost) -> None:
+        """Update the cost of a piece of work."""
+        self._pieces[piece] = cost
+        self._progress.spent(self._known)
+
+    def asking(self, meter: Meter) -> None:
+        """Report the cost of finding first tasks while the search runs."""
+        over = sum((cost for _, cost in self._first), Cost())
+        self._progress.spent(self._known + meter.total.less(over))
+
+    def first_tasks(self, round: Round, result: RoundResult) -> None:
+        """Count the cost of a first round."""
+        self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
+        self._progress.spent(self._known)
+
+    def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
+        """Count the cost of an arm without its first tasks, which are counted separately."""
+        begun = next((cost for round, cost in self._first if round == first), Cost())
+        self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
+
+    @property
+    def _known(self) -> Cost:
+        return sum((cost for _, cost in self._first), sum(self._pieces.values(), Cost()))
+
+
+ACT_TOKENS = 3_000
+"""Tokens of the prompt of a policy's step: the benchmark's words, and the last few pages."""
+WALK_TOKENS = 9_000
+"""Tokens of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000
+characters of earlier steps."""
+QUESTION_TOKENS = 7_000
+"""Tokens of the prompt of a summary, a reflection, proposals or a study's question: 24,000
+characters of evidence, and the words around it."""
+_AGAIN = 2
+"""An answer that cannot be used is asked for once more."""
+
+
+class CostEstimate(FrozenModel):
+    """The maximum use of one model by a run's rounds and studies, or by an evaluation.
+
+    Attributes:
+        model: the model, with its location.
+        paid: True if asking may cost money: the model has a price, or runs on another party's
+            machine.
+        rounds: maximum rounds, including the unguided ones that arms begin with; None for an
+            evaluation.
+        cost: the maximum cost within the caps; the number of prompt tokens is approximate.
+        caps: the caps that are set, by key.
+        questions: maximum questions of studies.
+    """
+
+    model: str
+    paid: bool
+    rounds: int | None
+    cost: Usage
+    caps: Mapping[str, int | float] = FrozenDict()
+    questions: int = 0
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """Return the estimate as pairs of a name and an amount in words."""
+        if self.rounds is None:
+            yield "model", self.model
+        else:
+            explores = self.rounds > 0 or not self.questions
+            yield "explorer's model" if explores else "analyst's model", self.model
+            if explores:
+                yield "rounds that ask it", f"at most {self.rounds}"
+            if self.questions:
+                yield "questions that studies ask it", f"at most {self.questions:,}"
+        yield "requests to it", f"at most {self.cost.calls:,}"
+        sent, answered = self.cost.prompt_tokens, self.cost.completion_tokens
+        yield "tokens to it and back", f"about {sent:,} at most, and at most {answered:,}"
+        if self.cost.usd:
+            yield "price of that", f"about {self.cost.usd:,.2f} USD at most"
+        elif self.paid:
+            yield "price of that", "not known: the endpoint's prices are not set"
+        if self.caps:
+            yield "caps on it", ", ".join(f"{key} = {cap:,}" for key, cap in self.caps.items())
+        elif self.paid:
+            keys = ("policy.endpoint.max_usd_total", "policy.endpoint.max_tokens_total")
+            if self.rounds is not None:
+                keys = ("advisor.max_usd_total", "advisor.max_tokens_total")
+            yield "warning: no caps on it", " or ".join(keys)
+
+
+def estimates(config: RunConfig) -> list[CostEstimate]:
+    """Return an estimate for each model that a run may ask; a replay asks none."""
+    if config.tape.mode == "replay":
+        return []
+    found: dict[str, CostEstimate] = {}
+    firsts: set[tuple[str, int]] = set()
+
+    def add(estimate: CostEstimate) -> None:
+        known = found.get(estimate.model)
+        found[estimate.model] = estimate if known is None else _both(known, estimate)
+
+    for arm in arm_configs(config).values():
+        if arm.explorer.kind == "model":
+            name = _name(config, arm.explorer.model)
+            first = (name, arm.curriculum.initial_size)
+            own = arm.finds_own_tasks
+            add(_estimate(config, arm, name, with_first=own or first not in firsts))
+            if not own:
+                firsts.add(first)
+        if arm.questions_per_step:
+            add(_of_studies(config, arm))
+    return [_capped(estimate) for estimate in found.values()]
+
+
+def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
+    """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
+
+    Args:
+        config: its settings.
+        episodes: episodes that are still to be played.
+        questions: failures at most that it is asked about.
+    """
+    endpoint, chat = config.policy.endpoint, config.policy.chat
+    if config.policy.kind != "openai" or not episodes:
+        return []
+    cost = _request(ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
+    cost += _request(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
+    estimate = CostEstimate(
+        model=f"{endpoint.model} at {endpoint.base_url}",
+        paid=may_cost(endpoint),
+        rounds=None,
+        cost=_priced(cost, endpoint.prices),
+        caps=_caps_of(endpoint.caps, "policy.endpoint"),
+    )
+    return [_capped(estimate)]
+
+
+def require_consent(asked: list[CostEstimate]) -> None:
+    """Refuse work that may cost money unless the user has agreed to it.
+
+    Raises:
+        ConfigError: saying what it may cost, and how to agree.
+    """
+    if paid := [estimate for estimate in asked if estimate.paid]:
+        raise ConfigError(f"{in_words(paid)}\nTo agree to it, pass --yes, or yes=True in Python.")
+
+
+def in_words(paid: list[CostEstimate]) -> str:
+    """Say what is to be agreed to."""
+    what = "evaluation" if paid[0].rounds is None else "run"
+    lines = [f"This {what} asks a model that may cost money."]
+    for estimate in paid:
+        lines += [f"  {what}: {how_much}" for what, how_much in estimate.rows()]
+    return "\n".join(lines)
+
+
+def may_cost(endpoint: EndpointConfig) -> bool:
+    """Return whether an endpoint may cost money: it has a price, or it is on a public host."""
+    return any(endpoint.prices) or not is_local(endpoint.base_url)
+
+
+def is_local(url: str) -> bool:
+    """Return True if a URL is on this machine or in a private network.
+
+    Example:
+        >>> is_local("http://127.0.0.1:8000/v1"), is_local("https://api.openai.com/v1")
+        (True, False)
+    """
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:
+        return "." not in host
+
+
+def _name(config: RunConfig, model: ExplorerModelSettings) -> str:
+    match model.kind:
+        case "openai":
+            return f"{model.endpoint.model} at {model.endpoint.base_url}"
+        case "policy":
+            return "the policy under training"
+        case _:
+            return f"{model.kind}:{model.model.path}"
+
+
+def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> CostEstimate:
+    curriculum, model = arm.curriculum, arm.explorer.model
+    n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
+    rounds = most_rounds(config, arm)
+    first = _round(config, arm, n_first, n_first, guided=False)
+    whole, growth = first.times(with_first), curriculum.growth
+    if growth.kind != "none":
+        studies = growth.kind in ("blind", "signals")
+        later = _round(config, arm, growth.most_places, growth.drafts, guided=studies)
+        whole += later.times(rounds)
+    estimate = _asked(arm, model, name, whole, "explorer.model.endpoint")
+    return estimate.model_copy(update={"rounds": rounds + with_first})
+
+
+def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
+    """Return what an arm's studies ask at most; each question may have to be repaired."""
+    model, steps = arm.analyst.model, most_steps(config)
+    question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
+    asked = arm.questions_per_step.values()
+    step = sum((_within(arm.advisor, question.times(n)) for n in asked), NO_USAGE)
+    found = _asked(arm, model, _name(config, model), step.times(steps), "analyst.model.endpoint")
+    return found.model_copy(update={"questions": sum(asked) * steps})
+
+
+def _asked(
+    arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
+) -> CostEstimate:
+    """Return the estimate of one model without rounds or questions.
+
+    Args:
+        arm: the arm that asks, which has caps.
+        model: the model.
+        name: its name in words.
+        cost: the cost of its answers.
+        endpoint: key of its endpoint's settings.
+    """
+    remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
+    if remote:
+        cost = _priced(cost, model.endpoint.prices)
+        caps |= _caps_of(model.endpoint.caps, endpoint)
+    paid = remote and may_cost(model.endpoint)
+    return CostEstimate(model=name, paid=paid, rounds=0, cost=cost, caps=caps)
+
+
+def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, guided: bool) -> Usage:
+    """Return the maximum cost of one round."""
+    explorer = arm.explorer
+    steps = min(explorer.max_steps, max_steps(config))
+    question = _request(QUESTION_TOKENS, explorer.max_answer_tokens).times(_AGAIN)
+    act = _request(WALK_TOKENS, explorer.max_action_tokens)
+    context = act.times(steps * explorer.walks) + question.times(explorer.walks + guided)
+    gates = NO_USAGE
+    if arm.gates.has("judge"):
+        gates += question
+    if arm.gates.has("solve") and arm.gates.solve.solver == "explorer":
+        gates += act.times(max_steps(config) * arm.gates.solve.tries)
+    return _within(arm.advisor, context.times(contexts) + gates.times(drafts))
+
+
+def _within(caps: Caps, cost: Usage) -> Usage:
+    """Return as much of the cost of a round or of a study as the caps per round allow."""
+    capped, most = cost, caps.max_calls_per_round
+    if most is not None and capped.calls > most:
+        capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
+    most = caps.max_tokens_per_round
+    if most is not None and capped.tokens > most:
+        capped = _share(capped, most / capped.tokens)
+    return capped
+
+
+def _request(sent: int, answered: int) -> Usage:
+    return Usage(calls=1, prompt_tokens=sent, completion_tokens=answered)
+
+
+def _priced(usage: Usage, prices: Prices) -> Usage:
+    usd = prices.usd(usage.prompt_tokens, usage.completion_tokens)
+    return usage.model_copy(update={"usd": usd})
+
+
+def _caps_of(caps: Caps, key: str) -> dict[str, float]:
+    """Return the caps that are set, by key."""
+    return {f"{key}.{name}": cap for name, cap in caps.model_dump(exclude_none=True).items()}
+
+
+def _capped(estimate: CostEstimate) -> CostEstimate:
+    """Limit the estimate to the caps of the whole run."""
+    caps, cost = estimate.caps.items(), estimate.cost
+    tokens = [cap for key, cap in caps if key.endswith("max_tokens_total")]
+    dollars = [cap for key, cap in caps if key.endswith("max_usd_total")]
+    share = min(1.0, min(tokens, default=math.inf) / max(1, cost.tokens))
+    if cost.usd:
+        share = min(share, min(dollars, default=math.inf) / cost.usd)
+    return estimate.model_copy(update={"cost": _share(cost, share)})
+
+
+def _share(usage: Usage, share: float) -> Usage:
+    """Scale the tokens by a share; the number of requests may stay the same."""
+    return Usage(
+        calls=usage.calls,
+        prompt_tokens=math.ceil(usage.prompt_tokens * share),
+        completion_tokens=math.ceil(usage.completion_tokens * share),
+        usd=usage.usd * share,
+    )
+
+
+def _both(one: CostEstimate, other: CostEstimate) -> CostEstimate:
+    return CostEstimate(
+        model=one.model,
+        paid=one.paid,
+        rounds=(one.rounds or 0) + (other.rounds or 0),
+        cost=one.cost + other.cost,
+        caps={**one.caps, **other.caps},
+        questions=one.questions + other.questions,
+    )

@@ -1,0 +1,322 @@
+"""The models that rounds and studies ask: made when needed, asked through a tape and a meter."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.agents.advice.advisor import Budgeted, ModelAdvisor
+from coevo_gym.agents.advice.tape import Tape
+from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.inquiry import Advisor, AnswerStore, Scope
+from coevo_gym.core.seams import Agent, Completion, Policy, Request
+from coevo_gym.core.spend import FREE, Caps, Meter
+from coevo_gym.methods.kit import EXPLORE, WalkHistory
+from coevo_gym.prompts import PromptTemplate
+from coevo_gym.runs.config import (
+    AnalystSettings,
+    ExplorerModelSettings,
+    ExplorerSettings,
+    PolicySettings,
+    RunConfig,
+)
+from coevo_gym.runs.policies import make_policy
+from coevo_gym.runs.stop import Stopped
+from coevo_gym.store.answers import AnswerFile, AnswerTable
+
+
+class Asked:
+    """A model that one arm asks, and what that has cost.
+
+    Args:
+        tape: answers.
+        meter: counts, and caps; one for all models of the arm.
+        model: settings of the model.
+        stopped: returns True when no more questions may be asked.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        meter: Meter,
+        *,
+        model: ExplorerModelSettings,
+        stopped: Callable[[], bool],
+    ) -> None:
+        self.tape, self.meter, self._local = tape, meter, model.kind != "openai"
+        prices = FREE if self._local else model.endpoint.prices
+        self._policy, self._stopped = Budgeted(tape, meter, prices=prices), stopped
+
+    @property
+    def scope(self) -> Scope:
+        """Names the work that asks."""
+        return self.meter.scope
+
+    @property
+    def advisor(self) -> Advisor:
+        """Is asked questions."""
+        return ModelAdvisor(
+            _Stoppable(self._policy, self._stopped),
+            at_once=None if self._local else 16,
+            count=self.meter.count,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the spending as JSON; an endpoint has caps and counts of its own."""
+        endpoint = self._endpoint
+        return {
+            **self.meter.state_dict(),
+            "endpoint": None if endpoint is None else endpoint.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`state_dict`."""
+        self.meter.load_state_dict(state)
+        if self._endpoint is not None and state.get("endpoint"):
+            self._endpoint.load_state_dict(state["endpoint"])
+
+    @property
+    def _endpoint(self) -> OpenAIPolicy | None:
+        policy = self.tape.policy
+        return policy if isinstance(policy, OpenAIPolicy) else None
+
+
+class AskedExplorer(Asked):
+    """The model that explores in one arm's rounds.
+
+    Args:
+        tape: answers.
+        meter: counts, and caps.
+        settings: settings of the explorer.
+        prompt: the prompt that describes the benchmark's env.
+        stopped: returns True when no more questions may be asked.
+    """
+
+    def __init__(
+        self,
+        tape: Tape,
+        meter: Meter,
+        *,
+        settings: ExplorerSettings,
+        prompt: PromptTemplate,
+        stopped: Callable[[], bool],
+    ) -> None:
+        super().__init__(tape, meter, model=settings.model, stopped=stopped)
+        self.settings, self._prompt = settings, prompt
+
+    def agent(
+        self,
+        purpose: str = EXPLORE,
+        temperature: float | None = None,
+        *,
+        history: WalkHistory | None = None,
+    ) -> Agent:
+        """Create an agent that acts in the env.
+
+        Args:
+            purpose: purpose under which its answers are counted.
+            temperature: its sampling temperature; None for the explorer's.
+            history: part of the walk that the model sees; None for a window of
+                ``explorer.history_turns``.
+        """
+        settings = self.settings
+        chat = ChatConfig(
+            history="window" if history is None else history.kind,
+            window_turns=settings.history_turns if history is None else history.turns,
+            thinking=settings.thinking,
+            max_answer_tokens=settings.max_action_tokens,
+            temperature=settings.temperature if temperature is None else temperature,
+        )
+        policy = _Stoppable(self._policy.for_purpose(purpose), self._stopped)
+        prompt = self._prompt.for_explorers if purpose == EXPLORE else self._prompt
+        return ChatAgent(policy, prompt, chat)
+
+    @property
+    def tasks(self) -> str:
+        """Return a description of valid tasks in the env."""
+        return self._prompt.tasks
+
+
+class Models:
+    """Makes the models of a run, each once, and closes them.
+
+    Args:
+        config: the run's settings.
+        database: where the run's own tape is kept; None where nothing is.
+        policy: gives the policy under training.
+        prompt: gives the words in which a model is told about the benchmark's env.
+        seed: seed of models that run on this machine.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        database: Path | None,
+        policy: Callable[[], Policy],
+        prompt: Callable[[], PromptTemplate],
+        seed: int,
+    ) -> None:
+        self.config, self.database = config, database
+        self._policy, self._prompt, self._seed = policy, prompt, seed
+        self._made: dict[str, Policy] = {}
+        self._asked: dict[str, AskedExplorer] = {}
+        self._analysts: dict[str, Asked] = {}
+        self._meters: dict[str, Meter] = {}
+        self._store: AnswerStore | None = None
+        self._spent: list[Any] | None = None
+        self._ended = threading.Event()
+
+    @property
+    def store(self) -> AnswerStore | None:
+        """Where the tape is kept; None where it is off."""
+        if self._store is None and self.config.tape.mode != "off":
+            self._store = self._open()
+        return self._store
+
+    def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
+        """Return the model for an arm's rounds; None if they ask none.
+
+        Args:
+            arm: name of the arm; "" for the rounds that arms begin with.
+            explorer: settings of the explorer.
+            advisor: settings of the caps.
+        """
+        if explorer.kind != "model":
+            return None
+        if arm not in self._asked:
+            meter, model = self._meter(arm, advisor), explorer.model
+            self._asked[arm] = AskedExplorer(
+                self._tape(arm, model, meter, thinking=explorer.thinking),
+                meter,
+                settings=explorer,
+                prompt=self._prompt(),
+                stopped=self._ended.is_set,
+            )
+        return self._asked[arm]
+
+    def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
+        """Return the model that an arm's studies ask; it shares a budget with the arm's explorer.
+
+        Args:
+            arm: name of the arm.
+            analyst: settings of the model.
+            advisor: the caps.
+        """
+        if arm not in self._analysts:
+            meter, model = self._meter(arm, advisor), analyst.model
+            self._analysts[arm] = Asked(
+                self._tape(arm, model, meter, thinking=analyst.thinking),
+                meter,
+                model=model,
+                stopped=self._ended.is_set,
+            )
+        return self._analysts[arm]
+
+    def over(self, arm: str) -> None:
+        """Finish an arm; its spending counts for the caps of later arms.
+
+        Arms run one after the other, so models created for later arms have asked nothing yet. They
+        are created again, with the earlier spending.
+        """
+        if (meter := self._meters.get(arm)) is not None:
+            self._spent = meter.state_dict()["total"]
+        for made in (self._asked, self._analysts, self._meters):
+            made.clear()
+
+    def stop(self) -> None:
+        """Ask nothing more: work under way ends with an error, and what it was told is kept."""
+        self._ended.set()
+        for policy in self._made.values():
+            close = getattr(policy, "close", None)
+            if close is not None:
+                close()
+        self._made.clear()
+
+    def close(self) -> None:
+        """Close what is open; twice is fine."""
+        self.stop()
+        close = getattr(self._store, "close", None)
+        if close is not None:
+            close()
+        self._store = None
+
+    def _meter(self, arm: str, advisor: Caps) -> Meter:
+        """Return the meter of an arm, which all of its models share."""
+        if arm not in self._meters:
+            meter = self._meters[arm] = Meter(advisor)
+            if self._spent is not None:
+                meter.load_state_dict({"spent": {}, "total": self._spent, "forgotten": {}})
+        return self._meters[arm]
+
+    def _tape(
+        self, arm: str, model: ExplorerModelSettings, meter: Meter, *, thinking: bool
+    ) -> Tape:
+        return Tape(
+            self._asks(model, thinking=thinking), self.store, self.config.tape.mode,
+            model=model_name(model, arm), scopes=meter.scopes,
+        )  # fmt: skip
+
+    def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
+        """Return the policy to ask; None on replay, which needs neither a key nor a GPU."""
+        if model.kind == "policy":
+            return self._policy()
+        if self.config.tape.mode == "replay":
+            return None
+        key = json.dumps([model.model_dump(mode="json"), thinking])
+        if key not in self._made:
+            settings = PolicySettings(
+                kind=model.kind,
+                model=model.model,
+                vllm=model.vllm,
+                endpoint=model.endpoint,
+                chat=ChatConfig(thinking=thinking),
+            )
+            self._made[key] = make_policy(settings, seed=self._seed)
+        return self._made[key]
+
+    def _open(self) -> AnswerStore | None:
+        tape = self.config.tape
+        if tape.file is None:
+            return None if self.database is None else AnswerTable(self.database)
+        path = Path(tape.file)
+        if path.suffix != ".db":
+            if tape.mode == "replay" and not path.is_file():
+                raise ConfigError(f"tape.file: there is no {path} to replay.")
+            return AnswerFile(path)
+        if tape.mode != "replay":
+            raise ConfigError(
+                f"tape.file: {path} is the database of a run, which can be replayed only. Set "
+                "tape.mode to 'replay', or name a file of JSON lines."
+            )
+        if not path.is_file():
+            raise ConfigError(f"tape.file: there is no {path} to replay.")
+        return AnswerTable(path, read_only=True)
+
+
+class _Stoppable:
+    """A policy that is no longer asked once the work has been stopped."""
+
+    def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
+        self._policy, self._stopped = policy, stopped
+
+    def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
+        if self._stopped():
+            raise Stopped
+        return self._policy.generate(requests)
+
+
+def model_name(model: ExplorerModelSettings, arm: str) -> str:
+    """Return the name of the model for tapes, without its address."""
+    match model.kind:
+        case "openai":
+            return f"openai:{model.endpoint.model}"
+        case "policy":
+            return f"policy:{arm}"  # each arm trains weights of its own
+        case _:
+            return f"{model.kind}:{model.model.path}"

@@ -1,0 +1,220 @@
+"""The cells of a table: one run per row and seed, with its settings and its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
+from coevo_gym.runs.config.arms import KEYS, SECTIONS
+from coevo_gym.runs.config.keys import flat
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
+from coevo_gym.runs.experiments.records import CellRecord, read_record
+from coevo_gym.runs.manifest import config_in, read_manifest
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.secrets import without_secrets
+
+State = Literal["finished", "cut", "new"]
+BESIDE = ("sinks",)
+"""Settings that do not affect the result of a run."""
+OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
+"""Explorer settings that have an effect only for model-based explorers."""
+NAMED = ("name", "arms", "arm")
+"""Settings that identify the arm; they may differ between cells that share their start."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One arm with one seed.
+
+    Attributes:
+        row: the row of the table.
+        seed: seed of the run.
+        folder: folder of the run.
+        resolved: settings of the run, with their origins.
+        kept: record of the finished cell from a file, used in place of a run in the folder.
+    """
+
+    row: Row
+    seed: int
+    folder: RunFolder
+    resolved: Resolved
+    kept: CellRecord | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the run: row and seed."""
+        return self.folder.path.name
+
+    @property
+    def config(self) -> RunConfig:
+        """The settings of the run as a tree."""
+        return self.resolved.config
+
+    @property
+    def state(self) -> State:
+        """The state of the run.
+
+        Raises:
+            ConfigError: if the existing run has other settings.
+            StoreError: if the existing run cannot be read.
+        """
+        if self.kept is not None:
+            kept = config_in(self.kept.manifest, self.kept.where)
+            what = f"{self.name}, {self.kept.where},"
+            self._check(kept, what, "Leave out the file, or delete that line")
+            return "finished"
+        if not self.folder.manifest.is_file():
+            return "new"
+        there = read_manifest(self.folder)[1]
+        self._check(there, f"{self.folder.path}", "Choose another --name, or delete that folder")
+        return "finished" if self.folder.summary.is_file() else "cut"
+
+    def record(self) -> CellRecord:
+        """Return the record of the finished cell.
+
+        Raises:
+            StoreError: if the run is not finished or cannot be read.
+        """
+        return read_record(self.folder) if self.kept is None else self.kept
+
+    def _check(self, config: RunConfig, what: str, remedy: str) -> None:
+        there, here = _settings(config), _settings(self.config)
+        if there != here:
+            raise ConfigError(
+                f"{what} was run with other settings: {_differences(there, here)}. {remedy}."
+            )
+
+
+@dataclass
+class CellCounts:
+    """Numbers of cells by state.
+
+    Attributes:
+        there: cells that were already finished, or are in a file of cells.
+        resumed: interrupted cells that were resumed.
+        new: cells that were started.
+    """
+
+    there: int = 0
+    resumed: int = 0
+    new: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.new} new cells, {self.resumed} resumed, {self.there} were there"
+
+
+def cells_of(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    benchmark: str,
+    budget: Size,
+    sets: Sequence[str] = (),
+    kept: Mapping[str, CellRecord] = FrozenDict(),
+) -> list[Cell]:
+    """Return the cells of some rows, seed by seed, so that an interrupted table contains pairs.
+
+    Args:
+        experiment: the table.
+        rows: rows of the table.
+        seeds: seeds per row.
+        folder: folder of the runs.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
+        sets: settings that override all others, each as ``"section.key=value"``.
+        kept: records of finished cells by name, used in place of their runs.
+
+    Raises:
+        ConfigError: if a setting is invalid, or the budget is unknown.
+    """
+    return [
+        Cell(
+            row,
+            seed,
+            RunFolder(folder / f"{row.key}-{seed}"),
+            resolve(experiment, row, seed, benchmark=benchmark, budget=budget, sets=sets),
+            kept.get(f"{row.key}-{seed}"),
+        )
+        for seed in seeds
+        for row in rows
+        if not row.shows
+    ]
+
+
+def resolve(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    *,
+    benchmark: str,
+    budget: Size,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+) -> Resolved:
+    """Return the settings of a cell.
+
+    Settings that an arm may set apply to the arm only, so that D_0 is found in the same way in all
+    cells. All other settings apply to the whole run.
+
+    Raises:
+        ConfigError: if a setting is invalid or the budget is unknown; the message names the row.
+    """
+    of_budget = experiment.budget_of(budget, benchmark)
+    preset = row.at[budget].preset if budget in row.at else ""
+    preset = preset.format(benchmark=benchmark) or of_budget.preset
+    arm: dict[str, Any] = {}
+    tree = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
+    tree |= dict(flat(row.run))
+    for key, value in row.sets_at(budget).items():
+        (arm if _is_of_an_arm(key) else tree)[key] = value
+    tree |= {
+        **({"extends": preset} if preset else {}),
+        "benchmark.name": benchmark,
+        "name": f"{row.key}-{seed}",
+        "seed": seed,
+        "arms": [row.name],
+        "arm": {row.name: {**({"method": row.method} if row.method else {}), "set": arm}},
+    }
+    try:
+        return load_config(tree, sets=sets, environ=environ)
+    except ConfigError as error:
+        raise ConfigError(f"{experiment.name}, row {row.name}: {error}") from error
+
+
+def shared(config: RunConfig) -> dict[str, Any]:
+    """Return the settings that affect the start of a run: all but those that identify the arm."""
+    settings = _settings(config)
+    return {name: value for name, value in settings.items() if name not in NAMED}
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings that affect a cell; settings of model explorers only if one is used."""
+    found: dict[str, Any] = without_secrets(config.to_json())
+    kept = {name: value for name, value in found.items() if name not in BESIDE}
+    explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))
+    if all(each.kind != "model" for each in explorers):
+        explorer = kept["explorer"]
+        kept["explorer"] = {key: explorer[key] for key in explorer if key not in OF_A_MODEL}
+    return kept
+
+
+def _is_of_an_arm(key: str) -> bool:
+    return key.partition(".")[0] in (*SECTIONS, "method") or key in KEYS
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """Return the first three settings that differ, as text."""
+    return "; ".join(list(_differing(dict(flat(there)), dict(flat(here))))[:3])
+
+
+def _differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    for key in dict.fromkeys([*there, *here]):
+        if there.get(key) != here.get(key):
+            yield f"{key} is {there.get(key)!r} there and {here.get(key)!r} here"

@@ -1,0 +1,129 @@
+"""Collection of finished cells into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.runs.experiments.cells import Cell
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
+from coevo_gym.runs.experiments.numbers import Numbers, numbers_of
+from coevo_gym.runs.experiments.printed import printed_beside
+from coevo_gym.runs.experiments.records import CellRecord, read_record
+from coevo_gym.runs.experiments.results import ResultTable, lines_of, table_of
+from coevo_gym.runs.experiments.sections import efficiencies, parts_of
+from coevo_gym.store.folder import RunFolder
+
+
+def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
+    """Return the records of the finished cells by name.
+
+    Raises:
+        ConfigError: if a cell was run with other settings.
+        StoreError: if a cell cannot be read.
+    """
+    return {cell.name: cell.record() for cell in cells if cell.state == "finished"}
+
+
+def collect(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+    records: Mapping[str, CellRecord],
+    *,
+    benchmark: str,
+    budget: Size,
+    beside: Mapping[str, Path] = FrozenDict(),
+    notes: Sequence[str] = (),
+) -> ResultTable:
+    """Return the table of the finished cells.
+
+    Args:
+        experiment: the table.
+        rows: rows of the table.
+        cells: cells of these rows.
+        records: records of the finished cells by name.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
+        beside: folders of the same table on other benchmarks, for the column ``average``.
+        notes: further remarks about the table.
+
+    Raises:
+        ConfigError: if none of the cells has the number by which rows are compared.
+        StoreError: if a cell of a table in ``beside`` cannot be read.
+    """
+    finished = [(cell, records[cell.name]) for cell in cells if cell.name in records]
+    values: dict[str, dict[int, dict[str, float]]] = {row.key: {} for row in rows}
+    for cell, record in finished:
+        values[cell.row.key][cell.seed] = numbers_of(record, cell.row.name)
+        for row in rows:
+            wanted = row.shows not in ("", "printed") and row.of in ("", cell.row.name)
+            if not wanted or cell.seed in values[row.key]:
+                continue
+            if numbers := numbers_of(record, row.shows):
+                values[row.key][cell.seed] = numbers
+    for row in rows:
+        for seed, numbers in values[row.key].items():
+            numbers |= _average(experiment, row, seed, numbers, benchmark, beside)
+    measured = {
+        row.key: {
+            cell.seed: record.measures
+            for cell, record in finished
+            if cell.row == row and record.measures
+        }
+        for row in rows
+    }
+    for row in rows:
+        for seed, numbers in efficiencies(experiment, row, measured).items():
+            values[row.key][seed] |= numbers
+    printed, differing = printed_beside(experiment, rows, cells, benchmark, budget)
+    lines = lines_of(experiment, rows, values, budget, printed=printed)
+    return table_of(
+        experiment,
+        lines,
+        benchmark,
+        budget,
+        parts=parts_of(experiment, rows, lines, measured),
+        notes=(*notes, *differing, *_notes(cells, finished, budget)),
+    )
+
+
+def _average(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    numbers: Numbers,
+    benchmark: str,
+    beside: Mapping[str, Path],
+) -> dict[str, float]:
+    """Return the mean of a row's numbers over benchmarks as ``average``; {} if one is missing."""
+    found = []
+    for other, names in experiment.average.items():
+        if other != benchmark:
+            run = RunFolder(beside[other] / f"{experiment.source_of(row)}-{seed}")
+            shown = row.shows or row.name
+            numbers_there = numbers_of(read_record(run), shown) if run.summary.is_file() else {}
+        else:
+            numbers_there = dict(numbers)
+        found += [numbers_there.get(name) for name in names]
+    known = [number for number in found if number is not None]
+    return {"average": fmean(known)} if known and len(known) == len(found) else {}
+
+
+def _notes(
+    cells: Sequence[Cell], finished: Sequence[tuple[Cell, CellRecord]], budget: Size
+) -> Iterator[str]:
+    if len(finished) < len(cells):
+        yield f"{len(finished)} of {len(cells)} cells are finished."
+    marked: dict[str, dict[str, None]] = {}
+    for cell, record in finished:
+        for row in record.summary["table"]:
+            if row["name"] == cell.row.name and row.get("mark"):
+                marked.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
+    for mark, labels in marked.items():
+        yield f"{', '.join(labels)}: {mark}."
+    code = {record.code for _, record in finished}
+    if len(code) > 1:
+        yield f"The cells were run by different code: {', '.join(sorted(code))}."

@@ -1,0 +1,382 @@
+"""The definition of a table: its rows, comparisons and budgets."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
+from coevo_gym.methods.published import PAPERS
+from coevo_gym.runs.config.keys import flat, suggest
+
+MOST = 10_000
+"""Maximum number of seeds per table."""
+_PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+
+
+def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
+    """Parse a text into seeds.
+
+    Args:
+        text: a number of seeds, or a list with commas and ranges; None for the default seeds.
+        usual: the default seeds, fixed in advance. If more are requested, they continue from the
+            largest.
+
+    Raises:
+        ConfigError: if the text is invalid, contains a seed twice, or requests no seed or more than
+            :data:`MOST`.
+
+    Example:
+        >>> read_seeds("2", [7, 8, 9]), read_seeds("5", [7, 8, 9]), read_seeds("1-3,9", [7])
+        ((7, 8), (7, 8, 9, 10, 11), (1, 2, 3, 9))
+    """
+    if text is None:
+        return tuple(usual)
+    text = text.strip()
+    if re.fullmatch("[0-9]{1,9}", text):
+        n, last = int(text), max(usual, default=0)
+        parts: list[Sequence[int]] = [usual[:n], range(last + 1, last + 1 + n - len(usual))]
+    else:
+        parts = [_range(part.strip(), text) for part in text.rstrip(",").split(",")]
+    if sum(map(len, parts)) > MOST:
+        raise ConfigError(f"--seeds {text}: at most {MOST:,} seeds are allowed.")
+    found = [seed for part in parts for seed in part]
+    if not found or len(set(found)) != len(found):
+        raise ConfigError(f"--seeds {text}: give at least one seed, and each seed only once.")
+    return tuple(found)
+
+
+def _range(part: str, text: str) -> Sequence[int]:
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise ConfigError(
+            f"--seeds {text}: {part!r} is not a seed. Give a number of seeds (3) or a list "
+            "(401-420, or 1,4,)."
+        )
+    first = int(match[1])
+    return range(first, int(match[2] or first) + 1)
+
+
+FOLDER = Path(__file__).parent / "tables"
+BUDGETS = Path(__file__).parent / "budgets.toml"
+ANY = "any"
+"""Placeholder for all benchmarks in the budgets of a table."""
+Name = Annotated[
+    str,
+    shaped(
+        r"[A-Za-z0-9][A-Za-z0-9_]*",
+        "a name takes letters, digits and _, and begins with a letter or a digit",
+    ),
+]
+Size = Literal["tiny", "small", "paper"]
+Shown = Literal["", "warm-up", "random", "react", "trials", "told", "printed"]
+_DIGITS = re.compile(r"(\d+)")
+_KEY_IN_LABEL = re.compile(r"\{([a-z_.]+)\}")
+
+
+class Budget(FrozenModel):
+    """The budget of a cell, given as settings.
+
+    Attributes:
+        preset: base preset; ``{benchmark}`` in it is replaced by the benchmark's name.
+        set: settings that override the preset, by dotted key.
+    """
+
+    preset: str = ""
+    set: JsonObject = FrozenDict()
+
+    def over(self, other: Budget) -> Budget:
+        """Return this budget layered over another; a preset replaces the other budget entirely."""
+        if self.preset:
+            return self
+        return Budget(preset=other.preset, set={**other.set, **self.set})
+
+
+class Row(FrozenModel):
+    """One row of a table, defined as an arm.
+
+    Attributes:
+        name: name of the row; prefix of the names of its runs.
+        label: printed label; ``{section.key}`` in it is replaced by the row's value for that
+            setting.
+        method: name of its method; by default the name of the row.
+        set: settings of the arm that differ from the other rows, by dotted key.
+        run: settings of the whole run, even if an arm could set them; they therefore also affect
+            the search for the first tasks.
+        shows: a baseline contained in every run (``warm-up`` or ``random``); the policy before
+            training with a thought before each action (``react``) or in trials with reflections
+            (``trials``), or told what the coach of the row ``of`` tells at the end of its training
+            (``told``), measured for the row; or ``printed`` for numbers found only in the paper.
+            Such a row has no runs of its own.
+        of: the row whose runs contain the baseline; by default the first row with runs.
+        language_model: True for a row that makes sense for language models only; like rows that
+            show ``react``, ``trials`` or ``told``, it is left out if the policy is the tiny one.
+        at: settings for individual budgets.
+        baselines: rows to compare with, instead of the table's baselines.
+        paper: numbers printed in the paper, by benchmark or ``any`` for all: one number in the unit
+            of the table's metric (percent for a share), or several by name.
+        worlds: worlds of the row in a simulated table; empty for all.
+        group: the world of the row, once chosen.
+    """
+
+    name: Name
+    label: str = ""
+    method: str = ""
+    set: JsonObject = FrozenDict()
+    run: JsonObject = FrozenDict()
+    shows: Shown = ""
+    of: str = ""
+    language_model: bool = False
+    at: Mapping[Size, Budget] = Field(default_factory=dict)
+    baselines: tuple[Name, ...] | None = None
+    paper: Mapping[str, float | Mapping[str, float]] = FrozenDict()
+    worlds: tuple[str, ...] = ()
+    group: str = ""
+
+    @property
+    def needs_language_model(self) -> bool:
+        """Return True if the row is omitted for a policy that is not a language model."""
+        return self.language_model or self.shows in ("react", "trials", "told")
+
+    @property
+    def key(self) -> str:
+        """Unique key of the row in a table with several groups."""
+        return f"{self.group}-{self.name}" if self.group else self.name
+
+    def sets_at(self, budget: Size) -> dict[str, Any]:
+        """Return the row's settings at a budget, by dotted key."""
+        more = self.at[budget].set if budget in self.at else {}
+        return {**dict(flat(self.set)), **dict(flat(more))}
+
+    def printed(self, budget: Size) -> str:
+        """Return the row's label at a budget."""
+        sets = {**dict(flat(self.run)), **self.sets_at(budget)}
+        found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
+        return found or self.name
+
+    def keys_at(self, budget: Size) -> frozenset[str]:
+        """Return the dotted keys that the row sets at a budget."""
+        return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
+
+    def published(self, benchmark: str, metric: str) -> dict[str, float]:
+        """Return the paper's numbers for the row, by name.
+
+        Args:
+            benchmark: name of the benchmark.
+            metric: name for a number that is given without a name.
+        """
+        found: dict[str, float] = {}
+        for name in (ANY, benchmark):
+            numbers = self.paper.get(name, {})
+            found |= numbers if isinstance(numbers, Mapping) else {metric: numbers}
+        return found
+
+
+class Experiment(FrozenModel):
+    """The definition of a table.
+
+    Attributes:
+        name: name of the experiment.
+        title: title of the table, in one line.
+        source: paper and table that it reproduces; "" for an original table.
+        follows: the paper whose settings a row must have so that the paper's numbers are shown
+            beside it; "" shows them beside rows without settings for the budget.
+        about: remarks for readers of the table.
+        kind: ``runs`` of the training loop on a benchmark, or ``simulated`` runs.
+        benchmarks: intended benchmarks; the first is the default, and the user may choose any
+            other. For simulated tables: the worlds.
+        official: True if the table is meaningful only on the official data.
+        budget: default budget.
+        sizes: supported budgets.
+        seeds: default seeds, fixed in advance; a list, or a text such as ``"401-420"``.
+        metric: name of the number by which rows are compared; see ``numbers.py``.
+        columns: names of further numbers to print.
+        measures: additional measurements per cell; see ``measures.py``.
+        others: for the measure ``transfer``: the benchmark on which a policy is tested, by the
+            benchmark that it practised; see :func:`~coevo_gym.runs.experiments.measures.measure`.
+        baselines: rows that all others are compared with; the main table shows the first one.
+        questions: comparisons fixed in advance, as pairs of a row and one of its baselines. Once
+            all have a p-value, adjusted p-values are printed, too.
+        average: names of numbers by benchmark. Their mean is the column ``average``, if the table
+            of each of these benchmarks exists in its default folder.
+        cross: True to print a cross table of solved held-out tasks for each row and its first
+            baseline.
+        settings: settings of all cells, by dotted key.
+        budgets: changes to the default budgets, by size and benchmark or ``any`` for all
+            benchmarks.
+        rows: rows, in order.
+    """
+
+    name: str
+    title: str
+    source: str = ""
+    follows: str = ""
+    about: str = ""
+    kind: Literal["runs", "simulated"] = "runs"
+    benchmarks: tuple[str, ...] = Field(min_length=1)
+    official: bool = False
+    budget: Size = "tiny"
+    sizes: tuple[Size, ...] = get_args(Size)
+    seeds: tuple[int, ...] = Field(default=(1, 2, 3), min_length=1)
+    metric: str = "success"
+    columns: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    others: Mapping[str, str] = FrozenDict()
+    baselines: tuple[Name, ...]
+    questions: tuple[tuple[Name, Name], ...] = ()
+    average: Mapping[str, tuple[str, ...]] = FrozenDict()
+    cross: bool = False
+    settings: JsonObject = FrozenDict()
+    budgets: Mapping[Size, Mapping[str, Budget]] = Field(default_factory=dict)
+    rows: tuple[Row, ...] = Field(min_length=1)
+
+    @field_validator("follows")
+    @classmethod
+    def _known_paper(cls, follows: str) -> str:
+        if follows not in ("", *PAPERS):
+            raise ValueError(f"unknown paper {follows!r}. {suggest(follows, PAPERS)}")
+        return follows
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seeds(cls, seeds: Any) -> Any:
+        return read_seeds(seeds, ()) if isinstance(seeds, str) else seeds
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Experiment:
+        names = [row.name for row in self.rows]
+        if len(set(names)) != len(names):
+            raise ValueError("two rows have the same name")
+        for row in self.rows:
+            for baseline in self.baselines if row.baselines is None else row.baselines:
+                if baseline not in names:
+                    raise ValueError(f"row {row.name!r} has the unknown baseline {baseline!r}")
+            if row.of and row.of not in names:
+                raise ValueError(f"row {row.name!r} shows the unknown row {row.of!r}")
+        compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
+        for question in self.questions:
+            if question not in compared:
+                raise ValueError(f"question {question} is not a comparison of this table")
+        if all(row.shows for row in self.rows):
+            raise ValueError("no row has runs of its own")
+        if self.budget not in self.sizes:
+            raise ValueError(f"its budget {self.budget!r} is not one of its sizes")
+        return self
+
+    def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
+        """Return the name of the row whose runs contain the numbers of a row.
+
+        Args:
+            row: a row.
+            among: the selected rows, one of which has runs; by default all rows of the table.
+        """
+        if row.shows:
+            return row.of or next(one.name for one in among or self.rows if not one.shows)
+        return row.name
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Dotted keys of the settings that the table changes in all cells."""
+        return frozenset(dict(flat(self.settings)))
+
+    def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
+        """Return the rows with these names in the table's order, or all rows without names.
+
+        Raises:
+            ConfigError: if a name is unknown, or none of the rows has runs.
+        """
+        known = [row.name for row in self.rows]
+        for name in names:
+            if name not in known:
+                raise ConfigError(f"{self.name} has no row {name!r}. {suggest(name, known)}")
+        rows = tuple(row for row in self.rows if not names or row.name in names)
+        if all(row.shows for row in rows):
+            raise ConfigError(
+                f"No run is needed for {', '.join(names)} alone. Add a row that has runs."
+            )
+        return rows
+
+    def baselines_of(self, row: Row) -> tuple[str, ...]:
+        """Return the baselines of a row; a baseline is compared with the baselines before it."""
+        found = self.baselines if row.baselines is None else row.baselines
+        return found[: found.index(row.name)] if row.name in found else found
+
+    def budget_of(self, size: Size, benchmark: str) -> Budget:
+        """Return the budget of a cell on a benchmark.
+
+        Raises:
+            ConfigError: if neither the table nor the default budgets define it.
+        """
+        own = self.budgets.get(size, {})
+        layers = [usual_budgets().get(size, {}).get(benchmark), own.get(ANY), own.get(benchmark)]
+        found: Budget | None = None
+        for layer in layers:
+            if layer is not None:
+                found = layer if found is None else layer.over(found)
+        if found is None:
+            raise ConfigError(
+                f"{self.name} has no budget {size!r} on {benchmark}. Define "
+                f"[budgets.{size}.{benchmark}] in your own TOML file."
+            )
+        preset = found.preset.format(benchmark=benchmark)
+        return Budget(preset=preset, set=found.set)
+
+
+def names() -> list[str]:
+    """Return the names of the built-in experiments, in natural order."""
+    found = (path.stem for path in FOLDER.glob("*.toml"))
+    return sorted(found, key=lambda name: [(p.zfill(4), p) for p in _DIGITS.split(name)])
+
+
+def load(source: str) -> Experiment:
+    """Load an experiment by its name, or from the path of a TOML file.
+
+    Raises:
+        ConfigError: if the experiment is unknown or invalid.
+    """
+    is_file = source.endswith(".toml")
+    path = Path(source) if is_file else FOLDER / f"{source}.toml"
+    if not path.is_file():
+        what = "no file" if is_file else "no experiment"
+        hint = "" if is_file else f" {suggest(source, names())}"
+        raise ConfigError(
+            f"There is {what} {source!r}.{hint} To use your own file, give a path that ends "
+            "in .toml. To list the built-in experiments: coevo experiment --list"
+        )
+    try:
+        return Experiment.model_validate({"name": path.stem, **_read(path)})
+    except ValidationError as error:
+        raise ConfigError(_explained(path, error)) from None
+
+
+def usual_budgets() -> Mapping[str, Mapping[str, Budget]]:
+    """Return the default budgets by size and benchmark."""
+    return {
+        size: {name: Budget.model_validate(budget) for name, budget in of.items()}
+        for size, of in _read(BUDGETS).items()
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:  # includes invalid UTF-8
+        raise ConfigError(f"Cannot read {path} as TOML: {error}") from error
+
+
+def _explained(path: Path, error: ValidationError) -> str:
+    problems = [
+        (".".join(map(str, one["loc"])) or "the table", one["msg"].removeprefix("Value error, "))
+        for one in error.errors()
+    ]
+    return f"{path}: {'; '.join(f'{where}: {what}' for where, what in problems)}"
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -1,0 +1,393 @@
+"""Measures of a cell that a table needs beyond its summary; measured once, and stored beside it.
+
+| measure | what it is |
+|---|---|
+| `seconds` | wall time of rollouts, updates and rounds; of every cell |
+| `solved` | which held-out tasks it solves, a digit each: the first tasks of `evaluation.final`, |
+| | if there are any; of every cell |
+| `diversity` | SR@5 and ED_rel of the pool after each round, as in the report |
+| `likeness` | how near evolved tasks come to native training tasks that were set aside |
+| `transfer` | success on another benchmark |
+| `subsets` | success at the last evaluation by the subset of the tasks |
+| `types` | success by each tag of the tasks that success is reported on |
+| `at_8` | avg@8 and best@8 on these tasks |
+| `react` | success and score on these tasks with a thought before each action (ReAct) |
+| `trials` | the same after up to three trials with reflections on failed tasks (Reflexion) |
+| `told` | the same, and avg@8 and best@8, of the policy that is told what the arm's coach would |
+| | tell, with the memories at the end of training |
+| `curve` | share of successes on each held-out task at each evaluation |
+| `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
+| `val`, `test` | success on that split, too |
+
+Rows may show the policy before training (``shows`` in a table): then `types` and `at_8` are
+measured of it, too, and `react`, `trials` and `told` of it alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.stats import SOLVED, Rate, at_k
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.gates.similarity import set_aside
+from coevo_gym.curricula.metrics import max_similarity
+from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.growing import diversity
+from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.episodes.evaluation import by_type
+from coevo_gym.runs.config import RunConfig
+from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
+from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
+from coevo_gym.runs.evaluation import SILENT, Silent, evaluate_in, evaluate_policy, evaluate_unkept
+from coevo_gym.runs.final import stored_as
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.table import WARMUP
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
+from coevo_gym.store.reader import RunReader
+
+ALWAYS = ("seconds", "solved")
+FILE = "cell.json"
+PARTS = ("rollout", "update", "round")
+"""The parts of the wall time."""
+REACT, TRIALS, TOLD = "react", "trials", "told"
+ONLY_BEFORE = (REACT, TRIALS, TOLD)
+"""Measures of the policy before training that a row shows in place of a run's numbers."""
+ALSO_BEFORE = ("types", "at_8")
+"""Measures that are taken of the policy before training, too, where a row shows it."""
+_AT = 8
+_EVALUATIONS = "measured"
+"""Folder in a run's own of the evaluations that measures make; they go on if they were cut."""
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A finished run to be measured."""
+
+    folder: RunFolder
+    config: RunConfig
+    arm: str
+    others: Mapping[str, str]
+
+    def lines(self, event: str) -> list[dict[str, Any]]:
+        found = read_lines(self.folder.metrics)
+        return [line for line in found if line.get("event") == event and line["arm"] == self.arm]
+
+
+def measure(
+    folder: RunFolder,
+    arm: str,
+    wanted: Sequence[str],
+    others: Mapping[str, str],
+    shown: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the measures of a finished run; missing ones are measured now.
+
+    Args:
+        folder: the folder of the run.
+        arm: its arm.
+        wanted: names of measures, beside those of every cell.
+        others: for ``transfer``: the benchmark to try, by the practised one; a subset of
+            its test tasks may follow, as in ``appworld/test_normal``. The subset is only for
+            runs with final tasks; other runs try the split that they evaluate on.
+        shown: further parts of the run that rows show, see
+            :attr:`~coevo_gym.runs.experiments.definition.Row.shows`.
+
+    Returns:
+        The measures by name, as they are kept in the run's folder; those of the policy before
+        training under ``warm-up``.
+
+    Raises:
+        ConfigError: if there is no such measure, or it cannot be taken of this run.
+        StoreError: if the run cannot be read.
+    """
+    known = read_measures(folder)
+    missing = missing_measures(known, wanted, shown)
+    if missing:
+        config = read_manifest(folder)[1]
+        for of, name in missing:
+            found = _measure(name)(_Ended(folder, config, of or arm, others))
+            (known.setdefault(of, {}) if of else known)[name] = found
+            write_json(folder.path / FILE, known)
+    return known
+
+
+def read_measures(folder: RunFolder) -> dict[str, Any]:
+    """Return the stored measures of a run by name; {} without any.
+
+    Raises:
+        StoreError: if their file is damaged.
+    """
+    path = folder.path / FILE
+    found: dict[str, Any] = read_json(path) if path.is_file() else {}
+    return found
+
+
+def missing_measures(
+    known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
+) -> list[tuple[str, str]]:
+    """Return the measures that a cell lacks, as pairs of policy and name.
+
+    The policy is ``warm-up`` for measures of the policy before training, and "" for all others.
+
+    Args:
+        known: stored measures of the cell.
+        wanted: names of measures; see :func:`measure`.
+        shown: further parts of the run that rows show; see :func:`measure`.
+    """
+    before = known.get(WARMUP, {})
+    also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in shown]
+    also += [name for name in ONLY_BEFORE if name in shown]
+    return [
+        *(("", name) for name in (*ALWAYS, *wanted) if name not in known),
+        *((WARMUP, name) for name in also if name not in before),
+    ]
+
+
+def _measure(name: str) -> Callable[[_Ended], Any]:
+    if name not in MEASURES:
+        raise ConfigError(f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}.")
+    return MEASURES[name]
+
+
+def _seconds(ended: _Ended) -> dict[str, float]:
+    steps = ended.lines("step")
+    return {part: sum(line.get(f"{part}_s", 0.0) for line in steps) for part in PARTS}
+
+
+def _reported(ended: _Ended) -> dict[str, list[bool]]:
+    """Return by task how its episodes ended that success is reported from.
+
+    They are those of the first final tasks, or of the last evaluation without any.
+    """
+    final = ended.config.evaluation.final
+    reader = RunReader(ended.folder.database)
+    kept = stored_as(ended.arm, final[0]) if final else ended.arm
+    outcomes: dict[str, list[bool]] = {}
+    for step in reader.evaluation_steps(kept)[-1:]:
+        for episode in reader.evaluation(kept, step):
+            outcomes.setdefault(episode.task_id, []).append(episode.success)
+    return outcomes
+
+
+def _solved(ended: _Ended) -> str:
+    if ended.config.evaluation.final:
+        tried = _reported(ended).values()
+        return "".join("1" if np.mean(tries) >= SOLVED else "0" for tries in tried)
+    found = [line["solved"] for line in ended.lines("eval") if line.get("solved")]
+    return str(found[-1]) if found else ""
+
+
+def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
+    """SR@5 of the pool after each round, and ED_rel of what has joined it from D_0."""
+    rounds = RunReader(ended.folder.database).rounds(ended.arm)
+    if not rounds:
+        return []
+    rows = list[dict[str, float | None]]()
+    sets = [[task.instruction for task in applied.result.accepted] for applied in rounds]
+    for number, (applied, after) in enumerate(zip(rounds, diversity(sets), strict=True)):
+        numbers = {"sr": after.self_similarity, "ed": after.distance}
+        known = {name: n if math.isfinite(n) else None for name, n in numbers.items()}
+        n_tasks = len(applied.result.accepted)
+        rows.append({"round": number, "step": applied.step, "tasks": n_tasks, **known})
+    return rows
+
+
+def _likeness(ended: _Ended) -> float | None:
+    """Mean cosine of each evolved task to the nearest that was set aside; None without any."""
+    rounds = RunReader(ended.folder.database).rounds(ended.arm)
+    texts = [
+        task.instruction
+        for applied in rounds
+        if not applied.is_first
+        for task in applied.result.accepted
+    ]
+    settings = ended.config.benchmark
+    practised = benchmark_of(settings.name, settings.hold_out)
+    native = practised.tasks(Split.TRAIN, settings.subset)
+    others = [task.instruction for task in set_aside(native)[0]]
+    if not texts or not others:
+        return None
+    embed = HashingEmbedder()
+    return float(np.mean(max_similarity(embed(texts), embed(others)).similarity))
+
+
+def _transfer(ended: _Ended) -> dict[str, Any]:
+    """Success on another benchmark's held-out tasks, of the arm and of the warm-up."""
+    practised = ended.config.benchmark.name
+    if practised not in ended.others:
+        raise ConfigError(
+            f"The measure 'transfer' needs a second benchmark for policies trained on {practised}. "
+            f'Set others.{practised} = "NAME" in the table.'
+        )
+    other, _, subset = ended.others[practised].partition("/")
+    asked = ended.config.evaluation
+    split = "test" if asked.final else asked.split
+    jobs = (
+        run_job(
+            ended.folder,
+            name,
+            split,
+            samples=asked.samples,
+            on=other,
+            subset=subset if asked.final and subset else None,
+        )
+        for name in (WARMUP, ended.arm)
+    )
+    before, after = (evaluate_unkept(job, Silent()).success_rate for job in jobs)
+    return {"benchmark": other, "before": before, "success": after}
+
+
+def _subsets(ended: _Ended) -> dict[str, float]:
+    """Success at the last evaluation on the tasks of each subset; of tasks without one, nothing."""
+    reader = RunReader(ended.folder.database)
+    steps = reader.evaluation_steps(ended.arm)
+    subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
+    outcomes: dict[str, list[bool]] = {}
+    for episode in reader.evaluation(ended.arm, steps[-1]) if steps else ():
+        if subset := subset_of.get(episode.task_id):
+            outcomes.setdefault(subset, []).append(episode.success)
+    return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
+
+
+def _types(ended: _Ended) -> dict[str, float]:
+    """Return success by tag, each task as the share of its episodes that succeeded."""
+    tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
+    of_tag: dict[str, list[float]] = {}
+    for id, tries in _reported(ended).items():
+        for tag in tags.get(id, ()):
+            of_tag.setdefault(tag, []).append(float(np.mean(tries)))
+    return {tag: float(np.mean(rates)) for tag, rates in sorted(of_tag.items())}
+
+
+def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
+    """Return the evaluation of a policy on the tasks of the reported success."""
+    asked = ended.config.evaluation
+    final = asked.final[0] if asked.final else ""
+    split = final if final in list(Split) else "test" if final else asked.split
+    return run_job(ended.folder, ended.arm, split, samples=samples, final=final, sets=sets)
+
+
+def _path(ended: _Ended, measure: str) -> Path:
+    return ended.folder.path / _EVALUATIONS / f"{ended.arm}-{measure}"
+
+
+def _at_8(ended: _Ended) -> dict[str, float]:
+    folder = EvalFolder(_path(ended, "at_8"))
+    found = evaluate_in(folder, _job(ended, samples=_AT), SILENT, agreed=True)
+    return _at([[line.success for line in lines] for lines in found.by_task.values()])
+
+
+def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
+    """Return avg@8 and best@8 over the tasks that were played 8 times."""
+    whole = [tries for tries in tried if len(tries) == _AT]
+    return {f"{name}_at_{_AT}": n for name, n in at_k(whole, _AT)._asdict().items() if whole}
+
+
+def _react(ended: _Ended) -> dict[str, Any]:
+    _require_language_model(ended, REACT)
+    sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
+    found = evaluate_in(
+        EvalFolder(_path(ended, REACT)), _job(ended, sets=sets), SILENT, agreed=True
+    )
+    return _scores(found.success_rate, found.mean_score, found.types)
+
+
+def _trials(ended: _Ended) -> dict[str, Any]:
+    _require_language_model(ended, TRIALS)
+    job = replace(_job(ended), trials=TrialRules())
+    found = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
+    score = float(np.mean([line.score for line in found.last]))
+    return _scores(found.rates[-1], score, by_type([line] for line in found.last))
+
+
+def _told(ended: _Ended) -> dict[str, Any]:
+    _require_language_model(ended, TOLD)
+    found = run_trials_in(
+        TrialFolder(_path(ended, TOLD)),
+        _job(ended, samples=_AT),
+        SILENT,
+        agreed=True,
+        cues=cues_of(ended.folder, ended.config.arms[-1]),
+    )
+    by_task: dict[str, list[EvalLine]] = {}
+    for line in found.lines:
+        by_task.setdefault(line.id, []).append(line)
+    at_8 = _at([[line.success for line in lines] for lines in by_task.values()])
+    success = np.mean([np.mean([line.success for line in lines]) for lines in by_task.values()])
+    score = np.mean([np.mean([line.score for line in lines]) for lines in by_task.values()])
+    return _scores(float(success), float(score), by_type(by_task.values())) | {"at_8": at_8}
+
+
+def _scores(
+    success: float, score: float, types: Mapping[str, Mapping[str, Rate]]
+) -> dict[str, Any]:
+    by_tag = {
+        f"{kind}:{value}": rate.success
+        for kind, rates in types.items()
+        for value, rate in rates.items()
+    }
+    return {"success": success, "score": score, "types": by_tag}
+
+
+def _require_language_model(ended: _Ended, name: str) -> None:
+    if ended.config.policy.kind == "tiny":
+        raise ConfigError(
+            f"The measure {name!r} needs a policy that is a language model, and that of "
+            f"{ended.folder.path.name} is the tiny one. Choose another --budget."
+        )
+
+
+def _curve(ended: _Ended) -> list[dict[str, Any]]:
+    """Return step, env steps and each task's share of successes, None if lost, by evaluation."""
+    reader = RunReader(ended.folder.database)
+    split = ended.config.evaluation.split
+    tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]
+    env_steps = {line["step"]: line["env_steps"] for line in ended.lines("eval")}
+    evaluated = [(0, WARMUP), *((step, ended.arm) for step in reader.evaluation_steps(ended.arm))]
+    points = []
+    for step, name in evaluated:
+        found: dict[str, list[bool]] = {}
+        for episode in reader.evaluation(name, step):
+            found.setdefault(episode.task_id, []).append(episode.success)
+        rates = [float(np.mean(found[id])) if id in found else None for id in tasks]
+        points.append({"step": step, "env_steps": env_steps[step], "tasks": rates})
+    return points
+
+
+def _cpu_hours(ended: _Ended) -> float:
+    return float(sum(line["cpu_s"] for line in ended.lines("step"))) / 3600
+
+
+def _on(split: str) -> Callable[[_Ended], float]:
+    def success(ended: _Ended) -> float:
+        samples = ended.config.evaluation.samples
+        return evaluate_policy(ended.folder, ended.arm, split, samples=samples).success
+
+    return success
+
+
+MEASURES: dict[str, Callable[[_Ended], Any]] = {
+    "seconds": _seconds,
+    "solved": _solved,
+    "diversity": _diversity,
+    "likeness": _likeness,
+    "transfer": _transfer,
+    "subsets": _subsets,
+    "types": _types,
+    "at_8": _at_8,
+    REACT: _react,
+    TRIALS: _trials,
+    TOLD: _told,
+    "curve": _curve,
+    "cpu_hours": _cpu_hours,
+    "val": _on("val"),
+    "test": _on("test"),
+}

@@ -1,0 +1,143 @@
+"""The requirements of a table, and checks for them on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import coevo_gym
+from coevo_gym.agents.lm.models import resolve_model
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.errors import CoevoError, ConfigError
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.provision import Installation
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.runs.experiments.cells import Cell, resolve
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
+
+OFFICIAL = "official"
+"""The name of an installation's data that is not built in."""
+
+
+class Need(NamedTuple):
+    """A requirement of cells.
+
+    Attributes:
+        what: its description, in a few words.
+        missing: the reason why it is missing, or ""; always "" for an endpoint, which is not
+            checked.
+    """
+
+    what: str
+    missing: str = ""
+
+
+def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]:
+    """Return the requirements of a table's cells, each once.
+
+    Raises:
+        ConfigError: if a row's settings are wrong, or the budget does not exist.
+    """
+    if experiment.kind == "simulated":
+        return []
+    found = dict[Need, None]()
+    for row in experiment.chosen():
+        if not row.shows:
+            config = resolve(
+                experiment, row, experiment.seeds[0], benchmark=benchmark, budget=budget
+            ).config
+            found |= dict.fromkeys(_of_a_run(config))
+    if experiment.official:
+        found[_benchmark(benchmark, official=True)] = None
+    for other in {experiment.others.get(benchmark, "").partition("/")[0]} - {""}:
+        found[_benchmark(other)] = None
+    return list(found)
+
+
+def played_rows(
+    experiment: Experiment, rows: Sequence[Row], cells: Sequence[Cell]
+) -> tuple[tuple[Row, ...], str]:
+    """Return the rows that the policy can play, and a sentence about those that it cannot.
+
+    Args:
+        experiment: the table.
+        rows: rows of the table.
+        cells: cells of the rows that have runs.
+
+    Raises:
+        ConfigError: if no row with runs is left.
+    """
+    tiny = {cell.row.name for cell in cells if cell.config.policy.kind == "tiny"}
+    left_out = [
+        row for row in rows if row.needs_language_model and experiment.source_of(row, rows) in tiny
+    ]
+    if not left_out:
+        return tuple(rows), ""
+    why = (
+        f"Left out: {', '.join(row.label or row.name for row in left_out)}. They need a language "
+        "model, and the policy at this budget is the tiny one."
+    )
+    played = tuple(row for row in rows if row not in left_out)
+    if all(row.shows for row in played):
+        raise ConfigError(f"{why} Choose another --budget, or other --rows.")
+    return played, why
+
+
+def _of_a_run(config: RunConfig) -> Iterator[Need]:
+    yield _benchmark(config.benchmark.name)
+    kind, path = config.policy.kind, config.policy.model.path
+    if kind in ("transformers", "vllm"):
+        yield from _language_model(kind, path)
+    for arm in arm_configs(config).values():
+        yield from _asked(config, arm)
+
+
+def _asked(config: RunConfig, arm: ArmConfig) -> Iterator[Need]:
+    for settings in (config, arm):
+        model = settings.explorer.model
+        if settings.explorer.kind != "model" or model.kind == "policy":
+            continue
+        if model.kind == "openai":
+            yield Need(f"an endpoint with {model.endpoint.model or 'a model'}")
+        else:
+            yield from _language_model(model.kind, model.model.path)
+
+
+def _language_model(kind: str, path: str) -> Iterator[Need]:
+    import torch
+
+    yield Need(path, "" if _is_here(path) else "it is not on this machine")
+    if kind == "vllm" and find_spec("vllm") is None:
+        yield Need("vLLM", "it is not installed (pip install coevo_gym[vllm])")
+    yield Need("a GPU", "" if torch.cuda.is_available() else "there is none")
+
+
+def _is_here(path: str) -> bool:
+    """Return True if a model is in a local folder, or in the cache of the Hugging Face Hub."""
+    try:
+        found = Path(resolve_model(path))
+    except CoevoError:
+        return False
+    home = Path(os.environ.get("HF_HOME", Path.home() / ".cache" / "huggingface"))
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub"))
+    return found.is_dir() or (cache / f"models--{path.replace('/', '--')}").is_dir()
+
+
+def _benchmark(name: str, *, official: bool = False) -> Need:
+    spec = next((spec for spec in benchmark_specs() if spec.name == name), None)
+    if spec is not None and spec.setup:
+        found: Installation = import_module(spec.setup).installation()
+        if official:
+            lacks = "" if OFFICIAL in found.data else f"{found.data} are in use"
+            return Need(f"the official data of {name}", lacks)
+        return Need(name, "" if found.ready else found.engine)
+    try:
+        with only_looking():
+            coevo_gym.tasks(name, "train")
+    except CoevoError as error:
+        return Need(name, str(error).partition(".")[0])
+    return Need(name)

@@ -1,0 +1,185 @@
+"""The numbers of a cell by name, from its summary and its measurements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from coevo_gym.runs.experiments.measures import ALSO_BEFORE, ONLY_BEFORE
+from coevo_gym.runs.experiments.records import CellRecord
+from coevo_gym.runs.table import WARMUP
+
+Numbers = Mapping[str, float]
+
+
+class Column(NamedTuple):
+    """The format of a number.
+
+    Attributes:
+        title: title of the column.
+        form: format string; ``{:.1%}`` for a share.
+    """
+
+    title: str
+    form: str
+
+
+REPORTED = "reported"
+"""Success on the first tasks of ``evaluation.final``, or on the evaluated tasks if it is empty."""
+COLUMNS: Mapping[str, Column] = {
+    "success": Column("success", "{:.1%}"),
+    REPORTED: Column("success, reported", "{:.1%}"),
+    "final_test": Column("test", "{:.1%}"),
+    "final_test_normal": Column("TestN TGC", "{:.1%}"),
+    "final_test_normal_scenarios": Column("TestN SGC", "{:.1%}"),
+    "final_test_challenge": Column("TestC TGC", "{:.1%}"),
+    "final_test_challenge_scenarios": Column("TestC SGC", "{:.1%}"),
+    "final_base": Column("base, test", "{:.1%}"),
+    "final_miss_func": Column("miss_func, test", "{:.1%}"),
+    "final_miss_param": Column("miss_param, test", "{:.1%}"),
+    "final_long_context": Column("long_context, test", "{:.1%}"),
+    "average": Column("average", "{:.1%}"),
+    "success_val": Column("success on val", "{:.1%}"),
+    "success_test": Column("success on test", "{:.1%}"),
+    "success_base": Column("base", "{:.1%}"),
+    "success_miss_func": Column("miss_func", "{:.1%}"),
+    "success_miss_param": Column("miss_param", "{:.1%}"),
+    "success_long_context": Column("long_context", "{:.1%}"),
+    "success_goal_pick": Column("pick", "{:.1%}"),
+    "success_goal_look": Column("look", "{:.1%}"),
+    "success_goal_clean": Column("clean", "{:.1%}"),
+    "success_goal_heat": Column("heat", "{:.1%}"),
+    "success_goal_cool": Column("cool", "{:.1%}"),
+    "success_goal_two": Column("pick two", "{:.1%}"),
+    "avg_at_8": Column("avg@8", "{:.1%}"),
+    "best_at_8": Column("best@8", "{:.1%}"),
+    "steps_90": Column("steps to 90 %", "{:,.0f}"),
+    "auc": Column("AUC", "{:.1%}"),
+    "score": Column("score", "{:.3f}"),
+    "env_steps": Column("env steps", "{:,.0f}"),
+    "share_explore_steps": Column("explored", "{:.1%}"),
+    "share_gate_steps": Column("gates", "{:.1%}"),
+    "mixed_groups": Column("mixed groups", "{:.1%}"),
+    "mixed_groups_recent": Column("mixed, last 64", "{:.1%}"),
+    "steps_all_fail": Column("steps, all fail", "{:,.0f}"),
+    "steps_mixed": Column("steps, mixed", "{:,.0f}"),
+    "steps_all_pass": Column("steps, all pass", "{:,.0f}"),
+    "tags_covered": Column("tags", "{:,.0f}"),
+    "reserve": Column("reserve", "{:.1f}"),
+    "pool_size": Column("tasks", "{:,.0f}"),
+    "rounds": Column("rounds", "{:.1f}"),
+    "pass_rate": Column("accepted", "{:.1%}"),
+    "tokens": Column("tokens", "{:,.0f}"),
+    "usd": Column("USD", "{:.2f}"),
+    "hours": Column("hours", "{:.3f}"),
+    "cpu_hours": Column("CPU hours", "{:.2f}"),
+    "seconds_rollout": Column("s of rollouts", "{:,.1f}"),
+    "seconds_update": Column("s of updates", "{:,.1f}"),
+    "seconds_round": Column("s of rounds", "{:,.1f}"),
+    "seconds_per_round": Column("s per round", "{:,.1f}"),
+    "seconds_all": Column("s in all", "{:,.1f}"),
+    "round_share": Column("time in rounds", "{:.1%}"),
+    "likeness": Column("likeness", "{:.1%}"),
+    "transfer": Column("elsewhere", "{:.1%}"),
+    "transfer_before": Column("elsewhere, before", "{:.1%}"),
+}
+USUAL = (
+    "env_steps", "share_explore_steps", "mixed_groups", "tags_covered", "tokens", "usd", "hours",
+)  # fmt: skip
+"""Columns that every table prints."""
+
+
+_OF_A_TAG = "success_"
+_SIGNS = re.compile(r"\W+")
+
+
+def column(name: str) -> Column:
+    """Return the format of a number; an unknown number is printed under its name."""
+    form = "{:.1%}" if name.startswith(_OF_A_TAG) else "{:.3g}"
+    return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
+
+
+def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
+    """Return the numbers of a finished run.
+
+    Args:
+        record: settings and results of the run.
+        shown: name of an arm, a baseline of the run, or a measure of the policy before training.
+
+    Returns:
+        Numbers by name: from the table in the summary, the scores on final tasks, the arm, the
+        arm's curriculum, and the measurements of the run. Values that are not numbers are omitted.
+        For a measure, its results; empty if it was not taken for this run.
+    """
+    summary, measures = record.summary, record.measures
+    before = measures.get(WARMUP, {})
+    if shown in ONLY_BEFORE:
+        return _finite(_of_a_policy(before[shown])) if shown in before else {}
+    row = next(row for row in summary["table"] if row["name"] == shown)
+    outcome = summary["arms"].get(shown)
+    found: dict[str, Any] = dict(row)
+    final: dict[str, dict[str, float]] = summary.get("final", {}).get(shown, {})
+    found[REPORTED] = final.get(_first_tasks(record), row).get("success_rate", row["success"])
+    for tasks, scores in final.items():
+        found[f"final_{tasks}"] = scores["success_rate"]
+        found[f"final_{tasks}_scenarios"] = scores["scenario_success_rate"]
+    if outcome is not None:
+        found |= {**outcome.get("curriculum", {}), **outcome}
+        found |= _measured(measures) if measures else {}
+        if found.get("rounds") and "seconds_round" in found:
+            found["seconds_per_round"] = found["seconds_round"] / found["rounds"]
+    elif shown == WARMUP:
+        found |= _of_a_policy(before)
+    return _finite(found)
+
+
+def _first_tasks(record: CellRecord) -> str:
+    """Return the name of the first tasks of ``evaluation.final``; "" without any."""
+    evaluation = record.manifest["config"].get("evaluation", {})
+    return next(iter(evaluation.get("final", ())), "")
+
+
+def _finite(found: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+
+
+def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was measured of a policy: its success by tag and at 8, or all of a measure."""
+    found = {name: measures[name] for name in ("success", "score") if name in measures}
+    types = measures.get("types", {})
+    return {
+        **found,
+        **({REPORTED: found["success"]} if found else {}),
+        **{f"{_OF_A_TAG}{_SIGNS.sub('_', tag)}": rate for tag, rate in types.items()},
+        **measures.get("at_8", {}),
+    }
+
+
+def _measured(measures: Mapping[str, Any]) -> dict[str, Any]:
+    seconds = measures["seconds"]
+    total = sum(seconds.values())
+    transfer = measures.get("transfer", {})
+    return {
+        **{f"seconds_{part}": value for part, value in seconds.items()},
+        "hours": total / 3600,
+        "seconds_all": total,
+        "round_share": seconds["round"] / total if total else None,
+        "cpu_hours": measures.get("cpu_hours"),
+        "likeness": measures.get("likeness"),
+        "success_val": measures.get("val"),
+        "success_test": measures.get("test"),
+        **{f"success_{subset}": found for subset, found in measures.get("subsets", {}).items()},
+        "transfer": transfer.get("success"),
+        "transfer_before": transfer.get("before"),
+        **_of_a_policy({name: measures.get(name, {}) for name in ALSO_BEFORE}),
+        **{
+            f"{number}_{name}": value
+            for name in ONLY_BEFORE
+            for number, value in _of_a_policy(measures.get(name, {})).items()
+        },
+    }

@@ -1,0 +1,232 @@
+"""The results of a table: means, paired differences and costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.runs.config.keys import suggest
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
+from coevo_gym.runs.experiments.numbers import USUAL, Numbers
+from coevo_gym.runs.experiments.printed import NOTHING, Printed
+
+Values = Mapping[str, Mapping[int, Numbers]]
+"""Numbers of finished cells, by row key and seed."""
+
+
+@dataclass(frozen=True)
+class RowComparison:
+    """A comparison of a row with a baseline, over the seeds that both have.
+
+    Attributes:
+        baseline: key of the other row.
+        seeds: seeds that both rows have.
+        mean: mean difference; None without common seeds, like all numbers below.
+        sd: sample standard deviation of the difference.
+        low: lower end of the 95 % interval of the mean, by Student's t; None for a single seed.
+        high: upper end of the interval.
+        wins: number of seeds in which the row is better.
+        ties: number of seeds in which both are equal.
+        p: two-sided p-value of the sign-flip permutation test.
+        p_sign: two-sided p-value of the sign test.
+    """
+
+    baseline: str
+    seeds: tuple[int, ...]
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None
+    high: float | None = None
+    wins: int | None = None
+    ties: int | None = None
+    p: float | None = None
+    p_sign: float | None = None
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """A line of a table.
+
+    Attributes:
+        key: key of the row.
+        label: printed label.
+        group: group of the row, in tables with several groups.
+        values: the metric by seed.
+        mean: mean of the metric; None without a finished cell.
+        sd: sample standard deviation of the metric; None for a single seed.
+        comparisons: comparisons with each of its baselines.
+        columns: means of the other numbers over the cells that have them.
+        paper: numbers printed in the paper, in its own units, by name.
+    """
+
+    key: str
+    label: str
+    group: str
+    values: Mapping[int, float]
+    mean: float | None
+    sd: float | None
+    comparisons: tuple[RowComparison, ...]
+    columns: Mapping[str, float | None]
+    paper: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A complete table.
+
+    Attributes:
+        experiment: name of the experiment.
+        title: title of the table.
+        source: paper and table that it reproduces.
+        benchmark: name of the benchmark.
+        budget: budget per cell.
+        metric: name of the number by which rows are compared.
+        lines: lines of the table.
+        columns: names of the other numbers.
+        parts: additional parts by name; see ``parts.py``.
+        notes: remarks about these cells.
+    """
+
+    experiment: str
+    title: str
+    source: str
+    benchmark: str
+    budget: Size
+    metric: str
+    lines: tuple[TableLine, ...]
+    columns: tuple[str, ...]
+    parts: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def lines_of(
+    experiment: Experiment,
+    rows: Sequence[Row],
+    values: Values,
+    budget: Size,
+    *,
+    printed: Printed = NOTHING,
+) -> tuple[TableLine, ...]:
+    """Return the lines of a table; each is compared with its baselines among the rows.
+
+    Args:
+        experiment: the table.
+        rows: rows of the table.
+        values: numbers of the cells.
+        budget: budget per cell.
+        printed: numbers printed in a paper.
+
+    Raises:
+        ConfigError: if none of the finished cells has the number by which rows are compared.
+    """
+    known = {name for cells in values.values() for numbers in cells.values() for name in numbers}
+    if known and experiment.metric not in known:
+        hint = suggest(experiment.metric, sorted(known))
+        raise ConfigError(
+            f"No cell has the number {experiment.metric!r}, by which rows are compared. {hint}"
+        )
+    return tuple(
+        _line(experiment, row, values, budget, printed.get(row.key, FrozenDict())) for row in rows
+    )
+
+
+def table_of(
+    experiment: Experiment,
+    lines: Sequence[TableLine],
+    benchmark: str,
+    budget: Size,
+    *,
+    parts: Mapping[str, Any] = FrozenDict(),
+    notes: Iterable[str] = (),
+) -> ResultTable:
+    """Return a table made of lines; see :class:`ResultTable`."""
+    about = (experiment.about.strip(),) if experiment.about else ()
+    return ResultTable(
+        experiment=experiment.name,
+        title=experiment.title,
+        source=experiment.source,
+        benchmark=benchmark,
+        budget=budget,
+        metric=experiment.metric,
+        lines=tuple(lines),
+        columns=columns_of(experiment, lines),
+        parts=parts,
+        notes=(*about, *notes),
+    )
+
+
+def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str, ...]:
+    """Return the columns with at least one number, the table's own first, without its metric."""
+    wanted = [name for name in (*experiment.columns, *USUAL) if name != experiment.metric]
+    return tuple(
+        name
+        for name in dict.fromkeys(wanted)
+        if any(line.columns.get(name) is not None for line in lines)
+    )
+
+
+def _line(
+    experiment: Experiment, row: Row, values: Values, budget: Size, printed: Mapping[str, float]
+) -> TableLine:
+    cells = values.get(row.key, {})
+    of_metric = _series(cells, experiment.metric)
+    mean, sd = mean_and_sd(list(of_metric.values())) if of_metric else (math.nan, math.nan)
+    wanted = dict.fromkeys([*experiment.columns, *USUAL])
+    prefix = f"{row.group}-" if row.group else ""
+    return TableLine(
+        key=row.key,
+        label=row.printed(budget),
+        group=row.group,
+        values=of_metric,
+        mean=_known(mean),
+        sd=_known(sd),
+        comparisons=tuple(
+            compare(
+                f"{prefix}{name}",
+                of_metric,
+                _series(values.get(f"{prefix}{name}", {}), experiment.metric),
+            )
+            for name in experiment.baselines_of(row)
+            if f"{prefix}{name}" in values
+        ),
+        columns={name: _mean(_series(cells, name)) for name in wanted},
+        paper=printed,
+    )
+
+
+def compare(baseline: str, ours: Mapping[int, float], theirs: Mapping[int, float]) -> RowComparison:
+    """Compare a row with a baseline, seed by seed."""
+    seeds = tuple(seed for seed in ours if seed in theirs)
+    if not seeds:
+        return RowComparison(baseline, ())
+    found = paired([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds])
+    differences = [ours[seed] - theirs[seed] for seed in seeds]
+    return RowComparison(
+        baseline=baseline,
+        seeds=seeds,
+        mean=found.mean,
+        sd=_known(found.sd),
+        low=_known(found.low),
+        high=_known(found.high),
+        wins=found.wins,
+        ties=found.ties,
+        p=sign_flip(differences),
+        p_sign=sign_test(differences),
+    )
+
+
+def _series(cells: Mapping[int, Numbers], name: str) -> dict[int, float]:
+    return {seed: cells[seed][name] for seed in sorted(cells) if name in cells[seed]}
+
+
+def _mean(series: Mapping[int, float]) -> float | None:
+    return _known(mean_and_sd(list(series.values()))[0]) if series else None
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

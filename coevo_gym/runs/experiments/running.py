@@ -1,0 +1,254 @@
+"""Runs of a table's cells: missing cells are started, and interrupted cells are resumed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from time import monotonic
+
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.evolution import Round
+from coevo_gym.core.spend import Cost
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.runs.evolving.cost import estimates, require_consent
+from coevo_gym.runs.experiments.cells import Cell, CellCounts, shared
+from coevo_gym.runs.experiments.measures import measure, missing_measures
+from coevo_gym.runs.experiments.records import CellRecord
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.progress import ProgressSink
+from coevo_gym.runs.stop import Stopped, StopRequest
+from coevo_gym.runs.table import WARMUP
+from coevo_gym.runs.train import resume, train
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
+
+
+def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
+    """Copy the finished start of an equal run into a new cell.
+
+    The start consists of the warm-up checkpoint, including the baselines, and the result of the
+    first round, which is reused only for an equal round. Two runs are equal here if all settings
+    except those of the arm, and the version of the code, are equal.
+
+    Args:
+        cell: a cell with a manifest and without any progress.
+        others: runs of the same table.
+
+    Returns:
+        The run that the start comes from; None if no run has one.
+
+    Raises:
+        StoreError: if the start cannot be written.
+    """
+    manifest, _ = read_manifest(cell.folder)
+    wanted = shared(cell.config)
+    for other in others:
+        if other.path == cell.folder.path or not other.manifest.is_file():
+            continue
+        found = sorted((other.checkpoints / WARMUP).glob("step-*.pt"))
+        if not found:
+            continue
+        theirs, config = read_manifest(other)
+        if shared(config) != wanted or any(
+            theirs.get(part) != manifest[part] for part in ("versions", "git_commit", "task_sets")
+        ):
+            continue
+        _take_rounds(cell.folder, other)
+        _take_lines(cell.folder, other)
+        # last, because it marks the start as complete
+        _link(found[-1], cell.folder.checkpoints / WARMUP)
+        return other
+    return None
+
+
+def _take_rounds(ours: RunFolder, theirs: RunFolder) -> None:
+    if theirs.database.is_file():
+        with closing(RunStore(ours.database)) as store:
+            store.add_results_of(theirs.database, Round.unguided(1).id)
+
+
+def _take_lines(ours: RunFolder, theirs: RunFolder) -> None:
+    for line in read_lines(theirs.metrics):
+        if line.get("event") == WARMUP:
+            append_line(ours.metrics, line)
+
+
+def _link(file: Path, folder: Path) -> None:
+    """Link a file into another folder, or copy it if hard links are not supported."""
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / file.name
+        try:
+            os.link(file, target)
+        except OSError:
+            part = folder / f".{file.name}.part"
+            shutil.copyfile(file, part)
+            part.replace(target)
+
+
+def beside(cell: Cell) -> list[RunFolder]:
+    """Return the other runs of a cell's table with the same seed.
+
+    Raises:
+        StoreError: if the folder cannot be read.
+    """
+    try:
+        paths = sorted(path for path in cell.folder.path.parent.iterdir() if path.is_dir())
+    except OSError as error:
+        raise StoreError(f"Cannot read {cell.folder.path.parent}: {error.strerror}.") from error
+    same = [path for path in paths if path.name.endswith(f"-{cell.seed}")]
+    return [RunFolder(path) for path in same]
+
+
+def check_cells(
+    cells: Sequence[Cell],
+    measures: Sequence[str],
+    shown: Mapping[str, Sequence[str]],
+    *,
+    agreed: bool = False,
+) -> None:
+    """Check that all cells can be run before the first one is started.
+
+    Raises:
+        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
+            the user has not agreed to the cost of a cell.
+        StoreError: if a cell cannot be read.
+    """
+    for cell in cells:
+        if cell.state != "finished" and not agreed:
+            require_consent(estimates(cell.config))
+        if cell.kept is not None:
+            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
+
+
+def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
+    """Check that all measures of a finished cell were taken.
+
+    Raises:
+        ConfigError: if one is missing.
+    """
+    missing = [name for _, name in missing_measures(record.measures, measures, shown)]
+    if missing:
+        raise ConfigError(
+            f"{record.name}, {record.where}, lacks the measures {', '.join(missing)}, which need "
+            "its run. Run `coevo experiment` with that row and seed where the run is, without a "
+            "file of cells."
+        )
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    measures: Sequence[str],
+    others: dict[str, str],
+    progress: ProgressSink,
+    stop: StopRequest,
+    *,
+    shown: Mapping[str, Sequence[str]] = FrozenDict(),
+    agreed: bool = False,
+) -> CellCounts:
+    """Run all unfinished cells, in order, and measure each cell.
+
+    Args:
+        cells: cells of a table.
+        measures: names of the measurements; see
+            :func:`~coevo_gym.runs.experiments.measures.measure`.
+        others: test benchmarks for the measure ``transfer``, by practised benchmark.
+        progress: progress display for the user.
+        stop: checked at every step boundary.
+        shown: baselines and measures that other rows show from the runs of a row, by its name.
+        agreed: True if the user has agreed to the cost of model calls.
+
+    Raises:
+        Stopped: if a stop was requested; finished work is saved.
+        CoevoError: if a cell fails; earlier cells are kept.
+    """
+    check_cells(cells, measures, shown, agreed=agreed)
+    counts, spent = CellCounts(), list[float]()
+    left = sum(cell.state != "finished" for cell in cells)
+    if left:
+        progress.say(f"{left} of {len(cells)} cells will be run.")
+    for number, cell in enumerate(cells, start=1):
+        if stop():
+            raise Stopped
+        state, started = cell.state, monotonic()
+        told = _Told(progress, f"[{number}/{len(cells)}] {cell.name}")
+        if state != "finished":
+            later_s = sum(spent) / len(spent) * (left - 1) if spent else None
+            progress.part(number, len(cells), cell.name, later_s if left > 1 else 0.0)
+        if state == "finished":
+            counts.there += 1
+        elif state == "cut":
+            resume(cell.folder, told, stop)
+            counts.resumed += 1
+        else:
+            _begin(cell, told, stop)
+            counts.new += 1
+        if cell.kept is None:
+            measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
+        if state != "finished":
+            spent.append(monotonic() - started)
+            left -= 1
+            _tell(progress, told.name, spent, left)
+            gc.collect()  # free the run now: its reference cycles would keep the memory
+    return counts
+
+
+def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
+    def prepare(_: object) -> None:
+        source = take_over(cell, beside(cell))
+        if source is not None:
+            progress.say(f"  using the warm-up and first tasks of {source.path.name}")
+
+    folder = cell.folder
+    folder.path.parent.mkdir(parents=True, exist_ok=True)
+    if folder.path.is_dir() and any(
+        not item.name.startswith(".") for item in folder.path.iterdir()
+    ):
+        raise ConfigError(
+            f"{folder.path} is not empty and is not a run. Move it away, or choose another --name."
+        )
+    train(folder, cell.resolved, progress, stop, agreed=True, prepare=prepare)
+
+
+def _tell(progress: ProgressSink, name: str, spent: Sequence[float], left: int) -> None:
+    minutes = sum(spent) / len(spent) * left / 60
+    later = f"; about {minutes:.0f} min for the {left} that are left" if left else ""
+    progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
+
+
+class _Told:
+    """A progress display that prefixes all names with the cell's name."""
+
+    def __init__(self, progress: ProgressSink, name: str) -> None:
+        self.progress, self.name = progress, name
+
+    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+        """Do nothing: a cell has no parts."""
+
+    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        """Start a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
+
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """Announce further steps; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        self.progress.expect(steps, words, whole=whole)
+
+    def update(self, done: int, **facts: str) -> None:
+        """Update the current phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        self.progress.update(done, **facts)
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """Count env steps and tokens; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        self.progress.acted(steps, tokens)
+
+    def spent(self, cost: Cost) -> None:
+        """Add a cost; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        self.progress.spent(cost)
+
+    def say(self, text: str) -> None:
+        """Print a message; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
+        self.progress.say(text)

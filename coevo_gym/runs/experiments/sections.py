@@ -1,0 +1,160 @@
+"""Additional parts of a table: questions, curves, cross tables and rounds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevo_gym.core.stats import efficiency, holm, mean_and_sd, paired_shares_interval
+from coevo_gym.curricula.metrics import cross_table
+from coevo_gym.runs.experiments.definition import Experiment, Row
+from coevo_gym.runs.experiments.results import TableLine
+
+Measured = Mapping[str, Mapping[int, Mapping[str, Any]]]
+"""Measurements of finished cells, by row key and seed."""
+
+CROSS, CURVES, QUESTIONS, ROUNDS = "cross", "curves", "questions", "rounds"
+
+
+def parts_of(
+    experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
+) -> dict[str, Any]:
+    """Return the parts of a table by name; parts without numbers are omitted."""
+    questions = _questions(experiment, lines)
+    cross = [
+        found
+        for row in rows
+        if experiment.cross
+        for baseline in experiment.baselines_of(row)[:1]
+        if (found := _cross(row, baseline, measured))
+    ]
+    rounds = [line for row in rows for line in _rounds(row, measured)]
+    curves = [line for row in rows for line in _curves(experiment, row, measured)]
+    return {
+        **({QUESTIONS: questions} if questions else {}),
+        **({CURVES: curves} if curves else {}),
+        **({CROSS: cross} if cross else {}),
+        **({ROUNDS: rounds} if rounds else {}),
+    }
+
+
+def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
+    """Return the questions with raw and Holm-adjusted p-values; [] until all have a p-value."""
+    found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
+    known = [p for question in experiment.questions if (p := found.get(question)) is not None]
+    if len(known) < len(experiment.questions):
+        return []
+    return [
+        {"row": row, "baseline": baseline, "p": p, "p_holm": adjusted}
+        for (row, baseline), p, adjusted in zip(
+            experiment.questions, known, holm(known), strict=True
+        )
+    ]
+
+
+def _cross(row: Row, baseline: str, measured: Measured) -> dict[str, Any] | None:
+    """Return shares of held-out tasks by outcome, over all seeds that both rows have (Table 8)."""
+    ours, theirs = measured.get(row.key, {}), measured.get(baseline, {})
+    pairs = [
+        (theirs[seed]["solved"], ours[seed]["solved"])
+        for seed in ours
+        if seed in theirs and ours[seed]["solved"] and theirs[seed]["solved"]
+    ]
+    if not pairs:
+        return None
+    solved = [
+        [digit == "1" for text in side for digit in text] for side in zip(*pairs, strict=True)
+    ]
+    found = cross_table(*solved)
+    return {
+        "row": row.key,
+        "baseline": baseline,
+        "both": found.cc,
+        "only_baseline": found.cw,
+        "only_row": found.wc,
+        "neither": found.ww,
+    }
+
+
+def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[str, Any]]:
+    """Return a row's success on held-out tasks over training, seed by seed.
+
+    The last evaluation is compared with the evaluation before training, and with the last
+    evaluation of the row's first baseline. The 95 % intervals are over tasks and do not cover other
+    seeds.
+    """
+    lines = []
+    baseline = (*experiment.baselines_of(row), row.key)[0]
+    theirs = measured.get(baseline, {})
+    for seed, cell in sorted(measured.get(row.key, {}).items()):
+        if not (curve := cell.get("curve")):
+            continue
+        line = {
+            "row": row.key,
+            "seed": seed,
+            "steps": [point["step"] for point in curve],
+            "success": [_mean(point["tasks"]) for point in curve],
+            "from_start": _gain(curve[-1], curve[0]),
+        }
+        if baseline != row.key and (other := theirs.get(seed, {}).get("curve")):
+            line |= {"baseline": baseline, "from_baseline": _gain(curve[-1], other[-1])}
+        lines.append(line)
+    return lines
+
+
+def efficiencies(
+    experiment: Experiment, row: Row, measured: Measured
+) -> dict[int, dict[str, float]]:
+    """Return the speed of learning of a row's cells by seed, from the measure ``curve``.
+
+    ``auc`` is the mean success over training, and ``steps_90`` the first evaluated learner step
+    with 90 % of the highest success of the row's first baseline with the same seed. It is missing
+    if the row never reaches it, or the baseline has no such cell.
+    """
+    baseline = (*experiment.baselines_of(row), row.key)[0]
+    found = {}
+    for seed, cell in measured.get(row.key, {}).items():
+        curve = _points(cell)
+        theirs = _points(measured.get(baseline, {}).get(seed, {}))
+        if curve:
+            speed = efficiency(curve, theirs or curve)
+            reached = {} if speed.steps is None or not theirs else {"steps_90": speed.steps}
+            found[seed] = {"auc": speed.auc, **reached}
+    return found
+
+
+def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the learner step and the success of each evaluation of a cell."""
+    points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
+    return [(step, success) for step, success in points if success is not None]
+
+
+def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the mean difference on tasks finished by both, with its 95 % interval."""
+    pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
+    differences = [a - b for a, b in pairs if a is not None and b is not None]
+    low, high = paired_shares_interval(differences)
+    return {"mean": mean_and_sd(differences)[0], "low": low, "high": high}
+
+
+def _rounds(row: Row, measured: Measured) -> list[dict[str, Any]]:
+    """Return SR and ED of each round, as means over seeds (Table 15)."""
+    by_round: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
+    for cell in measured.get(row.key, {}).values():
+        for one in cell.get("diversity", ()):
+            by_round[one["round"]].append(one)
+    return [
+        {
+            "row": row.key,
+            "round": number,
+            "seeds": len(found),
+            **{name: _mean([one[name] for one in found]) for name in ("step", "tasks", "sr", "ed")},
+        }
+        for number, found in sorted(by_round.items())
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean_and_sd(known)[0] if known else None

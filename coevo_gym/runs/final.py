@@ -1,0 +1,56 @@
+"""Scores on the tasks of ``evaluation.final``, measured once per policy after the last step.
+
+Training, exploration and evaluation of a run never read these tasks or their scores. A score is
+saved once its line is in ``metrics.jsonl``; a resumed run does not measure it again.
+"""
+
+from __future__ import annotations
+
+from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
+from coevo_gym.runs.table import WARMUP, FinalScores
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder, append_line, read_lines
+
+_EVENT = "final"
+
+
+def stored_as(policy: str, name: str) -> str:
+    """Return the name of a policy's episodes in the database, which no arm can have.
+
+    Args:
+        policy: name of the policy.
+        name: name of the tasks, as in ``evaluation.final``.
+    """
+    return f"{policy}/{name}"
+
+
+def final_scores(folder: RunFolder) -> FinalScores:
+    """Return the scores on final tasks so far: the warm-up's first, then the arms' in order.
+
+    The numbers are those of :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
+    """
+    found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
+    for line in read_lines(folder.metrics):
+        if line.get("event") == _EVENT:
+            found.setdefault(line["arm"], {})[line["tasks"]] = line["numbers"]
+    return {policy: scores for policy, scores in found.items() if scores}
+
+
+def keep_score(
+    folder: RunFolder, store: RunStore, policy: str, step: int, name: str, found: Evaluation
+) -> None:
+    """Save the score of a policy on final tasks.
+
+    Args:
+        folder: folder of the run.
+        store: the run's database.
+        policy: name of the policy.
+        step: the policy's step; an arm that is rewound to an earlier one is scored again.
+        name: name of the tasks, as in ``evaluation.final``.
+        found: the evaluation.
+    """
+    store.add_evaluated_tasks(map(evaluated_task, found.tasks))
+    ended = [line.ended for line in found.lines]
+    store.add_evaluation(stored_as(policy, name), step, ended, found.episodes)
+    line = {"event": _EVENT, "arm": policy, "step": step, "tasks": name}
+    append_line(folder.metrics, {**line, "numbers": found.metrics()})

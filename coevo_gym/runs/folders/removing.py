@@ -1,0 +1,195 @@
+"""Deletion of whole runs, tables and evaluations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.runs.folders.listing import size_of, state_of_run
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.deleting import check_deletable, delete, through_link
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
+from coevo_gym.store.folder import LOCK, RUNS, RunFolder, in_use, locked, storing
+from coevo_gym.store.progress import PROGRESS
+
+
+@dataclass(frozen=True)
+class Removable:
+    """A run, table or evaluation to delete.
+
+    Attributes:
+        path: its folder.
+        kind: ``run``, ``table`` or ``evaluation``.
+        folders: folders to lock during the deletion.
+        size: size in bytes.
+    """
+
+    path: Path
+    kind: str
+    folders: tuple[Path, ...]
+    size: int
+
+
+def find_kept(name: str) -> Removable:
+    """Return the run, table or evaluation with this name or path.
+
+    Raises:
+        ConfigError: if it does not exist, the name is ambiguous, or the path is a link.
+    """
+    found = [kept for kept in (_run(name), _table(name), _evaluation(name)) if kept is not None]
+    if not found:
+        raise ConfigError(
+            f"There is no run, table or evaluation {name!r}. `coevo runs list` lists them."
+        )
+    if len(found) > 1:
+        paths = " or ".join(str(kept.path) for kept in found)
+        raise ConfigError(f"{name} is a {' and an '.join(k.kind for k in found)}: say {paths}.")
+    (kept,) = found
+    check_deletable(kept.path, RUNS, EVALS)
+    return kept
+
+
+def remove(kept: Removable) -> None:
+    """Delete a run, table or evaluation unless a process is writing to it.
+
+    Raises:
+        ConfigError: if the path has become a link.
+        StoreError: if a process is writing to it, or it cannot be deleted.
+    """
+    check_deletable(kept.path, RUNS, EVALS)
+    with ExitStack() as locks:
+        for folder in kept.folders:
+            locks.enter_context(locked(folder))
+        with storing(kept.path):
+            delete(kept.path)
+
+
+def _run(name: str) -> Removable | None:
+    found = RunFolder.find(name) if name else None
+    if found is None or not found.is_run():
+        return None
+    return _kept("run", found.path, (found.path,))
+
+
+def _table(name: str) -> Removable | None:
+    for path in (RUNS / name, Path(name)) if name else ():
+        # Only a folder of runs, and nothing above: one that has a name of its own in runs/.
+        runs = RunFolder.of_table(path)
+        inside = [run.path for run in runs if run.is_run() and not run.path.is_symlink()]
+        if inside and path.resolve().parent == RUNS.resolve():
+            return _kept("table", path, tuple(inside))
+    return None
+
+
+def _evaluation(name: str) -> Removable | None:
+    found = EvalFolder.find(name) if name else None
+    if found is None or not found.is_evaluation():
+        return None
+    return _kept("evaluation", found.path, (found.path,))
+
+
+def _kept(kind: str, path: Path, folders: tuple[Path, ...]) -> Removable:
+    return Removable(path, kind, folders, size_of(path))
+
+
+OLD, DAMAGED, PART, EMPTY = (
+    "an older checkpoint of a finished run",
+    "a damaged checkpoint",
+    "left by a process that was killed",
+    "holds no run and no evaluation",
+)
+
+
+@dataclass(frozen=True)
+class Freeable:
+    """A removable file or folder.
+
+    Attributes:
+        path: its path.
+        why: reason why it is not needed.
+        folder: folder of its run or evaluation.
+        size: size in bytes.
+    """
+
+    path: Path
+    why: str
+    folder: Path
+    size: int
+
+
+def freeable() -> list[Freeable]:
+    """Return all removable files.
+
+    Folders that a process is writing to are left out, and so is everything behind a link.
+    """
+    runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
+    runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
+    runs = [run for run in runs if run.is_run() and not in_use(run.path)]
+    found = [item for run in runs for item in _of_run(run)]
+    for folder in (EvalFolder(EVALS / name) for name in EvalFolder.names()):
+        if folder.is_evaluation() and not in_use(folder.path):
+            found += _parts(folder.path, folder.path)
+    found = [item for item in found if not through_link(item.path, RUNS, EVALS)]
+    for root in (RUNS, EVALS):
+        if root.is_dir():
+            found += [
+                Freeable(path, EMPTY, path, size_of(path))
+                for path in sorted(root.iterdir())
+                if _is_empty(path) and not in_use(path)
+            ]
+    return found
+
+
+def free(items: list[Freeable]) -> int:
+    """Delete removable files and return their size in bytes.
+
+    Folders that a process has started to write to since are skipped.
+
+    Raises:
+        StoreError: if a file cannot be deleted.
+    """
+    freed = 0
+    for item in items:
+        if not item.path.exists() or through_link(item.path, RUNS, EVALS):
+            continue
+        try:
+            lock = locked(item.folder)
+            with lock, storing(item.path):
+                delete(item.path)
+        except StoreError:
+            if in_use(item.folder):
+                continue
+            raise
+        freed += item.size
+    return freed
+
+
+def _of_run(folder: RunFolder) -> Iterator[Freeable]:
+    yield from _parts(folder.path, folder.path)
+    finished = state_of_run(folder)[0] == "finished"
+    for phase in sorted(folder.checkpoints.glob("**/")):
+        yield from _parts(phase, folder.path)
+        for path in sorted(phase.glob("step-*.damaged")):
+            yield Freeable(path, DAMAGED, folder.path, size_of(path))
+        if finished:
+            for path in Checkpoints(phase).older():
+                yield Freeable(path, OLD, folder.path, size_of(path))
+
+
+def _parts(folder: Path, of: Path) -> Iterator[Freeable]:
+    """Yield partial files of processes that were killed while writing."""
+    for path in sorted(folder.glob(".*.part")):
+        yield Freeable(path, PART, of, size_of(path))
+
+
+def _is_empty(folder: Path) -> bool:
+    """Return whether a folder contains only files of work that never started."""
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    with suppress(OSError):
+        names = {path.name for path in folder.iterdir()}
+        return all(name in (LOCK, PROGRESS) or name.endswith(".part") for name in names)
+    return False

@@ -1,0 +1,155 @@
+"""Rows of tasks for listings, and lookup of the tasks of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.task import Task, parse_split
+from coevo_gym.envs.held_out import native_tasks
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import HOLD, RunReader
+from coevo_gym.store.rows import StoredRound
+
+
+def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str, Any]]:
+    """Return a row for each native task of a benchmark."""
+    tasks = native_tasks(benchmark, parse_split(split), subset)
+    return [_row(task) for task in tasks]
+
+
+def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]]:
+    """Return the tasks of a run's arms with their round, signal and parents.
+
+    Args:
+        folder: the run.
+        evolved: leave out the first task set (D_0).
+    """
+    reader = RunReader(folder.database)
+    rounds, stored = reader.rounds(), reader.tasks()
+    names = {task.id: task.name for task in stored}
+    rows = []
+    for applied in rounds:
+        if not (evolved and applied.is_first):
+            rows += [_evolved_row(task, applied, names) for task in applied.result.accepted]
+    return rows
+
+
+def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the rejected drafts of a run with gate and reason, once per round."""
+    rows = dict[tuple[str, str, int], dict[str, Any]]()
+    for applied in RunReader(folder.database).rounds():
+        arm = "" if applied.is_first else applied.arm  # all arms share the first round
+        for position, verdict in enumerate(applied.result.verdicts):
+            if verdict.draft_id and not verdict.accepted and verdict.gate != HOLD:
+                rows[arm, applied.round.id, position] = {
+                    "draft": verdict.draft_id,
+                    "arm": applied.arm,
+                    "round": applied.round.id,
+                    "gate": verdict.gate,
+                    "reason": verdict.reason,
+                    "instruction": _asked_for(verdict),
+                }
+    return list(rows.values())
+
+
+def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
+    """Return the evolved tasks of all runs of a benchmark under ``runs/``.
+
+    Raises:
+        TaskError: if there is no run of the benchmark.
+    """
+    rows, found = list[dict[str, Any]](), False
+    for name in RunFolder.names():
+        folder = RunFolder.of(name)
+        if read_manifest(folder)[1].benchmark.name == benchmark and folder.database.is_file():
+            found = True
+            rows += [{"run": name, **row} for row in run_rows(folder, evolved=True)]
+    if not found:
+        raise TaskError(
+            f"There is no run of {benchmark} in runs/ in which tasks could have evolved. Train "
+            "one with `coevo train`, or name a run by its folder."
+        )
+    return rows
+
+
+def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
+    """Return the tasks that evolved in a run after its first task set, without repeats."""
+    rounds = RunReader(folder.database).rounds()
+    found = {
+        task.id: task
+        for applied in rounds
+        if not applied.is_first
+        for task in applied.result.accepted
+    }
+    return tuple(found.values())
+
+
+def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
+    """Return the task of a run with this name or id.
+
+    Raises:
+        TaskError: if the run has no such task.
+    """
+    reader = RunReader(folder.database)
+    if (id := reader.task_id(name_or_id)) and (task := reader.task(id)):
+        return task
+    for held in reader.held():
+        if name_or_id in (held.task.name, held.task.id):
+            return held.task
+    name = folder.path.name
+    raise TaskError(f"{name} has no task {name_or_id!r}. `coevo tasks {name}` lists their names.")
+
+
+def run_that_found(benchmark: str, name_or_id: str) -> str | None:
+    """Return the name of a run under ``runs/`` in which this task evolved, or None."""
+    for name in RunFolder.names():
+        folder = RunFolder.of(name)
+        if not folder.database.is_file() or read_manifest(folder)[1].benchmark.name != benchmark:
+            continue
+        if RunReader(folder.database).task_id(name_or_id):
+            return name
+    return None
+
+
+def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]]:
+    """Return the rows that contain every word of ``search``, ignoring case."""
+    words = search.casefold().split()
+    return [row for row in rows if all(word in _text(row) for word in words)]
+
+
+def _text(row: Mapping[str, Any]) -> str:
+    return "\n".join(str(value) for value in row.values()).casefold()
+
+
+def _asked_for(verdict: Verdict) -> str:
+    """Return the instruction of a draft in its latest wording."""
+    draft, proposal = verdict.draft, verdict.proposal
+    turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
+    return str(draft.get("instruction") or turns or draft.get("text", ""))
+
+
+def _row(task: Task) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "id": task.id,
+        "split": str(task.split),
+        "subset": task.subset,
+        "instruction": task.instruction,
+    }
+
+
+def _evolved_row(task: Task, applied: StoredRound, names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "id": task.id,
+        "arm": applied.arm,
+        "round": applied.round.id,
+        "signal": str(task.provenance.get("kind", "")),
+        "parents": [names.get(parent, parent) for parent in task.parents],
+        "instruction": task.instruction,
+        "actions": list(task.solution),
+    }

@@ -1,0 +1,221 @@
+"""The manifest: settings and versions of a run, written before its first step."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from coevo_gym import __version__
+from coevo_gym.core.errors import StoreError
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.task import Task
+from coevo_gym.methods.plugins import folder_hashes
+from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs
+from coevo_gym.runs.policies import prompt_of
+from coevo_gym.store.folder import RunFolder, read_json, write_json
+from coevo_gym.store.secrets import without_secrets
+
+SCHEMA = 1
+_PACKAGES = ("gymnasium", "numpy", "pydantic", "torch")
+_MODEL_PACKAGES = {
+    "tiny": (),
+    "transformers": ("transformers", "peft"),
+    "vllm": ("transformers", "peft", "vllm"),
+    "openai": ("openai",),
+}
+
+
+def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
+    """Create the manifest: everything that determines the results of a run.
+
+    Args:
+        resolved: the config and the origin of its values.
+        task_sets: the native tasks in use, by purpose.
+    """
+    config = resolved.config
+    marks = {
+        name: mark for name, arm in arm_configs(config).items() if (mark := mark_of(config, arm))
+    }
+    manifest = {
+        "schema": SCHEMA,
+        "name": config.name,
+        "model": model_id(config),
+        "prompt": prompt_id(config),
+        "config": config.to_json(),
+        "origins": dict(resolved.origins),
+        "seed": config.seed,
+        **({"marks": marks} if marks else {}),
+        "plugins": plugin_hashes(config),
+        "task_sets": {name: task_set_hash(tasks) for name, tasks in task_sets.items()},
+        "versions": versions(config),
+        "git_commit": git_commit(),
+    }
+    kept: dict[str, Any] = without_secrets(manifest)
+    return kept
+
+
+def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
+    """Record in a run's manifest the first step with a version of an arm's interface.
+
+    An existing record is kept, because a resumed run reports its version again.
+
+    Args:
+        folder: folder of the run; a run without a manifest is skipped.
+        arm: name of the arm.
+        version: version of the interface.
+        step: the first step with this version, from 1.
+    """
+    if not folder.manifest.is_file():
+        return
+    manifest = read_json(folder.manifest)
+    known = manifest.setdefault("interfaces", {}).setdefault(arm, {})
+    if version not in known:
+        known[version] = step
+        write_json(folder.manifest, manifest)
+
+
+def mark_of(config: RunConfig, arm: ArmConfig) -> str:
+    """Return a caveat for comparisons of an arm with others; "" for most arms.
+
+    The first tasks, which all arms share, are accepted by the rule of the run.
+    """
+    marks = {
+        "judged, not proven": "paper" in (config.gates.accept, arm.gates.accept),
+        "experiment with unproven tasks": "noisy" in (config.explorer.kind, arm.explorer.kind),
+    }
+    return "; ".join(mark for mark, holds in marks.items() if holds)
+
+
+def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
+    """Read the manifest of a run and the config in it.
+
+    Raises:
+        StoreError: if the manifest is missing, damaged, or from a later version.
+    """
+    manifest = read_json(folder.manifest)
+    return manifest, config_in(manifest, str(folder.manifest))
+
+
+def config_in(manifest: Any, where: str) -> RunConfig:
+    """Return the config in a manifest.
+
+    Args:
+        manifest: the parsed manifest.
+        where: the place that it was read from, for messages.
+
+    Raises:
+        StoreError: if the manifest is damaged, or from a later version.
+    """
+    schema = manifest.get("schema") if isinstance(manifest, dict) else None
+    if schema != SCHEMA:
+        raise StoreError(
+            f"{where} has schema {schema!r}; this version of coevo_gym reads {SCHEMA}."
+        )
+    try:
+        return RunConfig.model_validate(manifest["config"])
+    except (KeyError, ValueError) as error:
+        raise StoreError(f"{where} has no readable config: {error}") from error
+
+
+def check_unchanged(
+    manifest: Mapping[str, Any], config: RunConfig, task_sets: Mapping[str, Iterable[Task]]
+) -> list[str]:
+    """Return the differences between a run's start and now, one sentence each.
+
+    Args:
+        manifest: manifest of the run.
+        config: the settings in it.
+        task_sets: the native tasks in use now.
+
+    Raises:
+        StoreError: if the tasks differ, because the resumed run would be another run.
+    """
+    for name, tasks in task_sets.items():
+        if manifest["task_sets"].get(name) != task_set_hash(tasks):
+            raise StoreError(
+                f"The {name} tasks are not those that this run began with: the benchmark's data "
+                "has changed, or a file of tasks that the settings name. Bring the old data back "
+                "(see `coevo doctor`), or train anew."
+            )
+    now = versions(config)
+    changes = [
+        f"{package} was {before} and is {now.get(package, 'missing')} now; results may differ."
+        for package, before in manifest["versions"].items()
+        if now.get(package) != before
+    ]
+    if manifest.get("prompt", {}) != prompt_id(config):
+        changes.append("The prompt file has changed; the policy will be told something else.")
+    before, files = manifest.get("plugins", {}), plugin_hashes(config)
+    changes += [
+        f"{config.plugins.methods}/{name} has changed; its methods may do something else."
+        for name in sorted({**before, **files})
+        if before.get(name) != files.get(name)
+    ]
+    return changes
+
+
+def model_id(config: RunConfig) -> str:
+    """Return a short name of the policy: its kind and model, or a hash of its size."""
+    policy = config.policy
+    match policy.kind:
+        case "tiny":
+            return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"
+        case "openai":
+            return f"openai:{policy.endpoint.model}"
+        case _:
+            return f"{policy.kind}:{policy.model.path}"
+
+
+def prompt_id(config: RunConfig) -> dict[str, Any]:
+    """Return name, version and hash of the prompt file; {} without one."""
+    prompt = prompt_of(config.policy, config.benchmark.name)
+    if prompt is None:
+        return {}
+    return {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
+
+
+def plugin_hashes(config: RunConfig) -> dict[str, str]:
+    """Return the content hashes of user-defined method files by name; {} without any."""
+    folder = config.plugins.methods
+    return {} if folder is None else folder_hashes(folder)
+
+
+def task_set_hash(tasks: Iterable[Task]) -> str:
+    """Return a hash of the ids of tasks, in order."""
+    return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
+
+
+def versions(config: RunConfig) -> dict[str, str]:
+    """Return the versions of the packages that a run depends on."""
+    found = {"coevo_gym": __version__, "python": platform.python_version()}
+    for package in _PACKAGES + _MODEL_PACKAGES[config.policy.kind]:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str:
+    """Return the commit of the checkout, with ``+`` if files were changed; "" outside one."""
+    git, root = shutil.which("git"), Path(__file__).resolve().parents[2]
+    if git is None or not (root / ".git").exists():
+        return ""
+    found = []
+    for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
+        done = subprocess.run(  # noqa: S603 (a fixed command)
+            [git, "-C", str(root), *command],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        found.append(done.stdout.strip())
+    commit, changes = found
+    return f"{commit}+" if commit and changes else commit

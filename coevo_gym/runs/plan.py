@@ -1,0 +1,245 @@
+"""The plan of a run: what it will do and need, from its settings, before anything is started.
+
+Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
+would need at the stated shares of its peak rates: an estimate from first principles, not a
+measurement.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
+
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.methods.published import differences, published
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+from coevo_gym.runs.config.keys import flat
+from coevo_gym.runs.planning.device import H200, Device
+from coevo_gym.runs.planning.memory import UNKNOWN_CONTEXT
+from coevo_gym.runs.planning.model import ModelPlan, model_rows, plan_model
+from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Numbers of what one arm of a run will do; of the arm that does most, where arms differ.
+
+    Attributes:
+        steps: steps of the learner; None if env steps are the limit.
+        groups_per_step: tasks in a step.
+        group_size: episodes of a task.
+        max_env_steps: most env steps of training episodes.
+        initial_tasks: tasks to find before the first step; 0 if all arms practise native ones.
+        rounds: rounds of evolution whose tasks are trained on; None if env steps are the limit.
+        evaluations: evaluations of the policy; None if env steps are the limit.
+        evaluation_tasks: tasks in each.
+        evaluation_samples: episodes of each of these tasks.
+        max_sampled_tokens: most tokens to sample in training; None for a policy without tokens.
+        max_learned_tokens: most tokens that one pass over the batches of all updates reads, if no
+            episode is longer than one context; None for such a policy, or if env steps are the
+            limit.
+        model: the needs of the language model; None for another policy, or an unknown model.
+    """
+
+    steps: int | None
+    groups_per_step: int
+    group_size: int
+    max_env_steps: int
+    initial_tasks: int
+    rounds: int | None
+    evaluations: int | None
+    evaluation_tasks: int
+    evaluation_samples: int
+    max_sampled_tokens: int | None
+    max_learned_tokens: int | None
+    model: ModelPlan | None
+
+    @property
+    def rollouts_per_step(self) -> int:
+        """Return the number of episodes in a step."""
+        return self.groups_per_step * self.group_size
+
+    @property
+    def rollouts(self) -> int | None:
+        """Return the number of training episodes; None if env steps are the limit."""
+        return None if self.steps is None else self.steps * self.rollouts_per_step
+
+
+def plan(config: RunConfig, device: Device = H200) -> RunPlan:
+    """Work out what one arm of a run will do.
+
+    Args:
+        config: the run's settings.
+        device: where its language model is trained, if it has one.
+    """
+    loop, steps = config.loop, config.loop.max_steps
+    arms = arm_configs(config).values()
+    per_step = loop.groups_per_step * config.rollout.group_size
+    limit = math.inf if loop.max_env_steps is None else loop.max_env_steps
+    played = math.inf if steps is None else steps * per_step * max_steps(config)
+    env_steps, episodes = int(min(limit, played)), None if steps is None else steps * per_step
+    sampled, learned = _sampled_tokens(config, env_steps, episodes), _learned(config, episodes)
+    lm = config.policy.kind in LANGUAGE_MODELS
+    return RunPlan(
+        steps=steps,
+        groups_per_step=loop.groups_per_step,
+        group_size=config.rollout.group_size,
+        max_env_steps=env_steps,
+        initial_tasks=max(map(_initial_tasks, arms)),
+        rounds=None if steps is None else max(most_rounds(config, arm) for arm in arms),
+        evaluations=None if steps is None else _evaluations(config, steps),
+        evaluation_tasks=config.evaluation.n_tasks,
+        evaluation_samples=config.evaluation.samples,
+        max_sampled_tokens=sampled,
+        max_learned_tokens=learned,
+        model=plan_model(config, device, sampled, learned) if lm else None,
+    )
+
+
+def max_steps(config: RunConfig) -> int:
+    """Return the most steps of an episode."""
+    if config.benchmark.max_steps is not None:
+        return config.benchmark.max_steps
+    spec = next(spec for spec in benchmark_specs() if spec.name == config.benchmark.name)
+    entry_point = cast(str, gym.spec(spec.env_id).entry_point)
+    return cast(type[TaskEnv], load_env_creator(entry_point)).default_max_steps
+
+
+def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
+    """Return the most rounds of an arm after its first task set.
+
+    That is the number if signals make every round due. Where env steps are the limit, each training
+    episode is counted as if it took a single one.
+    """
+    loop, growth = config.loop, arm.curriculum.growth
+    if growth.kind == "none":
+        return 0
+    every = growth.every_groups
+    if loop.max_steps is None:
+        return (loop.max_env_steps or 0) // config.rollout.group_size // every
+    last = loop.max_steps if loop.evolve_at_last_step else loop.max_steps - 1
+    return last // max(math.ceil(every / loop.groups_per_step), loop.evolve_every_steps, 1)
+
+
+def most_steps(config: RunConfig) -> int:
+    """Return the most steps of the learner.
+
+    Where env steps are the limit, each training episode is counted as if it took a single one.
+    """
+    loop, limits = config.loop, list[int]()
+    if loop.max_steps is not None:
+        limits.append(loop.max_steps)
+    if loop.max_env_steps is not None:
+        per_step = loop.groups_per_step * config.rollout.group_size
+        limits.append(math.ceil(loop.max_env_steps / per_step))
+    return min(limits)
+
+
+def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
+    """Return the settings that an arm has, those of its run included, as JSON by dotted key."""
+    own = arm.model_dump(mode="json", exclude={"name", "method"})
+    return dict(flat({**config.to_json(), **own}))
+
+
+def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Return what the paper reports of this run, or the settings in which the run differs."""
+    if config.policy.kind not in LANGUAGE_MODELS:
+        return
+    arms, benchmark = arm_configs(config).values(), config.benchmark.name
+    said = published(benchmark, config.policy.model.path, [arm.method for arm in arms])
+    if said is None:
+        return
+    differ: dict[str, str] = {}
+    for arm in arms:
+        differ |= differences(benchmark, settings_of(config, arm))
+    if differ:
+        listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
+        yield "settings that differ from the paper's", listed
+    else:
+        yield "published", said
+
+
+def _initial_tasks(arm: ArmConfig) -> int:
+    """Return the number of tasks to find: 0 for a method that practises native tasks alone."""
+    native = getattr(arm.settings, "native", False)
+    return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
+
+
+def _evaluations(config: RunConfig, steps: int) -> int:
+    every, late = config.loop.evaluate_every_steps, config.loop.evaluate_from
+    between = range(every, steps, every) if every else ()
+    return 2 + sum(step / steps >= late for step in between)
+
+
+def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> int | None:
+    if config.policy.kind == "tiny":
+        return None
+    chat = config.policy.chat
+    most = [env_steps * chat.max_answer_tokens]
+    if episodes is not None and chat.max_episode_tokens is not None:
+        most.append(episodes * chat.max_episode_tokens)
+    if episodes is not None and chat.history == "causal" and config.policy.model.max_context:
+        most.append(episodes * config.policy.model.max_context)  # what is sampled stays in it
+    return min(most)
+
+
+def _learned(config: RunConfig, episodes: int | None) -> int | None:
+    if config.policy.kind == "tiny" or episodes is None:
+        return None
+    return episodes * (config.policy.model.max_context or UNKNOWN_CONTEXT)
+
+
+def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
+    """Return the plan in words: what, and how much."""
+    yield "arms, one after the other", ", ".join(config.arms)
+    if planned.initial_tasks:
+        yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"
+    else:
+        yield "initial tasks", "all native training tasks"
+    if planned.steps is None:
+        yield (
+            "training",
+            f"until {planned.max_env_steps:,} env steps are spent, exploration counted",
+        )
+    else:
+        yield "steps of the learner", f"{planned.steps}"
+        yield (
+            "episodes per step",
+            f"{planned.groups_per_step} tasks x {planned.group_size} = {planned.rollouts_per_step}",
+        )
+        yield "episodes", f"{planned.rollouts:,}"
+        yield "env steps", f"at most {planned.max_env_steps:,}, exploration not counted"
+        yield "rounds of evolution", f"at most {planned.rounds}" if planned.rounds else "none"
+        each = planned.evaluation_samples
+        episodes = f" x {each} episodes" if each > 1 else ""
+        yield (
+            "evaluations",
+            f"{planned.evaluations} x {planned.evaluation_tasks} tasks{episodes} at most",
+        )
+    if config.evaluation.final:
+        names = ", ".join(config.evaluation.final)
+        yield "scores after the last step", f"each arm and the warm-up once on: {names}"
+    if planned.max_sampled_tokens is not None:
+        yield "sampled tokens", f"at most {planned.max_sampled_tokens:,}"
+    if planned.max_learned_tokens is not None:
+        yield (
+            "tokens read in updates",
+            f"at most {planned.max_learned_tokens:,} per epoch, if each episode fills one context",
+        )
+    yield from _published(config)
+    if isinstance(config.learner, GRPOConfig) and config.learner.clips_never_act:
+        yield "warning: nothing is ever clipped", CLIPS_NEVER_ACT
+    for warning in config.warnings():
+        yield "warning: learning rate", warning
+    if planned.model is not None:
+        yield from model_rows(planned.model, config)
+    elif config.policy.kind in LANGUAGE_MODELS:
+        path = config.policy.model.path
+        yield "model", f"no estimate: {path} is not on this machine, and its shape is not known"

@@ -1,0 +1,178 @@
+"""Devices that train a language model: known GPUs, the GPU of this machine, its CPU."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+
+GIB = 2**30
+_CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # cgroup versions 2 and 1
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU, or the CPU of a machine.
+
+    Attributes:
+        name: name for people.
+        memory: bytes that programs can use.
+        flops: peak rate of dense bf16 matrix operations per second; None if unknown.
+        bandwidth: peak rate of reading memory, in bytes per second; None if unknown.
+        is_gpu: True for a GPU.
+        note: remark for people on why this device is the one planned for, or "".
+    """
+
+    name: str
+    memory: int
+    flops: float | None = None
+    bandwidth: float | None = None
+    is_gpu: bool = True
+    note: str = ""
+
+    @property
+    def reserve(self) -> int:
+        """Return the bytes reserved for everything that is not counted, a guess.
+
+        On a GPU this is CUDA with its graphs and workspaces, logits, and gaps between allocations;
+        on a CPU the interpreter, libraries, envs, and logits.
+        """
+        return (6 if self.is_gpu else 2) * GIB
+
+
+CARDS = {
+    "h100": Device("H100", 79 * GIB, 989e12, 3.35e12),
+    "h200": Device("H200", 139 * GIB, 989e12, 4.8e12),
+    "a100": Device("A100 80GB", 79 * GIB, 312e12, 2.039e12),
+    "a100-40gb": Device("A100 40GB", 39 * GIB, 312e12, 1.555e12),
+    "l40s": Device("L40S", 44 * GIB, 362e12, 864e9),
+    "l4": Device("L4", 22 * GIB, 121e12, 300e9),
+    "rtx4090": Device("RTX 4090", 47 * GIB // 2, 165e12, 1.008e12),
+}
+"""Known GPUs by name.
+
+Rates are from NVIDIA's data sheets ("H100 Tensor Core GPU", "H200 Tensor Core GPU" and "A100 Tensor
+Core GPU" in the SXM form factor, "L40S GPU", "L4 Tensor Core GPU"), and for the RTX 4090 from
+NVIDIA's whitepaper "Ada GPU architecture", accumulated in fp32. Some data sheets give the bf16 rate
+with sparsity, which is twice the dense rate that stands here. Memory is the total that CUDA
+reports, rounded down to half a GiB; it is less than the size on the data sheet.
+"""
+
+H200 = CARDS["h200"]
+
+_CUDA_NAMES = {
+    "NVIDIA H100 80GB HBM3": "h100",
+    "NVIDIA H200": "h200",
+    "NVIDIA A100-SXM4-80GB": "a100",
+    "NVIDIA A100 80GB PCIe": "a100",
+    "NVIDIA A100-SXM4-40GB": "a100-40gb",
+    "NVIDIA A100-PCIE-40GB": "a100-40gb",
+    "NVIDIA L40S": "l40s",
+    "NVIDIA L4": "l4",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+}
+"""Known GPUs by the name that CUDA reports, without variants that have other rates."""
+
+
+def find_card(name: str) -> Device:
+    """Return a known GPU.
+
+    Args:
+        name: a key of :data:`CARDS`, in any case.
+
+    Raises:
+        ConfigError: if the GPU is unknown.
+    """
+    if name.lower() not in CARDS:
+        raise ConfigError(f"There is no card {name!r}. Choose one of: {', '.join(CARDS)}.")
+    return CARDS[name.lower()]
+
+
+def device_here(settings: PolicySettings) -> Device | None:
+    """Return the device of this machine that would train a language model.
+
+    Imports PyTorch to look for a GPU, unless the settings choose the CPU.
+
+    Args:
+        settings: settings of a policy with a language model.
+
+    Returns:
+        The device; None if the settings demand a GPU and there is none.
+    """
+    wanted = settings.model.device
+    if wanted != "cpu" and (found := _gpu_here()) is not None:
+        return found
+    return None if wanted == "cuda" else _cpu_here()
+
+
+def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Device:
+    """Return the device to plan for.
+
+    Args:
+        settings: settings of the policy; without a language model, the device does not matter.
+        card: name of a known GPU; None for the device of this machine, or for an H200 if the
+            settings are for a GPU and this machine has none.
+
+    Raises:
+        ConfigError: if there is no such card.
+    """
+    if card is not None:
+        chosen = find_card(card)
+        if settings.model.device == "cpu":
+            note = "the run itself uses the CPU, because policy.model.device is 'cpu'"
+            return replace(chosen, note=note)
+        return chosen
+    if settings.kind not in LANGUAGE_MODELS:
+        return H200
+    found = device_here(settings)
+    assumed = is_for_gpu(settings) and settings.model.device == "auto"
+    if found is None or (not found.is_gpu and assumed):
+        note = "assumed: these settings are for a GPU, and none was found here; see --card"
+        return replace(H200, note=note)
+    return found
+
+
+def is_for_gpu(settings: PolicySettings) -> bool:
+    """Return whether the settings of a policy are for a GPU.
+
+    They are if they name one, or if vLLM takes a share of the device's memory
+    (``gpu_memory_utilization``): on a CPU, ``kv_cache_gib`` takes its place.
+    """
+    share = settings.kind == "vllm" and settings.vllm.kv_cache_gib is None
+    return share or settings.model.device == "cuda"
+
+
+def _gpu_here() -> Device | None:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    found = Device(properties.name, properties.total_memory, note="found here")
+    if properties.name not in _CUDA_NAMES:
+        return found
+    known = CARDS[_CUDA_NAMES[properties.name]]
+    return replace(found, flops=known.flops, bandwidth=known.bandwidth)
+
+
+def _cpu_here() -> Device:
+    return Device("CPU of this machine", _machine_memory(), is_gpu=False)
+
+
+def _machine_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the memory of this machine or container in bytes."""
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for name in _CGROUP_LIMITS:
+        try:
+            text = (groups / name).read_text()
+        except OSError:
+            continue
+        if text.strip().isdigit():  # "max" if there is no limit
+            sizes.append(int(text))
+    return min(sizes)

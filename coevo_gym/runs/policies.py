@@ -1,0 +1,120 @@
+"""Policies and their agents, created from settings or names such as ``transformers:smollm2``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from coevo_gym.agents.chat.agent import ChatAgent
+from coevo_gym.agents.choice import ChoiceAgent
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Agent, Policy, Sampling
+from coevo_gym.core.trajectory import Decision, View
+from coevo_gym.prompts import PromptTemplate, load_prompt
+from coevo_gym.runs.config import PolicySettings
+
+if TYPE_CHECKING:
+    from coevo_gym.trainers.grpo import LearnablePolicy
+
+
+class PolicyAgent(Agent, Protocol):
+    """An agent that acts with a policy, and turns reference actions into its decisions."""
+
+    def greedy(self) -> Agent:
+        """Return the same agent without randomness."""
+        ...
+
+    def demonstrate(self, view: View, action: str) -> Decision | None:
+        """Return the decision that leads to an action; None if there is none."""
+        ...
+
+
+def make_learnable(settings: PolicySettings, *, seed: int) -> LearnablePolicy:
+    """Create a trainable policy.
+
+    Raises:
+        ConfigError: if this kind of policy cannot be trained.
+    """
+    if settings.kind == "openai":
+        raise ConfigError(
+            "policy.kind = 'openai' is an endpoint: it can be evaluated (`coevo eval`), not "
+            "trained. Choose tiny, transformers or vllm."
+        )
+    return cast("LearnablePolicy", make_policy(settings, seed=seed))
+
+
+def make_policy(settings: PolicySettings, *, seed: int) -> Policy:
+    """Create a policy from its settings."""
+    match settings.kind:
+        case "tiny":
+            from coevo_gym.agents.tiny.policy import TinyPolicy
+
+            return TinyPolicy(settings.tiny, seed=seed)
+        case "transformers":
+            from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+
+            return TransformersPolicy(settings.model, thinking=settings.chat.thinking, seed=seed)
+        case "vllm":
+            from coevo_gym.agents.lm.vllm_policy import VLLMPolicy
+
+            return VLLMPolicy(
+                settings.model, settings.vllm, thinking=settings.chat.thinking, seed=seed
+            )
+        case "openai":
+            from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+
+            return OpenAIPolicy(settings.endpoint)
+
+
+def make_agent(
+    settings: PolicySettings,
+    policy: Policy,
+    benchmark: Benchmark,
+    *,
+    temperature: float | None = None,
+) -> PolicyAgent:
+    """Create the agent of a policy, which chooses among candidate actions or chats.
+
+    Args:
+        settings: settings of the policy.
+        policy: the policy.
+        benchmark: the benchmark.
+        temperature: sampling temperature; None for that of the settings.
+    """
+    prompt = prompt_of(settings, benchmark.name)
+    if prompt is None:
+        sampling = None if temperature is None else Sampling(temperature)
+        return ChoiceAgent(policy, benchmark.choices, sampling)
+    chat = settings.chat
+    if temperature is not None:
+        chat = chat.model_copy(update={"temperature": temperature})
+    return ChatAgent(policy, prompt, chat)
+
+
+def prompt_of(settings: PolicySettings, benchmark: str) -> PromptTemplate | None:
+    """Return the prompt of a policy for a benchmark; None if it needs none."""
+    if settings.kind == "tiny":
+        return None
+    return load_prompt(Path(settings.prompt) if settings.prompt else benchmark)
+
+
+def model_setting(name: str) -> list[str] | None:
+    """Return the settings behind a name such as ``transformers:smollm2``.
+
+    Returns:
+        Settings as for ``--set``, ``"section.key=value"``; None for other names.
+    """
+    kind, colon, model = name.partition(":")
+    if not colon or kind not in _MODEL_KEYS:
+        return None
+    if not model:
+        raise ConfigError(f"{name!r} has no model name. For example: --policy {kind}:smollm2")
+    return [f"policy.kind={kind}", f"{_MODEL_KEYS[kind]}={model}"]
+
+
+_MODEL_KEYS = {
+    "transformers": "policy.model.path",
+    "vllm": "policy.model.path",
+    "openai": "policy.endpoint.model",
+}

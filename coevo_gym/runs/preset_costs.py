@@ -1,0 +1,120 @@
+"""Costs of presets: device, memory, longest time, disk, and requests to paid models.
+
+>>> preset_cost("quickstart").in_words()
+'CPU, no language model; 80,000 env steps per arm'
+
+All numbers come from the planner; `coevo train PRESET --dry-run` prints the whole plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from coevo_gym.core.waiting import duration
+from coevo_gym.runs.config import RunConfig, about_preset, load_config, preset_names
+from coevo_gym.runs.config.derived import LANGUAGE_MODELS
+from coevo_gym.runs.evolving.cost import estimates
+from coevo_gym.runs.plan import plan
+from coevo_gym.runs.planning.device import CARDS, GIB, Device, is_for_gpu
+from coevo_gym.runs.planning.fitting import gib
+from coevo_gym.runs.planning.model import ModelPlan
+
+_CPU = Device("CPU", 64 * GIB, is_gpu=False)  # what a run needs does not depend on the size
+Fit = Literal["yes", "lower", "no"]
+
+
+@dataclass(frozen=True)
+class PresetCost:
+    """Upper bounds for one arm of a preset, on the smallest device that it fits.
+
+    Attributes:
+        name: name of the preset.
+        about: its description.
+        benchmark: its benchmark.
+        arms: its arms.
+        model: path of the trained language model; "" for the tiny policy.
+        device: smallest known GPU that fits, or "CPU"; "" if no known GPU fits.
+        memory: bytes at the peak on this device, including a reserve; 0 without a language model.
+        disk: bytes of all checkpoints of the run; 0 without a language model.
+        env_steps: env steps of an arm.
+        seconds: seconds of sampling and updates, if every answer is as long as it may be; None
+            where there is no estimate, as on a CPU.
+        requests: requests of the run to models that may cost money, by model.
+        fits: for each known GPU, "yes", "no", or "lower" if it fits only with
+            smaller batches or contexts; empty without a language model.
+    """
+
+    name: str
+    about: str
+    benchmark: str
+    arms: tuple[str, ...]
+    model: str
+    device: str
+    memory: int
+    disk: int
+    env_steps: int
+    seconds: float | None
+    requests: Mapping[str, int]
+    fits: Mapping[str, Fit]
+
+    def in_words(self) -> str:
+        """Return the cost in one line."""
+        asked = [f"at most {n:,} requests to {model}" for model, n in self.requests.items()]
+        steps = f"{self.env_steps:,} env steps per arm"
+        if not self.model:
+            return "; ".join(("CPU, no language model", steps, *asked))
+        needs = f"{gib(self.memory)} of memory, {gib(self.disk)} of disk"
+        device = self.device or "more memory than any known GPU has"
+        time = steps if self.seconds is None else f"at most {duration(self.seconds)} per arm"
+        return "; ".join((f"{device}: {needs}", time, *asked))
+
+
+def preset_cost(name: str) -> PresetCost:
+    """Return the cost of a preset.
+
+    Raises:
+        ConfigError: if there is no such preset.
+    """
+    config = load_config(name, environ={}).config
+    on_cards: dict[str, ModelPlan] = {}
+    if config.policy.kind in LANGUAGE_MODELS:
+        planned = {key: plan(config, card).model for key, card in CARDS.items()}
+        on_cards = {key: model for key, model in planned.items() if model is not None}
+    model = _on_smallest(config, on_cards)
+    times = (model.sampling_s, model.learning_s) if model else ()
+    known = [seconds for seconds in times if seconds is not None]
+    return PresetCost(
+        name=name,
+        about=about_preset(name),
+        benchmark=config.benchmark.name,
+        arms=tuple(config.arms),
+        model=config.policy.model.path if on_cards else "",
+        device=model.device.name if model else "" if on_cards else _CPU.name,
+        memory=max(model.peaks.values()) + model.device.reserve if model else 0,
+        disk=model.disk if model else 0,
+        env_steps=plan(config).max_env_steps,
+        seconds=sum(known) if times and len(known) == len(times) else None,
+        requests={one.model: one.cost.calls for one in estimates(config) if one.paid},
+        fits={key: _fit(model) for key, model in on_cards.items()},
+    )
+
+
+def preset_costs() -> list[PresetCost]:
+    """Return the cost of every preset, by name."""
+    return [preset_cost(name) for name in preset_names()]
+
+
+def _on_smallest(config: RunConfig, on_cards: Mapping[str, ModelPlan]) -> ModelPlan | None:
+    """Return the plan on the CPU, or on the smallest GPU that fits; None if there is neither."""
+    if on_cards and not is_for_gpu(config.policy):
+        return plan(config, _CPU).model
+    fitting = [model for model in on_cards.values() if _fit(model) == "yes"]
+    return min(fitting, key=lambda model: model.device.memory, default=None)
+
+
+def _fit(model: ModelPlan) -> Fit:
+    if not model.shortfall:
+        return "yes"
+    return "no" if model.least > model.device.memory else "lower"

@@ -1,0 +1,313 @@
+"""Progress of runs, which the command line shows and ``progress.json`` stores."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from coevo_gym.core.spend import Cost
+from coevo_gym.core.waiting import Pace, watched_by
+from coevo_gym.runs.stop import Stopped
+from coevo_gym.store.progress import (
+    PastPhase,
+    ProgressWriter,
+    WorkProgress,
+    WorkState,
+    now,
+)
+
+logger = logging.getLogger(__name__)
+
+_EVERY_S = 1.0
+_MOST_PHASES = 50
+
+
+class ProgressSink(Protocol):
+    """Receiver of progress reports, phase by phase."""
+
+    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+        """Begin a part of the work, such as a cell of a table, with phases of its own.
+
+        Args:
+            number: number of the part, from 1.
+            of: number of parts.
+            name: name of the part.
+            later_s: estimated seconds for the later parts.
+        """
+        return
+
+    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        """Begin a phase.
+
+        Args:
+            name: name of the phase.
+            total: amount of work; 0 if unknown.
+            done: amount that was finished before.
+            similar: number of later phases of the same size.
+        """
+        ...
+
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """Announce the most env steps in the rest of the phase, for time estimates.
+
+        Args:
+            steps: the most env steps.
+            words: the same in words, such as ``"3 episodes × up to 15 steps"``.
+            whole: True if the phase spends its time on these steps only.
+        """
+        return
+
+    def update(self, done: int, **facts: str) -> None:
+        """Report the progress of the phase, with facts such as ``success="31 %"``."""
+        ...
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """Report env steps and tokens as they are taken; see :func:`coevo_gym.core.waiting.acted`.
+
+        Several threads may call this method.
+        """
+        return
+
+    def spent(self, cost: Cost) -> None:
+        """Report the total cost of the work, or of the current part, so far."""
+        return
+
+    def say(self, text: str) -> None:
+        """Print a line that stays visible."""
+        ...
+
+
+def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
+    """Return the most env steps of ``n`` episodes of up to ``steps`` each, also in words.
+
+    Example:
+        >>> episodes_ahead(3, 15)
+        (45, '3 episodes × up to 15 steps')
+    """
+    return n * steps, f"{n:,} episode{'s' * (n != 1)} × up to {steps} steps"
+
+
+class PhasePace(Pace):
+    """Estimator of the remaining time of a phase, at first from env steps.
+
+    Args:
+        total: amount of work in the phase.
+        done: amount that was finished before.
+        clock: returns seconds since some fixed moment.
+
+    Attributes:
+        steps: env steps in the phase so far.
+        tokens: tokens read and written by models in the phase so far.
+        whole: True if the phase spends its time on env steps only.
+
+    Example:
+        >>> now = 0.0
+        >>> pace = PhasePace(2, clock=lambda: now)
+        >>> pace.expect(2 * 15)
+        >>> pace.act(0, 0)
+        >>> now = 60.0
+        >>> pace.act(2, 900)
+        >>> pace.left_s()
+        840.0
+    """
+
+    def __init__(
+        self, total: int, done: int = 0, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(total, done, clock=clock)
+        self.steps = self.tokens = 0
+        self._most, self.whole = 0, False
+        self._by_steps: Pace | None = None  # the clock starts when the first agent acts
+
+    def expect(self, steps: int, *, whole: bool = False) -> None:
+        """Set the most env steps of the phase; see :meth:`ProgressSink.expect`."""
+        self._most, self.whole = steps, whole
+
+    def act(self, steps: int, tokens: int) -> None:
+        """Count env steps and tokens; the first call starts the clock."""
+        self.steps += steps
+        self.tokens += tokens
+        if self._by_steps is None:
+            self._by_steps = Pace(self._most, clock=self._clock)
+        self._by_steps.reach(self.steps)
+
+    @property
+    def share(self) -> float:
+        """Finished share of the phase in [0, 1]; a lower bound if only env steps are known."""
+        shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
+        return min(1.0, max(shares) if self.whole else shares[0])
+
+    def left_s(self) -> float | None:
+        """Return the remaining seconds of the phase; None before an agent has acted."""
+        left = super().left_s()
+        if self._by_steps is None or not self._most or (left is not None and not self.whole):
+            return left
+        by_steps = self._by_steps.left_s()
+        return min((s for s in (left, by_steps) if s is not None), default=None)
+
+
+class ProgressFile:
+    """Progress receiver that also writes a folder's ``progress.json``.
+
+    The file is written at the first phase, at the end, and about once a second in between. If it
+    cannot be written, the work continues after one warning.
+
+    Args:
+        inner: receiver of the same reports.
+        folder: folder of the work.
+        work: kind of work, see :class:`~coevo_gym.store.progress.WorkProgress`.
+        name: name of the work.
+        clock: returns seconds since some fixed moment.
+
+    Example:
+        >>> with ProgressFile(shown, Path("runs/mine"), "train", "mine") as told:  # doctest: +SKIP
+        ...     told.phase("train static", total=50)
+    """
+
+    def __init__(
+        self,
+        inner: ProgressSink,
+        folder: Path,
+        work: str,
+        name: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner, self._clock = inner, clock
+        self._writer: ProgressWriter | None = ProgressWriter(folder)
+        self._lock = threading.RLock()
+        self._pace: PhasePace | None = None
+        self._similar = 0
+        self._later_s: float | None = 0.0
+        self._before = self._here = Cost()  # cost of finished parts and of the current one
+        self._written = float("-inf")
+        self._watching = watched_by(self.acted)
+        moment = now()
+        self._told = WorkProgress(
+            work=work, name=name, state="running", started=moment, updated=moment, pid=os.getpid()
+        )
+
+    def __enter__(self) -> Self:
+        self._watching.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._watching.__exit__(kind, error, trace)
+        state: WorkState = "finished" if kind is None else "failed"
+        if kind is not None and issubclass(kind, (Stopped, KeyboardInterrupt)):
+            state = "stopped"
+        with self._lock:
+            self._end_phase()
+            failed = kind.__name__ if kind is not None and state == "failed" else ""
+            self._tell(state=state, error=failed, left_s=None, all_left_s=None)
+            # Work that was refused at the start leaves no file behind.
+            if self._told.phase or self._told.parts > 1:
+                self._write()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
+        """Begin a part of the work: record it, then pass it on."""
+        with self._lock:
+            self._end_phase()
+            self._before, self._here = self._before + self._here, Cost()
+            self._later_s = later_s if number < of else 0.0
+            self._tell(part=number, parts=of, part_name=name)
+        self._inner.part(number, of, name, later_s)
+
+    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        """Begin a phase of the work: record it, then pass it on."""
+        with self._lock:
+            self._end_phase()
+            self._pace = PhasePace(total, done, clock=self._clock)
+            self._similar = similar
+            self._tell(phase=name, total=total, done=done, facts={}, rate=None, steps=0)
+            self._tell_left()
+            self._write()
+        self._inner.phase(name, total, done, similar=similar)
+
+    def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
+        """Record the expected env steps of the phase, and pass them on."""
+        with self._lock:
+            if self._pace is not None:
+                self._pace.expect(steps, whole=whole)
+        self._inner.expect(steps, words, whole=whole)
+
+    def acted(self, steps: int, tokens: int) -> None:
+        """Record env steps and tokens, and pass them on."""
+        with self._lock:
+            if self._pace is not None:
+                self._pace.act(steps, tokens)
+                self._tell(steps=self._pace.steps, tokens=self._told.tokens + tokens)
+                self._write_now_and_then()
+            self._inner.acted(steps, tokens)
+
+    def update(self, done: int, **facts: str) -> None:
+        """Record the progress of the phase, and pass it on."""
+        with self._lock:
+            if self._pace is not None:
+                self._pace.reach(done)
+                self._tell(done=done, rate=self._pace.rate, **({"facts": facts} if facts else {}))
+                self._write_now_and_then()
+        self._inner.update(done, **facts)
+
+    def spent(self, cost: Cost) -> None:
+        """Record the total cost so far, and pass it on."""
+        with self._lock:
+            self._here = cost
+            whole = self._before + cost
+            self._tell(cost=whole, tokens=max(self._told.tokens, whole.tokens))
+        self._inner.spent(cost)
+
+    def say(self, text: str) -> None:
+        """Pass a text on."""
+        self._inner.say(text)
+
+    def _end_phase(self) -> None:
+        if self._pace is not None:
+            past = PastPhase(
+                name=self._told.phase, total=self._told.total, seconds=self._pace.seconds
+            )
+            self._tell(phases=(*self._told.phases, past)[-_MOST_PHASES:])
+            self._pace = None
+
+    def _tell_left(self) -> None:
+        """Report the remaining time of the phase, of similar later phases and of later parts."""
+        pace = self._pace
+        left = None if pace is None or not pace.total else pace.left_s()
+        everything = None
+        if pace is not None and left is not None and self._later_s is not None:
+            whole = pace.whole_s if self._similar else 0.0
+            everything = None if whole is None else left + self._similar * whole + self._later_s
+        self._tell(left_s=left, all_left_s=everything)
+
+    def _tell(self, **changes: object) -> None:
+        self._told = self._told.model_copy(update=changes)
+
+    def _write_now_and_then(self) -> None:
+        if self._clock() - self._written >= _EVERY_S:
+            self._tell_left()
+            self._write()
+
+    def _write(self) -> None:
+        if self._writer is None:
+            return
+        self._written = self._clock()
+        self._tell(updated=now())
+        try:
+            self._writer.write(self._told)
+        except OSError as error:
+            logger.warning("progress is not saved: %s", error)
+            self._writer = None

@@ -1,0 +1,248 @@
+"""Rounds that are carried out once and shared by all arms that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round, RoundResult, digest
+from coevo_gym.core.inquiry import AnswerStore, StoredAnswer
+from coevo_gym.core.seams import Completion, Evolver, Policy
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.explore.evolver import GatedEvolver
+from coevo_gym.curricula.explore.explorer import ScriptedExplorer
+from coevo_gym.curricula.explore.model_explorer import ModelExplorer
+from coevo_gym.curricula.gates.similarity import BinnedEvolver, set_aside
+from coevo_gym.methods import DEFAULT_PROMPTS
+from coevo_gym.runs.config import ArmConfig, RunConfig, asks_policy
+from coevo_gym.store.database import RunStore
+
+
+def stack(
+    evolver: Evolver,
+    store: RunStore,
+    config: RunConfig,
+    arm: ArmConfig | None,
+    *,
+    policy: Policy,
+    native: Sequence[Task],
+    shared: Round | None = None,
+    on_known: Callable[[RoundResult], None] | None = None,
+) -> StoredEvolver:
+    """Stack what surrounds an evolver in a run, from the inside out.
+
+    Its tasks are cut to one bin of similarity, if the gates say so; the policy under training draws
+    by the round's seed, if it takes part; results are stored.
+
+    Args:
+        evolver: carries out rounds.
+        store: keeps results.
+        config: the run's settings.
+        arm: the arm's settings; None for the rounds that arms begin with.
+        policy: the policy under training.
+        native: native training tasks.
+        shared: see :class:`StoredEvolver`.
+        on_known: see :class:`StoredEvolver`.
+
+    Raises:
+        ConfigError: if there is nothing to compare with, or the policy cannot draw by a seed.
+    """
+    settings: ArmConfig | RunConfig = config if arm is None else arm
+    bin = settings.gates.similarity.bin
+    if bin != "all" and settings.explorer.kind != "noisy":
+        aside, _ = set_aside(native)
+        evolver = BinnedEvolver(evolver, bin, aside)
+    by = "" if arm is None else carried_out_by(config, arm, evolver)
+    if asks_policy(settings):
+        drawing = getattr(policy, "drawing", None)
+        if drawing is None:
+            raise ConfigError(
+                f"{type(policy).__name__} cannot take part in rounds: it has no method "
+                "drawing(seed), a scope in which it draws by a seed."
+            )
+        evolver = DrawnAside(evolver, drawing)
+    name = "" if arm is None else arm.name
+    return StoredEvolver(evolver, store, by=by, shared=shared, arm=name, on_known=on_known)
+
+
+LANDING = "landing"
+"""The name, in place of a prompt file's, of the tape entries that store the step at which a round
+was applied."""
+
+
+class StoredEvolver:
+    """Keeps the result of every round, and gives it again when the same round is asked for.
+
+    So arms that look for equally many first tasks begin with the same ones, and a resumed run does
+    not depend on its explorer saying the same thing twice.
+
+    Tasks that people have let in since (``coevo tasks review``, ``coevo tasks import``) join the
+    arm with what its next round finds, each once. They are part of that round's result, which is
+    stored; so a run that is resumed gets them with the same round again.
+
+    Args:
+        inner: the evolver for rounds without a stored result.
+        store: the store of results.
+        by: the values that results depend on beside the round, see :func:`carried_out_by`.
+        shared: the round in which all arms find the same tasks, regardless of their later
+            explorers.
+        arm: name of the arm; "" for rounds of no arm.
+        on_known: called with each stored result that is used.
+    """
+
+    def __init__(
+        self,
+        inner: Evolver,
+        store: RunStore,
+        *,
+        by: str = "",
+        shared: Round | None = None,
+        arm: str = "",
+        on_known: Callable[[RoundResult], None] | None = None,
+    ) -> None:
+        self.inner, self.store = inner, store
+        self._by, self._shared, self._arm, self._on_known = by, shared, arm, on_known
+
+    def by(self, round: Round) -> str:
+        """Return the values that the result of a round depends on beside the round."""
+        return "" if round == self._shared else self._by
+
+    def run(self, round: Round) -> RoundResult:
+        """Return the stored result of a round, or carry the round out and store it."""
+        known = self.store.result(round, by=self.by(round))
+        if known is not None:
+            if self._on_known is not None and round != self._shared:
+                self._on_known(known)
+            return known
+        result = self.inner.run(round)
+        if self._arm and round != self._shared:  # arms that are compared begin with the same tasks
+            result = self._with_those_let_in(result)
+        self.store.add_result(round, result, by=self.by(round))
+        return result
+
+    def _with_those_let_in(self, result: RoundResult) -> RoundResult:
+        found = {task.id for task in result.accepted}
+        joining = [
+            (task, verdict)
+            for task, verdict in self.store.joining(self._arm)
+            if task.id not in found
+        ]
+        tasks = tuple(task for task, _ in joining)
+        verdicts = tuple(verdict for _, verdict in joining if verdict is not None)
+        return result.model_copy(
+            update={
+                "accepted": (*result.accepted, *tasks),
+                "verdicts": (*result.verdicts, *verdicts),
+            }
+        )
+
+
+class DrawnAside:
+    """An evolver whose rounds let the policy under training draw by the round's seed.
+
+    So the result of a round depends only on the round and the weights, and the policy's draws in
+    training are the same if a round is carried out or its result is already stored.
+
+    Args:
+        inner: the evolver that carries the rounds out.
+        drawing: a scope in which the policy draws by a seed.
+    """
+
+    def __init__(
+        self, inner: Evolver, drawing: Callable[[int], AbstractContextManager[None]]
+    ) -> None:
+        self.inner, self._drawing = inner, drawing
+
+    def run(self, round: Round) -> RoundResult:
+        """Carry out a round while the policy draws by the round's seed."""
+        with self._drawing(round.seed):
+            return self.inner.run(round)
+
+
+class StoredLandings:
+    """A record of the steps at which rounds that ran beside training were applied.
+
+    The run's database stores the steps and, if models are asked, the tape does so as well: a replay
+    of the tape applies rounds at the same steps.
+
+    Args:
+        store: the run's database.
+        arm: name of the arm.
+        by: the values that the result of a round depends on beside the round.
+        tape: the store of answers; None without a tape.
+        writes: True to write to the tape.
+    """
+
+    def __init__(
+        self,
+        store: RunStore,
+        arm: str,
+        by: Callable[[Round], str],
+        tape: AnswerStore | None = None,
+        *,
+        writes: bool = False,
+    ) -> None:
+        self.store, self.arm, self.by = store, arm, by
+        self._tape, self._writes = tape, writes
+
+    def step_of(self, round: Round) -> int | None:
+        """Return the step at which a round was applied; None if unknown."""
+        known = self.store.landing(self.arm, round, by=self.by(round))
+        if known is not None or self._tape is None:
+            return known
+        key = self._key(round)
+        answer = self._tape.get([key]).get(key)
+        return None if answer is None else int(answer.completion.text)
+
+    def remember(self, round: Round, step: int) -> None:
+        """Store the step at which a round was applied."""
+        if self._tape is not None and self._writes:
+            said = Completion(str(step), None)
+            self._tape.put([StoredAnswer(self._key(round), round.id, LANDING, said)])
+        self.store.add_landing(self.arm, round, step, by=self.by(round))
+
+    def _key(self, round: Round) -> str:
+        return digest([LANDING, self.arm, round.model_dump(mode="json")])
+
+
+def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
+    """Return a hash that separates an arm's rounds from equal ones with another explorer or judge.
+
+    Returns:
+        A short hash; "" for an arm that explores and judges as the run does.
+    """
+    explorer = getattr(evolver, "explorer", None)
+    usual = type(evolver) is GatedEvolver and type(explorer) in (ScriptedExplorer, ModelExplorer)
+    more = _depends(config, arm)
+    if told := _told(evolver):
+        more.append(told)
+    if usual and arm.explorer == config.explorer and not more:
+        return ""
+    settings = [part.model_dump(mode="json") for part in (arm.explorer, arm.settings)]
+    kinds = [type(part).__qualname__ for part in (evolver, explorer)]
+    return digest([*settings, *kinds, *more])
+
+
+def _told(evolver: Evolver) -> Mapping[str, Any]:
+    """Return what a model that explores is asked, told and shown, unless it is as in the run."""
+    inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
+    explorer = getattr(inner, "explorer", None)
+    if not isinstance(explorer, ModelExplorer):
+        return {}
+    identity = explorer.identity
+    usual = explorer.prompts == DEFAULT_PROMPTS and not explorer.told and "agents" not in identity
+    return {} if usual else identity
+
+
+def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:
+    """Return the settings by which the rounds of two arms may differ, except the explorer."""
+    depends = list[object]()
+    if arm.gates != config.gates:
+        depends.append(arm.gates.model_dump(mode="json"))
+    if arm.explorer.kind == "model" and arm.advisor != config.advisor:
+        depends.append(arm.advisor.model_dump(mode="json"))
+    if asks_policy(arm):
+        depends.append(arm.name)  # whose policy it is
+    return depends

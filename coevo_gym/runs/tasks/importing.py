@@ -1,0 +1,289 @@
+"""Import of tasks from a file through the gates.
+
+Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
+training task to start from. The import trusts no claim of a line: it runs the actions, and derives
+the verifier of the new task from their effects.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from coevo_gym.core.benchmark import Benchmark, find_any_task
+from coevo_gym.core.errors import (
+    BenchmarkNotInstalled,
+    ConfigError,
+    EnvBackendError,
+    SplitLeakError,
+    TaskError,
+)
+from coevo_gym.core.evolution import Context, Draft, Proposal, Verdict
+from coevo_gym.core.task import Task
+from coevo_gym.core.task_file import task_lines
+from coevo_gym.curricula.explore.evolver import MAX_ATTEMPTS
+from coevo_gym.curricula.gates.candidate import Gate
+from coevo_gym.curricula.gates.gates import GateResult, default_gates, run_gates
+from coevo_gym.curricula.pool.known import KnownTasks
+from coevo_gym.curricula.pool.pool import require_train, require_trainable
+from coevo_gym.envs.held_out import benchmark_of
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.tasks.review import timestamp
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import Decision
+
+IMPORTED = "imported"
+"""Kind of context for imported tasks, which no signal led to."""
+
+
+@dataclass(frozen=True)
+class ImportedLine:
+    """The result of a line.
+
+    Attributes:
+        line: its number in the file, from 1.
+        problem: reason why the line did not reach the gates; "" if it did.
+        verdict: verdict of the gates; None if the line did not reach them.
+        task: the new task; None if it was not accepted.
+    """
+
+    line: int
+    problem: str = ""
+    verdict: Verdict | None = None
+    task: Task | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        verdict = self.verdict
+        return {
+            "line": self.line,
+            "accepted": self.task is not None,
+            "gate": verdict.gate if verdict else "",
+            "reason": verdict.reason if verdict else self.problem,
+            "name": self.task.name if self.task else "",
+            "id": self.task.id if self.task else "",
+            "checks": [check.gate for check in verdict.checks] if verdict else [],
+        }
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """The parsed content of a line."""
+
+    content: Draft | Proposal
+    benchmark: str
+    context: Context | None = None
+    named: Task | None = None
+
+
+class Importer:
+    """Importer that judges the lines of a file one by one; a bad line does not affect others.
+
+    Args:
+        run: the run whose pool the tasks are for: they must be new tasks of its benchmark. None to
+            write a file of tasks. Duplicates within a file are always rejected.
+
+    Raises:
+        StoreError: if the run cannot be read.
+    """
+
+    def __init__(self, run: RunFolder | None = None) -> None:
+        self._reader = RunReader(run.database) if run else None
+        settings = read_manifest(run)[1].benchmark if run else None
+        self._benchmark = settings.name if settings else None
+        self._hold_out = settings.hold_out if settings else 0.0
+        self._known = KnownTasks(_known_to(self._reader) if self._reader else ())
+        self._gates: dict[str, tuple[Gate, ...]] = {}
+        self._sources: dict[str, Task] = {}
+
+    def judge(self, path: Path) -> Iterator[ImportedLine]:
+        """Yield the result of each non-empty line, in order.
+
+        Raises:
+            TaskError: if the file cannot be read.
+            BenchmarkNotInstalled: if the benchmark of a line is not installed.
+        """
+        for number, line in task_lines(path):
+            yield self._judge(number, line)
+
+    def _judge(self, number: int, line: bytes) -> ImportedLine:
+        try:
+            candidate = self._read(line)
+            result = self._through_gates(candidate)
+        except BenchmarkNotInstalled:
+            raise
+        except (TaskError, SplitLeakError) as error:
+            return ImportedLine(number, problem=str(error))
+        except EnvBackendError as error:
+            return ImportedLine(number, problem=f"could not be judged, its engine failed: {error}")
+        if result.task is None:
+            return ImportedLine(number, verdict=result.verdict)
+        task = _imported(result, candidate)
+        self._known.add(task)
+        return ImportedLine(number, verdict=result.verdict, task=task)
+
+    def _read(self, line: bytes) -> _Candidate:
+        """Parse a line.
+
+        Raises:
+            TaskError: if it cannot be imported.
+            SplitLeakError: if it is related to a validation or test task.
+        """
+        try:
+            data = json.loads(line)
+            kind = _kind_of(data)
+            candidate = _READERS[kind](self, data)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            field = ".".join(map(str, first["loc"]))
+            raise TaskError(
+                f"is no {kind}: {field + ': ' if field else ''}{first['msg']}"
+            ) from error
+        except UnicodeError as error:
+            raise TaskError("holds text that is not valid Unicode") from error
+        except RecursionError as error:
+            raise TaskError("is nested too deeply") from error
+        except json.JSONDecodeError as error:
+            raise TaskError(f"is not JSON: {error}") from error
+        except TaskError:
+            raise
+        except ValueError as error:  # an integer with thousands of digits
+            raise TaskError("holds a number that is too large") from error
+        if self._benchmark not in (None, candidate.benchmark):
+            raise TaskError(
+                f"is for {candidate.benchmark}, but the run trains on {self._benchmark}"
+            )
+        return candidate
+
+    def _read_task(self, data: Mapping[str, Any]) -> _Candidate:
+        task = Task.model_validate(data)
+        if task.origin == "open":
+            raise TaskError("is an open task, which has no goal")
+        require_train(task, "import")  # a gate checks the content of the built task
+        # A reference may do several things in one action; the gates count its effects.
+        solution = self._benchmark_of(task.benchmark).demonstration(task)
+        draft = Draft(
+            benchmark=task.benchmark,
+            scenario=task.scenario,
+            instruction=task.instruction,
+            world=task.world,
+            solution=solution,
+            subset=task.subset,
+            parents=task.parents,
+        )
+        return _Candidate(draft, task.benchmark, named=task)
+
+    def _read_draft(self, data: Mapping[str, Any]) -> _Candidate:
+        draft = Draft.model_validate(data)
+        return _Candidate(draft, draft.benchmark)
+
+    def _read_proposal(self, data: Mapping[str, Any]) -> _Candidate:
+        name = data.get("source")
+        if not isinstance(name, str):
+            raise TaskError('is a proposal without "source", the name of the task to start from')
+        proposal = Proposal.model_validate({k: v for k, v in data.items() if k != "source"})
+        source = self._source(name)
+        return _Candidate(proposal, source.benchmark, Context(kind=IMPORTED, task=source))
+
+    def _source(self, name: str) -> Task:
+        """Return the training task that a proposal starts from."""
+        if name not in self._sources:
+            id = self._reader.task_id(name) if self._reader else None
+            task = self._reader.task(id) if self._reader and id else None
+            self._sources[name] = task or find_any_task(name)
+        source = self._sources[name]
+        return require_trainable(source, "draft from", self._benchmark_of(source.benchmark))
+
+    def _benchmark_of(self, name: str) -> Benchmark:
+        """Return a benchmark with the same scenarios set aside as in the run."""
+        return benchmark_of(name, self._hold_out if name == self._benchmark else 0.0)
+
+    def _through_gates(self, candidate: _Candidate) -> GateResult:
+        """Run a candidate through the gates.
+
+        Raises:
+            TaskError: if there is no such benchmark.
+            EnvBackendError: if its engine failed in every try.
+        """
+        name = candidate.benchmark
+        if name not in self._gates:
+            self._gates[name] = default_gates(self._benchmark_of(name), self._known)
+        for _ in range(MAX_ATTEMPTS - 1):
+            try:
+                return run_gates(self._gates[name], candidate.content, context=candidate.context)
+            except BenchmarkNotInstalled:
+                raise
+            except EnvBackendError:
+                continue  # a fault of the engine says nothing about the candidate
+        return run_gates(self._gates[name], candidate.content, context=candidate.context)
+
+
+_READERS: Mapping[str, Callable[[Importer, Mapping[str, Any]], _Candidate]] = {
+    "task": Importer._read_task,
+    "draft": Importer._read_draft,
+    "proposal": Importer._read_proposal,
+}
+
+
+def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
+    """Add accepted tasks to a run; they join its arms with their next rounds.
+
+    Returns:
+        The number of tasks.
+
+    Raises:
+        ConfigError: if a task was not accepted.
+        StoreError: if the tasks cannot be written; none is added then.
+    """
+    tasks, decisions, at = list[Task](), list[Decision](), timestamp()
+    for one in judged:
+        if one.task is None:
+            raise ConfigError(f"Line {one.line} was not accepted and cannot join a run.")
+        tasks.append(one.task)
+        decisions.append(Decision(one.task.id, "imported", "", at, one.verdict))
+    if tasks:
+        with closing(RunStore(folder.database)) as store:
+            store.add_decisions(decisions, tasks)
+    return len(tasks)
+
+
+def _known_to(reader: RunReader) -> list[Task]:
+    """Return the tasks that a run has or that are about to join it."""
+    known = [*reader.pooled(), *(held.task for held in reader.held())]
+    imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
+    return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
+
+
+def _kind_of(data: Any) -> str:
+    if isinstance(data, Mapping):
+        for field, kind in (("verifier", "task"), ("world", "draft"), ("turns", "proposal")):
+            if field in data:
+                return kind
+    raise TaskError(
+        "is no task (with world and verifier), no draft (with world), and no proposal (with turns, "
+        "actions and source)"
+    )
+
+
+def _imported(result: GateResult, candidate: _Candidate) -> Task:
+    """Return the validated task with its provenance."""
+    task, named, context = result.task, candidate.named, candidate.context
+    assert task is not None
+    origin = dict(named.provenance) if named else {}
+    grew_from = (context.task.id,) if context else ()
+    update: dict[str, Any] = {
+        "origin": "evolved",
+        "parents": tuple(dict.fromkeys((*grew_from, *task.parents))),
+        "provenance": {"kind": IMPORTED, "draft": result.verdict.draft_id, **origin},
+    }
+    if named is not None and named.origin == "evolved" and named.id == task.id:
+        update["name"] = named.name
+    return task.model_copy(update=update)

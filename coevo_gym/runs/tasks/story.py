@@ -1,0 +1,254 @@
+"""The history of a draft: its signal, the exploration, and the verdicts of the gates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
+from coevo_gym.core.task import Task
+from coevo_gym.curricula.signals import UNGUIDED
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import HOLD, RunReader
+from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
+
+FEWEST = 4
+"""Fewest characters of an abbreviated id."""
+_NAMED = 6
+
+
+@dataclass(frozen=True)
+class NamedTask:
+    """A task or a draft of a run.
+
+    Attributes:
+        id: its id.
+        places: places of its verdicts, the most informative first; empty for a task that no round
+            of the run made.
+    """
+
+    id: str
+    places: tuple[VerdictPlace, ...] = ()
+
+
+def look_up(reader: RunReader, given: str) -> NamedTask | None:
+    """Find a task or draft; return None if there is none.
+
+    Args:
+        reader: reader of the run.
+        given: name of a task, or at least the first :data:`FEWEST` characters of the id of a task
+            or draft.
+
+    Raises:
+        TaskError: if the id is ambiguous.
+    """
+    id = reader.task_id(given) or _meant(reader, given)
+    if id is None:
+        return None
+    places = [p for p in reader.verdict_places(id) if id in (p.task_id, p.draft_id)]
+    return NamedTask(id, tuple(sorted(places, key=_tells)))
+
+
+def _meant(reader: RunReader, given: str) -> str | None:
+    # An evolved task without a name is named by the start of its id.
+    begins = given.rpartition("/evolved/")[2]
+    if len(begins) < FEWEST:
+        return None
+    names = reader.task_names(begins)
+    ids = dict.fromkeys(names)
+    for place in reader.verdict_places(begins):
+        ids |= dict.fromkeys(i for i in (place.task_id, place.draft_id) if i.startswith(begins))
+    if begins in ids or len(ids) < 2:
+        return begins if begins in ids else next(iter(ids), None)
+    some = ", ".join(names.get(id, id) for id in list(ids)[:_NAMED])
+    raise TaskError(f"{given!r} is ambiguous ({len(ids)} matches): {some}, … Type more characters.")
+
+
+def _tells(place: VerdictPlace) -> tuple[bool, bool]:
+    """Return a sort key: accepted verdicts first, then held ones."""
+    return (not place.accepted, place.gate != HOLD)
+
+
+@dataclass(frozen=True)
+class Ancestor:
+    """An ancestor of a task.
+
+    Attributes:
+        generation: 1 for a parent, 2 for a parent's parent, …
+        id: id of the task.
+        task: the task; None if it is not in the run.
+    """
+
+    generation: int
+    id: str
+    task: Task | None
+
+
+@dataclass(frozen=True)
+class Story:
+    """The history of a draft.
+
+    Attributes:
+        verdict: its final verdict, with the draft.
+        round_id: the round that judged it; "" for an imported task that has not joined yet.
+        step: step of the arm at which the round was applied.
+        arms: names of the arms with this round; several arms share the first one.
+        task: the built task; None if the draft was rejected.
+        context: start of the exploration; None if it was not stored.
+        signal: the signal behind the context; None if there was none, or it was not stored.
+        explored: summary and walks; None if no model explored.
+        ancestors: its ancestors, parents first.
+        decision: the decision of a person about the task, or None.
+        joined: the arms whose pool contains it, each with the round in which it joined.
+        practice: number of episodes by arm.
+        elsewhere: other verdicts about the same draft or task.
+    """
+
+    verdict: Verdict
+    round_id: str = ""
+    step: int = 0
+    arms: tuple[str, ...] = ()
+    task: Task | None = None
+    context: Context | None = None
+    signal: Signal | None = None
+    explored: Explored | None = None
+    ancestors: tuple[Ancestor, ...] = ()
+    decision: Decision | None = None
+    joined: tuple[tuple[str, str], ...] = ()
+    practice: tuple[TaskCount, ...] = ()
+    elsewhere: tuple[VerdictPlace, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the history without the task as JSON."""
+        explored, decision = self.explored, self.decision
+        return {
+            "draft_id": self.verdict.draft_id,
+            "task_id": self.verdict.task_id,
+            "arms": list(self.arms),
+            "round": self.round_id,
+            "step": self.step,
+            "signal": self.signal and self.signal.model_dump(mode="json"),
+            "context": self.context and self.context.model_dump(mode="json"),
+            "brief": explored and explored.brief and explored.brief.model_dump(mode="json"),
+            "walks": [walk.model_dump(mode="json") for walk in explored.walks] if explored else [],
+            "problems": list(explored.problems) if explored else [],
+            "verdict": self.verdict.model_dump(mode="json"),
+            "lineage": [
+                {
+                    "generation": ancestor.generation,
+                    "id": ancestor.id,
+                    "name": ancestor.task.name if ancestor.task else "",
+                    "instruction": ancestor.task.instruction if ancestor.task else "",
+                }
+                for ancestor in self.ancestors
+            ],
+            "decision": decision
+            and {"what": decision.what, "reason": decision.reason, "at": decision.at},
+            "joined": [{"arm": arm, "round": round_id} for arm, round_id in self.joined],
+            "practice": [count._asdict() for count in self.practice],
+            "elsewhere": [place._asdict() for place in self.elsewhere],
+        }
+
+
+def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -> Task | Story:
+    """Return the history of a task or draft in a run.
+
+    Args:
+        folder: folder of the run.
+        given: name of a task, or the start of the id of a task or draft.
+        reader: reader of the run's database; None opens it for this call.
+
+    Returns:
+        The history; for a task that no round of the run made, such as a native one, the task.
+
+    Raises:
+        TaskError: if the id is unknown or ambiguous.
+    """
+    reader = reader or RunReader(folder.database)
+    found = look_up(reader, given)
+    if found is None:
+        name = folder.path.name
+        raise TaskError(
+            f"{name} has no task and no draft {given!r}. `coevo tasks {name}` lists its tasks, "
+            f"`coevo tasks {name} --rejected` the drafts that became none."
+        )
+    if found.places:
+        return _of_a_round(reader, found)
+    decision = reader.decisions().get(found.id)
+    task = reader.task(found.id)
+    if decision is not None and decision.verdict is not None:
+        return Story(
+            decision.verdict,
+            task=task,
+            ancestors=_ancestors(reader, task.parents if task else ()),
+            decision=decision,
+        )
+    assert task is not None, "an id without a verdict is that of a stored task"
+    return task
+
+
+def _of_a_round(reader: RunReader, found: NamedTask) -> Story:
+    """Return the history of a draft that a round judged."""
+    first, *_ = found.places
+    applied = reader.round(first.arm, first.round_id)
+    verdict = applied.result.verdicts[first.position]
+    explored, context = _origin(applied, verdict, reader)
+    decision = reader.decisions().get(verdict.task_id)
+    task = _built(reader, applied, verdict)
+    parents = task.parents if task else verdict.draft.get("parents", ())
+    same = [p for p in found.places if (p.key, p.position) == (first.key, first.position)]
+    return Story(
+        verdict,
+        round_id=first.round_id,
+        step=first.step,
+        arms=tuple(place.arm for place in same),
+        task=task,
+        context=context,
+        signal=reader.signal_behind(first.arm, context, first.step) if context else None,
+        explored=explored,
+        ancestors=_ancestors(reader, parents or ((context.task.id,) if context else ())),
+        decision=decision,
+        joined=tuple(reader.rounds_of(verdict.task_id)) if verdict.task_id else (),
+        practice=tuple(reader.task_counts(verdict.task_id)) if verdict.task_id else (),
+        elsewhere=tuple(place for place in found.places if place not in same),
+    )
+
+
+def _origin(
+    applied: StoredRound, verdict: Verdict, reader: RunReader
+) -> tuple[Explored | None, Context | None]:
+    """Return the exploration behind a draft, and its context."""
+    id = verdict.context_id
+    explored = next((one for one in applied.result.explored if one.context.id == id), None)
+    if explored is not None:
+        return explored, explored.context
+    context = next((one for one in applied.round.contexts if one.id == id), None)
+    if context is not None or applied.round.contexts:
+        return None, context
+    # An unguided round draws its contexts itself; those of a script are found by their task.
+    for parent in verdict.draft.get("parents", ())[:1]:
+        if (task := reader.task(parent)) is not None:
+            drawn = Context(kind=UNGUIDED, task=task)
+            return None, drawn if drawn.id == id else None
+    return None, None
+
+
+def _built(reader: RunReader, applied: StoredRound, verdict: Verdict) -> Task | None:
+    for task in (*applied.result.accepted, *applied.result.held):
+        if task.id == verdict.task_id:
+            return task
+    return None
+
+
+def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
+    """Return parents, their parents, and so on, each once."""
+    found: dict[str, Ancestor] = {}
+    generation, ids = 1, list(parents)
+    while ids:
+        tasks: Mapping[str, Task | None] = {id: reader.task(id) for id in ids if id not in found}
+        found |= {id: Ancestor(generation, id, task) for id, task in tasks.items()}
+        ids = [id for task in tasks.values() if task is not None for id in task.parents]
+        generation += 1
+    return tuple(found.values())

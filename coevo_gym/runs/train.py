@@ -1,0 +1,488 @@
+"""A run from its config to its table: baselines, warm-up, D_0, then each arm.
+
+Every phase saves its result, and skips work whose result exists. So an interrupted run is resumed
+by running it again, and finishes as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.evolution import Round, RoundResult, Verdict
+from coevo_gym.core.seams import Agent
+from coevo_gym.core.spend import Cost
+from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
+from coevo_gym.episodes.live import rare_full_collections
+from coevo_gym.runs.arm import Arm
+from coevo_gym.runs.assembly import Assembly, one_thread, restoring
+from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig
+from coevo_gym.runs.events import ArmEvents
+from coevo_gym.runs.evolving.answers import answers_of, warnings
+from coevo_gym.runs.evolving.cost import Spending, estimates, require_consent
+from coevo_gym.runs.final import final_scores, keep_score
+from coevo_gym.runs.manifest import (
+    check_unchanged,
+    make_manifest,
+    mark_of,
+    read_manifest,
+)
+from coevo_gym.runs.planning.fitting import memory_warnings
+from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
+from coevo_gym.runs.rounds import StoredEvolver, stack
+from coevo_gym.runs.sinks.sending import ArmSinks
+from coevo_gym.runs.sinks.sink import check_sinks
+from coevo_gym.runs.stop import Stopped, StopRequest
+from coevo_gym.runs.table import (
+    NO_SCORES,
+    RANDOM,
+    WARMUP,
+    FinalScores,
+    TableRow,
+    mean_of_late,
+    table_row,
+)
+from coevo_gym.runs.warmup import imitate_references
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.deleting import delete
+from coevo_gym.store.folder import RunFolder, append_line, keep_lines, storing, write_json
+from coevo_gym.store.reader import Evaluated, RunReader
+from coevo_gym.store.secrets import without_secrets
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The results of a run.
+
+    Attributes:
+        name: name of the run.
+        benchmark: name of the benchmark.
+        split: the held-out split of the table.
+        table: baselines first, then the arms in order.
+        arms: summary of each arm: steps, env steps, rounds, pool size, hash of its weights, final
+            metrics of its curriculum, numbers of each evaluation (the first is the warm-up's), and
+            numbers of model answers used, repaired, or replaced by a rule, by purpose.
+        samples: episodes per held-out task in each evaluation.
+        final: scores of the warm-up and of each arm on the tasks of ``evaluation.final``.
+    """
+
+    name: str
+    benchmark: str
+    split: str
+    table: tuple[TableRow, ...]
+    arms: Mapping[str, Mapping[str, Any]]
+    samples: int = 1
+    final: FinalScores = NO_SCORES
+
+
+@dataclass(frozen=True)
+class RunStart:
+    """The common starting point of all arms.
+
+    Attributes:
+        policy: state of the warmed-up policy.
+        random: numbers of the random agent on the held-out tasks.
+        warmup: numbers of the warmed-up policy on them.
+        env_steps: env steps of the demonstrations.
+        outcomes: outcomes of the episodes of both, by name; {} in runs of older versions.
+    """
+
+    policy: Mapping[str, Any]
+    random: Mapping[str, float]
+    warmup: Mapping[str, float]
+    env_steps: int
+    outcomes: Mapping[str, Sequence[Sequence[Any]]] = FrozenDict()
+
+
+def train(
+    folder: RunFolder,
+    resolved: Resolved,
+    progress: ProgressSink,
+    stop: StopRequest,
+    *,
+    overwrite: bool = False,
+    agreed: bool = False,
+    prepare: Callable[[RunFolder], object] | None = None,
+) -> RunSummary:
+    """Train all arms of a new run.
+
+    Args:
+        folder: folder of the run; it must not hold a run yet.
+        resolved: the settings and their origins.
+        progress: progress display.
+        stop: called at every step boundary; returns True to stop.
+        overwrite: delete an earlier run in the folder.
+        agreed: True if the user has accepted the cost of models.
+        prepare: called once folder and manifest exist; may add results of an equal run.
+
+    Raises:
+        Stopped: if ``stop`` returned True; finished work is saved.
+        ConfigError: if the folder is taken, or the run may cost money and ``agreed`` is False.
+        StoreError: if a file cannot be written.
+    """
+    folder.check_free(overwrite=overwrite)
+    if not agreed:
+        require_consent(estimates(resolved.config))
+    assembly = Assembly(resolved.config, database=folder.database)
+    assembly.check()  # invalid settings of arms fail before the folder and the policy are created
+    check_sinks(resolved.config.sinks)
+    manifest = make_manifest(resolved, task_sets=assembly.task_sets)
+    for warning in (*resolved.config.warnings(), *memory_warnings(resolved.config)):
+        progress.say(f"warning: {warning}")
+    with one_thread(resolved.config):
+        _ = assembly.policy
+    with folder.locked(), one_thread(resolved.config):
+        folder.create(overwrite=overwrite)
+        write_json(folder.manifest, manifest)
+        if prepare is not None:
+            prepare(folder)
+        return _go(folder, assembly, progress, stop)
+
+
+def resume(folder: RunFolder, progress: ProgressSink, stop: StopRequest) -> RunSummary:
+    """Resume an interrupted run; see :func:`train`.
+
+    Raises:
+        Stopped: if ``stop`` returned True; finished work is saved.
+        StoreError: if its files are damaged beyond the last checkpoints, or its tasks changed.
+    """
+    with folder.locked():
+        manifest, config = read_manifest(folder)
+        _check_whole(folder, config)
+        assembly = Assembly(config, database=folder.database)
+        assembly.check()  # a missing requirement fails here, before the run continues
+        for change in check_unchanged(manifest, config, assembly.task_sets):
+            progress.say(change)
+        with one_thread(config):
+            return _go(folder, assembly, progress, stop)
+
+
+def _go(
+    folder: RunFolder, assembly: Assembly, progress: ProgressSink, stop: StopRequest
+) -> RunSummary:
+    """Carry out the rest of a run, and record the progress in its folder."""
+    progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
+    with rare_full_collections(), progress_file as told:
+        return _Run(folder, assembly, told, stop).go()
+
+
+def _check_whole(folder: RunFolder, config: RunConfig) -> None:
+    """Check that the records of the arms are complete, because the report needs them."""
+    if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
+        RunReader(folder.database).check()
+
+
+class _Run:
+    """A run in progress."""
+
+    def __init__(
+        self, folder: RunFolder, assembly: Assembly, progress: ProgressSink, stop: StopRequest
+    ) -> None:
+        self.folder, self.assembly, self.config = folder, assembly, assembly.config
+        self.progress, self.stop = progress, stop
+        self._found: int | None = 0
+        self._spending = Spending(progress)
+
+    def go(self) -> RunSummary:
+        arms: dict[str, dict[str, Any]] = {}
+        with (
+            closing(RunStore(self.folder.database, record=self.config.store.record)) as store,
+            closing(self.assembly.models),
+        ):
+            store.spell = getattr(self.assembly.policy, "spell", None)
+            store.add_tasks(self.assembly.warmup_tasks())
+            store.add_evaluated_tasks(map(evaluated_task, self.assembly.held_out_tasks))
+            start = self._start(store)
+            self._spending.count(WARMUP, Cost(env_steps=start.env_steps))
+            table = [
+                table_row(RANDOM, start.random, 0),
+                table_row(WARMUP, start.warmup, start.env_steps),
+            ]
+            self.assembly.policy.load_state_dict(start.policy)  # the policy may take part in rounds
+            self._find_first_tasks(store)
+            for name, settings in self.assembly.arms.items():
+                row, arms[name] = self._train_arm(settings, start, store)
+                self.assembly.models.over(name)
+                gc.collect()  # breaks a reference cycle, so that the next arm can use the memory
+                table.append(row)
+            if self.assembly.final_tasks:
+                self.assembly.policy.load_state_dict(start.policy)
+                self._score(WARMUP, 0, self.assembly.evaluated(self.assembly.policy), store)
+        summary = RunSummary(
+            name=self.config.name,
+            benchmark=self.config.benchmark.name,
+            split=self.config.evaluation.split,
+            table=tuple(table),
+            arms=arms,
+            samples=self.config.evaluation.samples,
+            final=final_scores(self.folder),
+        )
+        write_json(self.folder.summary, asdict(summary))
+        return summary
+
+    # Baselines, warm-up, D_0.
+
+    def _start(self, store: RunStore) -> RunStart:
+        checkpoints = Checkpoints(self.folder.checkpoints / WARMUP, keep=1)
+        epochs = checkpoints.folder / "epochs"
+        saved = checkpoints.latest()
+        if saved is None:
+            start = self._warm_up(epochs, store)
+            checkpoints.save(0, asdict(start))
+        else:
+            with restoring(saved, self.assembly.policy):
+                start = RunStart(**saved.state)
+                self.assembly.policy.load_state_dict(start.policy)
+        for name, outcomes in start.outcomes.items():
+            if not store.evaluation_steps(name):  # another run of the table has done the warm-up
+                store.add_evaluation(name, 0, [Evaluated(*outcome) for outcome in outcomes])
+        if epochs.exists():
+            with storing(epochs):
+                delete(epochs)
+        return start
+
+    def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
+        """Evaluate the random agent, imitate references, evaluate again.
+
+        Args:
+            epochs: folder for the state of the imitation between epochs.
+            store: database for both evaluations.
+        """
+        assembly = self.assembly
+        floor = self._evaluate("evaluate random", assembly.random_agent())
+        random = floor.metrics()
+        self._check_stop()
+        found = imitate_references(assembly, epochs, self.progress, self.stop)
+        losses, env_steps = (found.losses, found.env_steps) if found else ((), 0)
+        policy = assembly.policy
+        start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
+        warmup = start.metrics()
+        self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
+        outcomes = {}
+        for name, evaluation in ((RANDOM, floor), (WARMUP, start)):
+            ended = [line.ended for line in evaluation.lines]
+            store.add_evaluation(name, 0, ended, evaluation.episodes)
+            outcomes[name] = [list(outcome) for outcome in ended]
+        return RunStart(policy.state_dict(), random, warmup, env_steps, outcomes)
+
+    def _evaluate(
+        self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
+    ) -> Evaluation:
+        """Evaluate an agent on the held-out tasks, or on given ones, as a separate phase."""
+        tasks = self.assembly.held_out_tasks if tasks is None else tasks
+        n = len(tasks) * self.config.evaluation.samples
+        self.progress.phase(phase, total=n)
+        self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
+        found = self.assembly.evaluate(agent, tasks, self._on_done)
+        self.progress.update(n, success=_percent(found.metrics()))
+        return found
+
+    def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
+        """Score a policy on the tasks of ``evaluation.final`` unless its score is saved."""
+        known = final_scores(self.folder).get(policy, {})
+        for name, tasks in self.assembly.final_tasks.items():
+            if name not in known:
+                self._check_stop()
+                found = self._evaluate(f"score {policy} on {name}", agent, tasks)
+                keep_score(self.folder, store, policy, step, name, found)
+
+    @property
+    def _on_done(self) -> Callable[[int], None] | None:
+        """Return a progress callback for the parts of a phase if the policy is a language model.
+
+        With the tiny policy such phases are short, so one line per phase is enough.
+        """
+        return None if self.config.policy.kind == "tiny" else self.progress.update
+
+    def _find_first_tasks(self, store: RunStore) -> None:
+        """Carry out the first rounds of the arms; the store saves them with the parents.
+
+        All of them explore with the settings of the run, not with those of an arm.
+        """
+        assembly, config = self.assembly, self.config
+        kit, asked = assembly.kit(None, self._on_verdict), assembly.asked(None)
+        evolver = stack(
+            kit.evolver(kit.explorer()),
+            store,
+            config,
+            None,
+            policy=assembly.policy,
+            native=assembly.train_tasks,
+        )
+        methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
+        rounds: list[Round] = []
+        for round in (method.first_round for method in methods):
+            if round is None or round in rounds:
+                continue
+            rounds.append(round)
+            result = self._find_tasks(round.n_wanted, round, evolver, store)
+            self._spending.first_tasks(round, result)
+            if asked is not None:
+                asked.meter.counted(round.id, result.usage)
+        assembly.models.over("")
+
+    def _find_tasks(
+        self, wanted: int, round: Round, evolver: StoredEvolver, store: RunStore
+    ) -> RoundResult:
+        self.progress.phase("first task set", total=wanted)
+        self._found = 0
+        result = evolver.run(round)
+        self._found = None
+        for warning in warnings({"first task set": answers_of(result.usage)}):
+            self.progress.say(f"warning: {warning}")
+        if not result.accepted:
+            if result.held:
+                raise CoevoError(
+                    f"All {len(result.held)} tasks to begin with wait for a person, so there is "
+                    "nothing to practise. Loosen the rules in gates.hold, or set them for arms "
+                    "alone (arm.NAME.set), and train anew with --overwrite."
+                )
+            raise CoevoError(
+                f"The explorer found no task to begin with: {_judged(result)}. Explore longer: "
+                "raise explorer.walks or explorer.max_steps."
+            )
+        if len(result.accepted) < wanted:
+            self.progress.say(
+                f"The explorer found {len(result.accepted)} of {wanted} tasks to begin with: "
+                f"{_judged(result)}."
+            )
+        parents = {id for task in result.accepted for id in task.parents}
+        store.add_tasks(task for task in self.assembly.train_tasks if task.id in parents)
+        self.progress.update(
+            wanted, tasks=str(len(result.accepted)), env_steps=f"{result.env_steps:,}"
+        )
+        return result
+
+    def _on_verdict(self, verdict: Verdict) -> None:
+        if self._found is None:
+            return  # a round within an arm; the step that it belongs to is finished first
+        self._check_stop()
+        self._found += verdict.accepted
+        if (asked := self.assembly.asked(None)) is not None:
+            self._spending.asking(asked.meter)
+        self.progress.update(self._found)
+
+    def _check_stop(self) -> None:
+        if self.stop():
+            raise Stopped
+
+    def _log_once(self, event: str, **numbers: Any) -> None:
+        if self.folder.metrics.exists():
+            keep_lines(self.folder.metrics, lambda line: line.get("event") != event)
+        append_line(self.folder.metrics, {"event": event, **numbers})
+
+    # Arms.
+
+    def _train_arm(
+        self, settings: ArmConfig, start: RunStart, store: RunStore
+    ) -> tuple[TableRow, dict[str, Any]]:
+        """Train one arm to its end from its current state."""
+        self._check_stop()
+        self.assembly.policy.load_state_dict(start.policy)
+        spending = self._spending
+        with (
+            closing(self.assembly.envs()) as envs,
+            closing(Arm(settings, self.assembly, envs, store, self._on_verdict)) as arm,
+            ArmSinks(
+                self.config.sinks,
+                self.folder,
+                run=self.config.name,
+                arm=arm.name,
+                config=without_secrets(
+                    {**self.config.to_json(), **settings.model_dump(mode="json")}
+                ),
+            ) as sinks,
+        ):
+            events = arm.events = ArmEvents(
+                arm=arm.name,
+                folder=self.folder,
+                store=store,
+                loop=arm.loop,
+                progress=self.progress,
+                stop=self.stop,
+                save=lambda: arm.save(checkpoints),
+                every_steps=self.config.store.checkpoint_every_steps,
+                by=arm.evolver.by if arm.evolver else lambda round: "",
+                max_steps=self.config.loop.max_steps,
+                evolves=settings.curriculum.growth.kind != "none",
+                on_trained=arm.success_on_trained,
+                send=sinks.send,
+                on_cost=lambda: spending.by_arm(arm.name, arm.first_round, arm.loop.state),
+            )
+            arm.loop.events = events
+            checkpoints = Checkpoints(
+                self.folder.checkpoints / arm.name, keep=self.config.store.keep_checkpoints
+            )
+            self._place(arm, checkpoints, start)
+            found = self._run_loop(arm, checkpoints)
+            with arm.as_evaluated():
+                self._score(arm.name, arm.loop.state.step, arm.evaluated, store)
+            return found
+
+    def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
+        """Restore an arm at its last checkpoint, or at its start."""
+        saved, events = checkpoints.latest(), arm.events
+        events.rewind(saved.step if saved else -1)
+        if saved:
+            arm.load(saved)
+            return
+        if arm.first_round:
+            arm.loop.run_round(arm.first_round)
+        arm.loop.state.evaluated = 0  # the warm-up's evaluation is the first one of this arm
+        events.note_evaluation({**start.warmup, **arm.success_on_trained()})
+
+    def _run_loop(self, arm: Arm, checkpoints: Checkpoints) -> tuple[TableRow, dict[str, Any]]:
+        loop, config = arm.loop, self.config.loop
+        by_steps = config.max_steps is not None
+        total = config.max_steps if by_steps else config.max_env_steps
+        done = loop.state.step if by_steps else loop.state.env_steps
+        later = len(self.assembly.arms) - list(self.assembly.arms).index(arm.name) - 1
+        self.progress.phase(f"train {arm.name}", total or 0, done, similar=later)
+        self.progress.expect(*arm.most_left())
+        arm.events.on_cost()
+        most = config.max_env_steps
+        if most is not None and loop.state.env_steps >= most and not loop.state.step:
+            self.progress.say(
+                f"warning: {arm.name} trains no step: its first task set took "
+                f"{loop.state.env_steps:,} env steps, and loop.max_env_steps is {most:,}. Raise "
+                "loop.max_env_steps, or lower curriculum.initial_size."
+            )
+        self.stop.waits_for = arm.events.step_under_way
+        try:
+            loop.run()
+        finally:
+            self.stop.waits_for = lambda: ""
+        arm.save(checkpoints)
+        if not loop.over or loop.session.evolving:
+            raise Stopped
+        outcome, evaluations = arm.outcome(), arm.events.evaluations()
+        mark = mark_of(self.config, self.assembly.arms[arm.name])
+        state = loop.state
+        row = table_row(
+            arm.name,
+            mean_of_late(evaluations, self.config.evaluation.last),
+            state.env_steps,
+            usage=state.used,
+            curriculum=outcome["curriculum"],
+            mark=mark,
+        )
+        return row, outcome
+
+
+def _judged(result: RoundResult) -> str:
+    """Describe the number of drafts and the gates that rejected them."""
+    gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
+    rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
+    return f"{len(result.judged)} drafts, rejected by: {rejected}"
+
+
+def _percent(numbers: Mapping[str, float]) -> str:
+    return f"{numbers['success_rate']:.1%}"

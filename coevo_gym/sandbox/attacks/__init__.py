@@ -1,0 +1,28 @@
+"""Sandbox escape attempts, run to verify that they fail.
+
+A :class:`Payload` is one attempt. A :class:`Setup` runs it in a harmless setting, with the sandbox
+off and on; :func:`compare` collects both results. ``coevo doctor --escape-suite`` runs
+:func:`generic_suite` and the benchmarks' own suites.
+"""
+
+from coevo_gym.sandbox.attacks.payload import (
+    AttackRow,
+    AttackRun,
+    AttackVerdict,
+    Payload,
+    Setup,
+    Suite,
+    compare,
+)
+from coevo_gym.sandbox.attacks.suite import generic_suite
+
+__all__ = [
+    "AttackRow",
+    "AttackRun",
+    "AttackVerdict",
+    "Payload",
+    "Setup",
+    "Suite",
+    "compare",
+    "generic_suite",
+]

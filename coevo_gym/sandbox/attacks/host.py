@@ -1,0 +1,233 @@
+"""The setup of the generic suite: payloads run as separate processes, next to decoys."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from time import monotonic
+from typing import NamedTuple
+
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.sandbox import Level, ResourceLimits, launch, python_files, readable, seccomp
+from coevo_gym.sandbox.attacks.decoys import VARIABLE, Decoys, decoys
+from coevo_gym.sandbox.attacks.payload import AttackRun, Payload
+
+LIMITS = ResourceLimits(memory_bytes=256 << 20, pids=32, scratch_bytes=16 << 20, open_files=256)
+_PATIENCE_S = 60.0
+_ENDLESS_S = 4.0
+_KEPT_CHARS = 200
+_MARKS = ("READY", "ENDLESS", "ORPHAN", "END")
+_HAS_ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT  # does not reap it, so its pid is not reused
+
+_HARNESS = """
+import ctypes, errno, json, os, signal, sys, types
+channel = int(sys.argv[1])
+def say(*words):
+    text = (" ".join(map(str, words)) + "\\n").encode()
+    while text: text = text[os.write(channel, text):]
+def read(path):
+    with open(path) as file: return file.read()
+def wait_for_the_end():
+    while os.read(channel, 1): pass
+libc = ctypes.CDLL(None, use_errno=True)
+def checked(result):
+    if result < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+def call(name, *arguments):
+    whole = [ctypes.c_long(a) if isinstance(a, int) else a for a in arguments]
+    return checked(libc.syscall(ctypes.c_long(host.calls[name]), *whole))
+def any_way(*ways):
+    for way in ways:
+        try: way() if callable(way) else call(*way)
+        except (OSError, KeyError) as error: last = error
+        else: return say("DONE")
+    raise last
+def late(*_): raise TimeoutError("too late")
+order = b""
+while not order.endswith(b"\\n"): order += os.read(channel, 65536)
+order = json.loads(order)
+host = types.SimpleNamespace(**order["facts"])
+signal.signal(signal.SIGALRM, late)
+say("READY")
+try: exec(order["code"], globals())
+except BaseException as error: say(f"{type(error).__name__}: {error}")
+say("END")
+"""
+
+
+class HostObservations(NamedTuple):
+    """Observations after an attempt.
+
+    Attributes:
+        said: output of the payload.
+        afterwards: output of its remains after it was killed.
+        survived: True if it still ran after its time: with the sandbox off, after the limit in its
+            own process expired; with the sandbox on, after the sandbox was killed.
+        flood: bytes of its output stored on the host.
+        host: the decoys after the attempt.
+    """
+
+    said: str
+    afterwards: str
+    survived: bool
+    flood: int
+    host: Decoys
+
+
+def stolen(seen: HostObservations) -> bool:
+    """Return True if the payload printed the secret."""
+    return seen.host.token in seen.said
+
+
+def done(seen: HostObservations) -> bool:
+    """Return True if the payload reports success, for effects visible only inside."""
+    return "DONE\n" in seen.said
+
+
+class _Running(NamedTuple):
+    """A process that runs a payload."""
+
+    kill: Callable[[], object]
+    alive: Callable[[], bool]
+    flood: Callable[[], int]
+
+
+class HostSetup:
+    """A setup that runs payloads both as a careless host would, and in the sandbox.
+
+    A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
+    ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several
+    calls works, and ``wait_for_the_end``. It prints ENDLESS before an endless loop, and ORPHAN if
+    it leaves a process behind that will write later.
+    """
+
+    def __init__(self, level: Level) -> None:
+        self._level = level
+
+    def attempt(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
+        """Run a payload once, with the sandbox on or off; see ``Setup``."""
+        with decoys() as targets, _socket_pair() as (ours, theirs):
+            process = (
+                _sandboxed(theirs, targets, self._level)
+                if protected
+                else _careless(theirs, targets)
+            )
+            with process as running:
+                theirs.close()
+                facts = targets.facts() | _facts(targets, protected)
+                order = json.dumps({"facts": facts, "code": payload.code})
+                with suppress(BrokenPipeError):  # it did not start, which is detected below
+                    ours.sendall(order.encode() + b"\n")
+                seen = _watch(ours, running, targets, protected)
+                worked = payload.sign(seen)
+                ours.close()  # its remaining processes wait for that
+        lines = [line for line in seen.said.splitlines() if line not in _MARKS]
+        if not seen.said.startswith("READY"):
+            raise EnvBackendError(f"The attempt {payload.name!r} did not run. Output: {lines}")
+        # The output of a successful attempt may contain secrets, so it is dropped.
+        return AttackRun(worked, "" if worked or not lines else lines[-1][:_KEPT_CHARS])
+
+
+def _watch(
+    ours: socket.socket, running: _Running, targets: Decoys, protected: bool
+) -> HostObservations:
+    """Read its output, and kill it as this kind of host would."""
+    said = _hear(ours, 0 if protected else _ENDLESS_S)
+    if protected:
+        running.kill()
+    survived = running.alive() and "\nEND\n" not in said
+    if not protected:
+        running.kill()
+    afterwards = _next(ours, _PATIENCE_S) if "ORPHAN" in said else ""
+    return HostObservations(said, afterwards, survived, running.flood(), targets)
+
+
+def _hear(ours: socket.socket, endless_s: float) -> str:
+    """Return its output until it ends, or for a while after it announced an endless loop."""
+    said = ""
+    end = monotonic() + _PATIENCE_S
+    while not said.endswith(("\nEND\n", "\nORPHAN\n")):
+        text = _next(ours, max(0.0, end - monotonic()))
+        if not text:
+            break
+        said += text
+        if said.endswith("\nENDLESS\n"):
+            end = monotonic() + endless_s
+    return said
+
+
+def _next(ours: socket.socket, timeout_s: float) -> str:
+    """Return the next output; "" if it has ended, or after the timeout."""
+    if not readable(ours, timeout_s):
+        return ""
+    try:
+        return ours.recv(1 << 16).decode(errors="replace")
+    except ConnectionResetError:  # it ended with unread input
+        return ""
+
+
+def _facts(targets: Decoys, protected: bool) -> dict[str, object]:
+    """Return the facts that do not depend on the decoys alone."""
+    return {
+        "scratch": "/tmp" if protected else str(targets.folder / "scratch"),  # noqa: S108
+        "library": sys.base_prefix,
+        "calls": seccomp.numbers(),
+        "limits": LIMITS._asdict(),
+    }
+
+
+@contextmanager
+def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterator[_Running]:
+    with launch(
+        [sys.executable, "-I", "-c", _HARNESS, str(channel.fileno())],
+        readable=(*python_files(), targets.given.parent),
+        pass_fds=(channel.fileno(), *targets.pass_fds),
+        limits=LIMITS,
+        level=level,
+    ) as sandboxed:
+        yield _Running(
+            kill=sandboxed.kill,
+            alive=lambda: sandboxed.poll() is None,
+            flood=lambda: len(sandboxed.stderr()),
+        )
+
+
+@contextmanager
+def _careless(channel: socket.socket, targets: Decoys) -> Iterator[_Running]:
+    """Start a subprocess in the usual careless way, in a process group that can be cleaned up."""
+    for descriptor in (channel.fileno(), *targets.pass_fds):
+        os.set_inheritable(descriptor, True)
+    output = targets.folder / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-c", _HARNESS, str(channel.fileno())],
+            stdout=file,
+            stderr=file,
+            env={**os.environ, VARIABLE: targets.token},
+            cwd=targets.folder,
+            close_fds=False,
+            start_new_session=True,
+        )
+    try:
+        yield _Running(
+            kill=process.kill,
+            alive=lambda: os.waitid(os.P_PID, process.pid, _HAS_ENDED) is None,
+            flood=lambda: output.stat().st_size,
+        )
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield ours, theirs

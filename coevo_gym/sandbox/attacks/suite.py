@@ -1,0 +1,91 @@
+"""The generic suite: attempts that any Python code could make on any host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from rich.table import Column, Table
+from rich.text import Text
+
+from coevo_gym.sandbox import Finding
+from coevo_gym.sandbox.attacks import (
+    descriptors,
+    files,
+    kernel,
+    metadata,
+    network,
+    processes,
+    resources,
+)
+from coevo_gym.sandbox.attacks.host import HostSetup
+from coevo_gym.sandbox.attacks.payload import AttackRow, AttackRun, AttackVerdict, Suite
+
+
+def generic_suite() -> Suite:
+    """Return attempts against files, processes, the kernel, networks and resources of the host."""
+    payloads = (
+        *files.PAYLOADS,
+        *metadata.PAYLOADS,
+        *descriptors.PAYLOADS,
+        *processes.PAYLOADS,
+        *kernel.PAYLOADS,
+        *network.PAYLOADS,
+        *resources.PAYLOADS,
+    )
+    return Suite("generic", payloads, lambda level: nullcontext(HostSetup(level)))
+
+
+_COLOURS = {
+    AttackVerdict.STOPPED: "green",
+    AttackVerdict.GOT_THROUGH: "bold red",
+    AttackVerdict.NOT_CLAIMED: "yellow",
+    AttackVerdict.NOT_APPLICABLE: "yellow",
+}
+
+
+def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
+    """Return a table with one row per attempt: its result without and with the sandbox."""
+    name, off, on = (
+        Column(title, no_wrap=True) for title in ("attempt", "sandbox off", "sandbox on")
+    )
+    table = Table(name, "what it tries", off, on, "verdict", title=suite)
+    for row in rows:
+        verdict = Text(row.verdict, style=_COLOURS[row.verdict])
+        if row.verdict is AttackVerdict.NOT_APPLICABLE:
+            verdict.append(f": {row.off.detail}")
+        table.add_row(row.name, row.what, _cell(row.off), _cell(row.on), verdict)
+    return table
+
+
+def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[str, Any]:
+    """Return the results as JSON."""
+    return {
+        "level": found.level,
+        "detail": found.detail,
+        "attempts": [
+            {
+                "suite": suite,
+                "name": row.name,
+                "what": row.what,
+                "off": row.off._asdict(),
+                "on": row.on._asdict(),
+                "verdict": row.verdict,
+            }
+            for suite, rows in suites.items()
+            for row in rows
+        ],
+    }
+
+
+def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
+    """Return a one-line summary."""
+    counts = Counter(row.verdict for row in rows)
+    shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
+    return f"{len(rows)} attempts at level {found.level} ({found.detail}): {shares}"
+
+
+def _cell(attempt: AttackRun) -> str:
+    return "works" if attempt.worked else "fails"

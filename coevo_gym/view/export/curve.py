@@ -1,0 +1,219 @@
+"""A small line chart as SVG, for pages without JavaScript and for picture files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from html import escape
+from typing import NamedTuple
+
+from coevo_gym.core.spaces import visible
+from coevo_gym.view.numbers import compact, percent
+from coevo_gym.view.shell import STATIC
+
+_DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
+_COLOURS = ("#0068a8", "#b84a00", "#00755a", "#9c4a78", "#8a6100", "#5c5c66")
+"""Colours where the style sheet of the charts is missing."""
+_LEFT, _RIGHT, _BOTTOM, _ROW = 52.0, 16.0, 44.0, 19.0
+_LETTER = 6.7
+"""Width of an average letter in pixels."""
+_LONGEST = 60
+
+
+class Point(NamedTuple):
+    """A point of a line; ``low`` and ``high`` are the ends of its interval, or NaN."""
+
+    x: float
+    y: float
+    low: float = math.nan
+    high: float = math.nan
+
+
+class Line(NamedTuple):
+    """A named line with its points in order; a point that is not finite leaves a gap."""
+
+    label: str
+    points: Sequence[Point]
+
+
+def draw(
+    lines: Sequence[Line],
+    title: str,
+    x_label: str,
+    y_label: str,
+    *,
+    write: Callable[[float], str] = lambda share: percent(share, 0),
+    size: tuple[float, float] = (760.0, 300.0),
+) -> str:
+    """Draw lines over two axes from 0, intervals as bands, and a legend above them.
+
+    Args:
+        lines: the lines, at least one with a finite point.
+        title: title for screen readers.
+        x_label: label of the horizontal axis.
+        y_label: label of the vertical axis.
+        write: format of values.
+        size: width and height in pixels.
+
+    Returns:
+        An ``<svg>`` element. Equal arguments give equal bytes.
+    """
+    width, height = size
+    legend, top = _legend(lines, width)
+    ends = [v for line in lines for p in line.points for v in (p.y, p.low, p.high)]
+    right = nice_top(max(_finite(p.x for line in lines for p in line.points), default=1.0))
+    highest = nice_top(max(_finite(ends), default=1.0))
+    x_span, y_span = width - _LEFT - _RIGHT, height - top - _BOTTOM
+
+    def x(value: float) -> float:
+        return _LEFT + value / right * x_span
+
+    def y(value: float) -> float:
+        return top + (1 - value / highest) * y_span
+
+    parts = [*legend, _text(y_label, 2, top - 9, soft=True)]
+    for value in ticks(highest):
+        at = y(value)
+        parts.append(
+            f'<line x1="{_LEFT:g}" x2="{width - _RIGHT:g}" y1="{at:.1f}" y2="{at:.1f}" '
+            'stroke="var(--chart-rule, #d5dae0)"/>'
+        )
+        parts.append(_text(write(value), _LEFT - 7, at + 4, anchor="end", soft=True))
+    for value in ticks(right):
+        bottom = height - _BOTTOM + 17
+        parts.append(_text(compact(value), x(value), bottom, anchor="middle", soft=True))
+    parts.append(_text(x_label, _LEFT + x_span / 2, height - 8, anchor="middle", soft=True))
+    for style, line in enumerate(lines):
+        parts += _drawn(line, style, x, y, write)
+    return (
+        f'<svg viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" role="img" '
+        f'class="coevo-plot" font-family="sans-serif" font-size="12"><title>{_said(title)}</title>'
+        f"{''.join(parts)}</svg>"
+    )
+
+
+def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, float]) -> str:
+    """Return a standalone SVG file with charts below each other, for light and dark mode.
+
+    Args:
+        charts: charts that :func:`draw` has drawn, of ``size`` each.
+        heading: lines of text above them, the first one bold.
+        size: width and height of a chart in pixels.
+    """
+    css = (STATIC / "charts.css").read_text(encoding="utf-8")
+    colours = css[css.index(":root") : css.index("}") + 1]
+    edge, top = 24.0, 24.0 + 18 * len(heading)
+    width, height = size[0] + 2 * edge, top + len(charts) * size[1] + edge / 2
+    said = [
+        _text(line, edge, 28 + 18 * i, soft=i > 0, bold=not i) for i, line in enumerate(heading)
+    ]
+    placed = [
+        f'<g transform="translate({edge:g} {top + i * size[1]:g})">{chart}</g>'
+        for i, chart in enumerate(charts)
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'width="{width:g}" height="{height:g}" font-family="sans-serif" font-size="12">\n'
+        f"<style>:root {{ color-scheme: light dark; }} {colours}</style>\n"
+        f'<rect width="100%" height="100%" fill="var(--chart-paper, #ffffff)"/>\n'
+        f"{''.join([*said, *placed])}\n</svg>\n"
+    )
+
+
+def nice_top(value: float) -> float:
+    """Return the end of an axis from 0: the first of its round numbers at or above a value."""
+    if not (math.isfinite(value) and value > 0):
+        return 1.0
+    step = _step(value)
+    return math.ceil(value / step - 1e-9) * step
+
+
+def ticks(top: float) -> list[float]:
+    """Return round numbers from 0 to the end of an axis."""
+    step = _step(top)
+    return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
+
+
+def _step(span: float) -> float:
+    """Return the smallest round step that covers a span in at most 5 steps."""
+    power = 10.0 ** math.floor(math.log10(span / 5))
+    return next(f * power for f in (1, 2, 2.5, 5, 10) if f * power * 5 >= span * (1 - 1e-9))
+
+
+def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
+    """Return the names of the lines with samples, and the top of the plot below them."""
+    parts, x, y = list[str](), 4.0, 14.0
+    for style, line in enumerate(lines):
+        name = visible(line.label).replace("\n", " ")
+        name = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+        if x > 4 and x + 36 + _LETTER * len(name) > width:
+            x, y = 4.0, y + _ROW
+        parts += [_path(f"M{x:g} {y - 4:g}h26", style), _text(name, x + 32, y)]
+        x += 50 + _LETTER * len(name)
+    return parts, y + 34
+
+
+def _drawn(
+    line: Line,
+    style: int,
+    x: Callable[[float], float],
+    y: Callable[[float], float],
+    write: Callable[[float], str],
+) -> Iterator[str]:
+    colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
+    for run in _whole(line.points, lambda p: all(map(math.isfinite, p))):
+        if len(run) > 1:
+            upper = [f"{x(p.x):.1f} {y(p.high):.1f}" for p in run]
+            lower = [f"{x(p.x):.1f} {y(p.low):.1f}" for p in reversed(run)]
+            path = "L".join(upper + lower)
+            yield f'<path d="M{path}Z" fill="{colour}" fill-opacity="0.14"/>'
+    for run in _whole(line.points, lambda p: math.isfinite(p.x) and math.isfinite(p.y)):
+        if len(run) > 1:
+            yield _path("M" + "L".join(f"{x(p.x):.1f} {y(p.y):.1f}" for p in run), style)
+        for p in run if len(line.points) <= _LONGEST else run[:: max(1, len(run) - 1)]:
+            note = f"{line.label}, {p.x:,.0f}: {write(p.y)}"
+            if math.isfinite(p.low) and math.isfinite(p.high):
+                note += f" ({write(p.low)} to {write(p.high)})"
+            yield (
+                f'<circle cx="{x(p.x):.1f}" cy="{y(p.y):.1f}" r="3.4" fill="{colour}">'
+                f"<title>{_said(note)}</title></circle>"
+            )
+
+
+def _whole(points: Sequence[Point], known: Callable[[Point], bool]) -> Iterator[list[Point]]:
+    """Yield the runs of consecutive known points."""
+    run = list[Point]()
+    for point in points:
+        if known(point):
+            run.append(point)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _path(d: str, style: int) -> str:
+    dash = _DASHES[style % 6]
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    colour = f"var(--chart-{style % 6}, {_COLOURS[style % 6]})"
+    return f'<path d="{d}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>'
+
+
+def _text(
+    text: str, x: float, y: float, *, anchor: str = "start", soft: bool = False, bold: bool = False
+) -> str:
+    colour = "var(--chart-soft, #59636e)" if soft else "var(--chart-ink, #1c2126)"
+    weight = ' font-weight="bold"' if bold else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}"{weight}>'
+        f"{_said(text)}</text>"
+    )
+
+
+def _said(text: str) -> str:
+    return escape(visible(text).replace("\n", " "))
+
+
+def _finite(values: Iterator[float] | Sequence[float]) -> Iterator[float]:
+    return (value for value in values if math.isfinite(value))

@@ -1,0 +1,318 @@
+"""Collection of all responses in an export: those that the server would give for every path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+from coevo_gym.core.task import Split
+from coevo_gym.view.api import shape_of
+from coevo_gym.view.filters import WORDS, paging_of
+from coevo_gym.view.index.asking import SELECTED, as_rows
+from coevo_gym.view.model.drafts import draft_rows
+from coevo_gym.view.model.evals import episode_rows
+from coevo_gym.view.model.steps import group_rows
+from coevo_gym.view.model.tasks import task_rows
+from coevo_gym.view.model.trajectories import id_of, trajectory_row
+from coevo_gym.view.query import Query, fold
+from coevo_gym.view.refusals import Refusal
+from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+
+MOST_COMPARED = 12
+"""Maximum number of sides that an export compares pairwise."""
+_WALKED = ("walks", "evidence", "contrast")
+"""Fields that contain the steps of an explorer's walks and of the rollouts before them."""
+
+Json = dict[str, Any]
+
+
+class Response(NamedTuple):
+    """A response in an export.
+
+    Attributes:
+        path: the response's path, without ``/api/``.
+        value: the response as JSON.
+    """
+
+    path: str
+    value: Json
+
+
+class ExportedPage(NamedTuple):
+    """An optional page, left out when a file is full.
+
+    Attributes:
+        path: the page's path.
+        of: the page's run or evaluation.
+        kind: plural name of the page's topic.
+    """
+
+    path: str
+    of: str
+    kind: str
+
+
+def read_all(shelf: Shelf) -> None:
+    """Read the actions of all episodes, so that they are searchable."""
+    for run in shelf.runs():
+        try:
+            with told_as_damaged():
+                while run.index.read_on():
+                    pass
+        except Refusal:
+            continue  # the list of runs shows the problem
+
+
+def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
+    """Yield the responses in every export: all lists, and the data about whole runs and arms.
+
+    Runs that cannot be read are skipped.
+
+    Args:
+        shelf: the runs and evaluations.
+        episodes: include lists of episodes, and the rollouts and walks in rounds.
+    """
+    yield _ask(shelf, "runs")
+    yield _ask(shelf, "evals")
+    if episodes:
+        yield Response("search", {"hits": list(_hits(shelf))})
+    for run in shelf.runs():
+        try:
+            yield from list(_of_run(shelf, run, episodes=episodes))
+        except Refusal:
+            continue
+    for shown in shelf.evals():
+        try:
+            yield from list(_of_eval(shelf, shown))
+        except Refusal:
+            continue
+    yield from _comparisons(shelf)
+
+
+def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
+    """Yield the pages of groups, tasks, drafts and episodes, latest first within each kind.
+
+    Args:
+        shelf: the runs and evaluations.
+        held_out: include the episodes of evaluations on validation and test tasks.
+        episodes: False for the pages of tasks only.
+    """
+    for part in (_groups, _tasks, _drafts) if episodes else (_tasks,):
+        for run in shelf.runs():
+            try:
+                yield from list(part(run))
+            except Refusal:
+                continue
+    if episodes:
+        yield from _episodes(shelf, held_out=held_out)
+
+
+def _groups(run: ShownRun) -> Iterator[ExportedPage]:
+    for arm in run.config.arms:
+        for group in reversed(group_rows(run, arm)):
+            yield ExportedPage(f"runs/{run.id}/arms/{arm}/groups/{group['id']}", run.id, "groups")
+
+
+def _tasks(run: ShownRun) -> Iterator[ExportedPage]:
+    for row in reversed(task_rows(run)):
+        yield ExportedPage(f"runs/{run.id}/tasks/{row['id']}", run.id, "tasks")
+
+
+def _drafts(run: ShownRun) -> Iterator[ExportedPage]:
+    rows = run.kept("drafts", lambda: draft_rows(run))
+    for id in dict.fromkeys(row["id"] for row in reversed(rows)):
+        yield ExportedPage(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
+
+
+def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
+    """Yield the episodes of runs, then those of evaluations."""
+    for run in shelf.runs():
+        try:
+            rows = _trajectories(run)
+        except Refusal:
+            continue
+        for row in reversed(rows):
+            yield ExportedPage(f"runs/{run.id}/trajectories/{row['id']}", run.id, "episodes")
+    for shown in shelf.evals():
+        try:
+            if held_out or shown.config["split"] == Split.TRAIN:
+                for row in episode_rows(shown):
+                    if row["stored"]:
+                        path = f"evals/{shown.id}/episodes/{row['id']}"
+                        yield ExportedPage(path, shown.id, "episodes")
+        except Refusal:
+            continue
+
+
+def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
+    """Return the response of a page; None if it cannot be read.
+
+    Args:
+        shelf: the runs and evaluations.
+        path: path of the page.
+        episodes: include rollouts and walks.
+    """
+    try:
+        told = _ask(shelf, path)
+    except Refusal:
+        return None
+    return told if episodes else _without_walks(told)
+
+
+def _without_walks(told: Response) -> Response:
+    """Return a response without the steps of rollouts and walks."""
+
+    def stripped(value: Any) -> Any:
+        if isinstance(value, list):
+            return [stripped(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        empty: Json = {name: [] for name in _WALKED if isinstance(value.get(name), list)}
+        left = {k: v for k, v in value.items() if k not in empty}
+        return {name: stripped(one) for name, one in left.items()} | empty
+
+    return Response(told.path, stripped(told.value))
+
+
+def _ask(shelf: Shelf, path: str, query: Query | None = None) -> Response:
+    return Response(path, shape_of(shelf, path, query or Query()).model_dump(mode="json"))
+
+
+def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response]:
+    at = f"runs/{run.id}"
+    detail = _ask(shelf, at)
+    yield detail
+    yield _ask(shelf, f"{at}/progress")
+    yield _ask(shelf, f"{at}/measures")
+    yield _ask(shelf, f"{at}/task-set")
+    if episodes:
+        yield Response(f"{at}/trajectories", {**_listed(_trajectories(run)), "read": 1.0})
+    yield Response(f"{at}/tasks", _listed(task_rows(run)))
+    drafts = run.kept("drafts", lambda: draft_rows(run))
+    yield Response(f"{at}/drafts", {**_ask(shelf, f"{at}/drafts").value, **_listed(drafts)})
+    for arm in run.config.arms:
+        yield _ask(shelf, f"{at}/arms/{arm}/steps")
+        yield _ask(shelf, f"{at}/arms/{arm}/notes")
+        yield _ask(shelf, f"{at}/arms/{arm}/advice")
+        rounds = _ask(shelf, f"{at}/arms/{arm}/rounds")
+        yield rounds
+        for one in rounds.value["rows"]:
+            told = _ask(shelf, f"{at}/arms/{arm}/rounds/{one['id']}")
+            yield told if episodes else _without_walks(told)
+        yield Response(f"{at}/arms/{arm}/groups", _listed(group_rows(run, arm)))
+    for point in detail.value["evaluations"] if episodes else ():
+        if point["kept"]:
+            yield _ask(shelf, f"{at}/evaluations/{point['arm']}/{point['step']}")
+
+
+def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
+    yield _ask(shelf, f"evals/{shown.id}")
+    yield Response(f"evals/{shown.id}/episodes", _listed(episode_rows(shown)))
+
+
+def _trajectories(run: ShownRun) -> list[Json]:
+    """Return the rows of all stored episodes, with their filter fields."""
+    with told_as_damaged():
+        run.index.refresh()
+        rows = as_rows(run.index.rows(f"{SELECTED} ORDER BY t.number"))
+        tasks = dict(run.index.rows("SELECT id, text FROM tasks"))
+        places = "SELECT t.arm, t.group_id, t.position, w.text FROM trajectories AS t "
+        done = {
+            f"{arm}.{group}.{position}": text or ""
+            for arm, group, position, text in run.index.rows(
+                f"{places} LEFT JOIN words AS w ON w.number = t.number"
+            )
+        }
+    found = []
+    for row in rows:
+        id = id_of(row)
+        words = f"{tasks.get(row['task_id'], '')} {done[id]} {fold(id)}"
+        found.append({**trajectory_row(row).model_dump(mode="json"), WORDS: words})
+    return found
+
+
+def _comparisons(shelf: Shelf) -> Iterator[Response]:
+    """Yield pairwise comparisons of sides with the same tasks, up to a maximum number of sides."""
+    places: list[str] = []
+    for run in shelf.runs():
+        try:
+            kept = [point for point in _ask(shelf, f"runs/{run.id}").value["evaluations"]]
+            arms = dict.fromkeys(point["arm"] for point in kept if point["kept"])
+            places += [f"runs/{run.id}/{arm}" for arm in arms]
+        except Refusal:
+            continue
+    places += [f"evals/{shown.id}" for shown in shelf.evals()]
+    for a, b in permutations(places[:MOST_COMPARED], 2):
+        found = _compared(shelf, a, b)
+        if found is not None:
+            yield Response(f"compare?a={a}&b={b}", found)
+    for run in shelf.runs():
+        found = _compared(shelf, f"runs/{run.id}", None)
+        if found is not None:
+            yield Response(f"compare?a=runs/{run.id}&b=", found)
+
+
+def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
+    pairs = [("a", a), *([("b", b)] if b else [])]
+    try:
+        return _ask(shelf, "compare", Query(pairs)).value
+    except Refusal:
+        return None  # no common tasks
+
+
+def _hits(shelf: Shelf) -> Iterator[Json]:
+    """Yield everything that a search can find, in display order."""
+    kinds: dict[str, list[Json]] = {}
+    for run in shelf.runs():
+        try:
+            for hit in _hits_in(run):
+                kinds.setdefault(hit["what"], []).append(hit)
+        except Refusal:
+            continue
+        path = f"runs/{run.id}"
+        text = str(run.folder.path)
+        kinds.setdefault("run", []).append(_hit("run", path, run.id, run.id, text, "", run.id))
+    for shown in shelf.evals():
+        try:
+            at, config = f"evals/{shown.id}", shown.config
+            text = f"{config['policy']} on {config['split']} tasks of {config['benchmark']}"
+            words = f"{shown.id} {config['policy']}"
+            hit = _hit("eval", at, shown.id, shown.id, text, "", words)
+            kinds.setdefault("eval", []).append(hit)
+            for row in episode_rows(shown):
+                path = f"{at}/episodes/{row['id']}"
+                note = "solved" if row["success"] else row["end_reason"]
+                told = (row["name"], row["instruction"], note, row[WORDS])
+                kinds.setdefault("episode", []).append(_hit("episode", path, shown.id, *told))
+        except Refusal:
+            continue
+    for kind in ("task", "trajectory", "draft", "eval", "episode", "run"):
+        yield from kinds.get(kind, ())
+
+
+def _hits_in(run: ShownRun) -> Iterator[Json]:
+    at = f"runs/{run.id}"
+    for row in task_rows(run):
+        note = row["origin"] + (f", {row['round']}" if row["round"] else "")
+        told = (row["name"], row["instruction"], note, row[WORDS])
+        yield _hit("task", f"{at}/tasks/{row['id']}", run.id, *told)
+    for row in _trajectories(run):
+        outcome = "solved" if row["success"] else row["end_reason"]
+        note = f"{row['arm']}, step {row['step']}: {outcome}"
+        told = (row["id"], row["task"]["instruction"], note, row[WORDS])
+        yield _hit("trajectory", f"{at}/trajectories/{row['id']}", run.id, *told)
+    for row in run.kept("drafts", lambda: draft_rows(run)):
+        outcome = "accepted" if row["accepted"] else f"rejected by {row['gate']}"
+        note = f"{row['arm']}, {row['round']}: {outcome}"
+        told = (row["id"], row["instruction"], note, row[WORDS])
+        yield _hit("draft", f"{at}/drafts/{row['id']}", run.id, *told)
+
+
+def _hit(what: str, path: str, run: str, title: str, text: str, note: str, words: str) -> Json:
+    found = {"what": what, "path": path, "run": run, "title": title, "text": text, "note": note}
+    return {**found, WORDS: fold(words)}
+
+
+def _listed(rows: Sequence[Mapping[str, Any]]) -> Json:
+    return {"rows": list(rows), **paging_of(len(rows), 1, max(1, len(rows)))}

@@ -1,0 +1,503 @@
+"""Reports and exports: collect and pack the responses, then write them into or next to the page.
+
+A report is the export of one run without episodes and walks, small enough to keep with every run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shutil
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+from urllib.parse import quote
+
+from coevo_gym.core.errors import CoevoError, ConfigError, StoreError
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.store.folder import RunFolder, storing, write_atomic
+from coevo_gym.store.reader import RunReader
+from coevo_gym.view.api import about
+from coevo_gym.view.export.curve import picture
+from coevo_gym.view.export.gathering import Response, answers, page_of, pages, read_all
+from coevo_gym.view.export.plain import plain_pages, success_curve
+from coevo_gym.view.filters import LISTS
+from coevo_gym.view.library import Library
+from coevo_gym.view.model.runs import run_detail
+from coevo_gym.view.refusals import Refusal
+from coevo_gym.view.safe import Censor
+from coevo_gym.view.shelf import Shelf
+from coevo_gym.view.shell import STATIC
+
+_SHORT = 40
+"""Minimum length of a text that is stored separately."""
+
+
+class DataFile:
+    """A data file with some of the responses.
+
+    Each response becomes a line of JSON without secrets: its ``path``, the ``answer``, in which
+    ``{"$t": 3}`` refers to the fourth text of the part, and the line's new ``texts``. The lines are
+    compressed as they are added, so the size is known at any time.
+
+    Args:
+        censor: filter that removes secrets.
+
+    Attributes:
+        paths: paths of the responses so far, in order.
+        size: uncompressed size of the lines in bytes.
+        packed: compressed size of the lines in the file, in bytes.
+    """
+
+    def __init__(self, censor: Censor) -> None:
+        self.paths: list[str] = []
+        self.size = 0
+        self._censor, self._deflate = censor, zlib.compressobj()
+        self._packed = bytearray()
+        self._places: dict[str, int] = {}
+        self._new: dict[str, int] = {}
+
+    @property
+    def packed(self) -> int:
+        """Return the compressed size of the lines in bytes, after base64 encoding."""
+        return len(self._packed) * 4 // 3
+
+    def add(self, path: str, value: Any, room: float = math.inf) -> bool:
+        """Add a response unless it might exceed the remaining room in the file."""
+        self._new = {}
+        answer = self._folded(value)
+        line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
+        if len(line) * 4 / 3 > room:
+            return False
+        self._places |= self._new
+        self.paths.append(path)
+        self._write(line)
+        return True
+
+    def to_text(self, **more: Any) -> str:
+        """Finish the part, and return it as base64 (see ``static/viewer/exported.js``).
+
+        Args:
+            more: further data of the part, besides its responses.
+        """
+        self._write(self._line(more))
+        self._packed += self._deflate.flush()
+        return base64.b64encode(self._packed).decode()
+
+    def _line(self, value: Any) -> bytes:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return f"{self._censor.clean(text)}\n".encode("utf-8", "replace")
+
+    def _write(self, line: bytes) -> None:
+        self.size += len(line)
+        self._packed += self._deflate.compress(line)
+
+    def _folded(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, Mapping):
+            return {key: self._folded(one) for key, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._folded(one) for one in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    def _text(self, text: str) -> Any:
+        if len(text) < _SHORT:
+            return text
+        place = self._places.get(text, self._new.get(text))
+        if place is None:
+            place = self._new[text] = len(self._places) + len(self._new)
+        return {"$t": place}
+
+
+def lists() -> dict[str, Any]:
+    """Return the filters and sorts of every kind of list."""
+    return {name: listing.to_json() for name, listing in LISTS.items()}
+
+
+_STYLE = re.compile(r'<link rel="stylesheet" href="(static/[^"]+)">')
+_SCRIPT = re.compile(r'<script src="(static/[^"]+)"></script>')
+_INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+_LAST = '<script src="static/viewer/main.js"></script>'
+_ANSWERS = '<script src="static/viewer/exported.js"></script>'
+_BOOT = re.compile(r'<div id="app">.*?</div>\n<noscript>.*?</noscript>', re.DOTALL)
+_CHARSET = '<meta charset="utf-8">'
+_ROBOTS = '<meta name="robots" content="noindex">'
+_COMMON = "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def one_file(page: str, static: Path, data: str) -> str:
+    """Return the page with all its scripts, styles and data embedded.
+
+    Args:
+        page: ``index.html`` of the viewer.
+        static: the folder of its files.
+        data: a packed part.
+    """
+
+    def text_of(name: str) -> str:
+        return (static.parent / name).read_text(encoding="utf-8")
+
+    def style(found: re.Match[str]) -> str:
+        text = text_of(found[1]).replace("</", "<\\/")
+        return f"<style>{text}</style>"
+
+    def script(found: re.Match[str]) -> str:
+        # In a script, `<\\/` is equivalent to `</` wherever code may contain it.
+        text = re.sub(r"</(?=script)", r"<\\/", text_of(found[1]), flags=re.IGNORECASE)
+        text = text.replace("<!--", "<\\!--")
+        return f"<script>{text}</script>"
+
+    whole = _SCRIPT.sub(script, _STYLE.sub(style, _with_answers(page)))
+    policy = (
+        f"{_COMMON}; script-src {_hashes(whole, 'script')}; style-src {_hashes(whole, 'style')}"
+    )
+    data_block = f'<script type="text/plain" id="coevo-export">{data}</script>\n'
+    return _headed(_before_scripts(whole, data_block, "<script>"), policy)
+
+
+def beside(page: str) -> str:
+    """Return the page for a folder, which loads its scripts and data from that folder."""
+    policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
+    data = '<script src="data/index.js"></script>\n'
+    return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)
+
+
+def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
+    """Return the page of an export, with HTML that is shown until its scripts run.
+
+    Args:
+        page: ``index.html`` of the viewer.
+        title: title of the page.
+        plain: HTML for readers without JavaScript.
+        home: place of the first page; "" for the list of runs.
+        without: kinds of pages that the export lacks, see ``static/viewer/routes.js``.
+    """
+    about = f'data-home="{escape(quote(home))}" data-without="{" ".join(without)}"'
+    page = page.replace('<html lang="en">', f'<html lang="en" {about}>', 1)
+    page = page.replace("<title>coevo view</title>", f"<title>{escape(title)}</title>", 1)
+    return _BOOT.sub(lambda _: f'<div id="app">{plain}</div>', page, count=1)
+
+
+def copy_static(page: str, static: Path, folder: Path) -> None:
+    """Copy the files that a page uses into a folder next to the page."""
+    whole = _with_answers(page)
+    for name in [*_STYLE.findall(whole), *_SCRIPT.findall(whole)]:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(static.parent / name, target)
+
+
+def _with_answers(page: str) -> str:
+    if _LAST not in page:
+        raise CoevoError(f"The viewer's page does not load {_LAST}. Reinstall coevo_gym.")
+    return page.replace(_LAST, f"{_ANSWERS}\n{_LAST}")
+
+
+def _before_scripts(page: str, block: str, first: str) -> str:
+    place = page.index(first)
+    return page[:place] + block + page[place:]
+
+
+def _headed(page: str, policy: str) -> str:
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+    return page.replace(_CHARSET, f"{_CHARSET}\n{meta}\n{_ROBOTS}", 1)
+
+
+def _hashes(page: str, kind: str) -> str:
+    found = [text for name, text in _INLINE.findall(page) if name == kind]
+    return " ".join(f"'sha256-{_hash(text)}'" for text in found) or "'none'"
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+MOST_BYTES = 10_000_000
+"""Maximum size of a single-file export in bytes, small enough to send by mail."""
+REPORT_BYTES = 1_400_000
+"""Size of a report in bytes up to which it contains pages of single tasks."""
+MOST_UNPACKED = 36_000_000
+"""Maximum uncompressed data of a single file in bytes, which a browser unpacks at once."""
+_RESERVE = 150_000
+"""Bytes reserved for the compressor's buffer and the final entries."""
+PART_BYTES = 2_000_000
+"""Uncompressed data per file in a folder export, in bytes."""
+WITHOUT_EPISODES = (
+    "What was done in evaluation episodes is left out, because it shows how held-out tasks are "
+    "solved. --with-episodes puts it in; such files must not be trained on."
+)
+NOT_IN_REPORT = ("trajectories", "groups/", "drafts/", "evaluations", "evals", "side", "search")
+"""Kinds of pages that a report lacks; with a slash, the pages of single items."""
+_PICTURE = (760.0, 320.0)
+
+
+@dataclass
+class Written:
+    """The result of an export.
+
+    Attributes:
+        page: the file to open.
+        bytes: total size of all files.
+        left_out: sentences that list the omitted parts.
+    """
+
+    page: Path
+    bytes: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def megabytes(self) -> float:
+        """Return the total size in megabytes."""
+        return self.bytes / 1e6
+
+
+def export_pages(
+    library: Library,
+    target: Path,
+    *,
+    episodes: bool = False,
+    most_bytes: int = MOST_BYTES,
+    tell: Callable[[str], object] = lambda now: None,
+) -> Written:
+    """Write the pages of runs and evaluations to files that open without a server.
+
+    Args:
+        library: the runs and evaluations to export.
+        target: a file that ends in ``.html``, or a folder that is new or contains an export.
+        episodes: include the steps of evaluation episodes on held-out tasks.
+        most_bytes: maximum size of a single file; a folder has no limit.
+        tell: callback for progress messages.
+
+    Raises:
+        ConfigError: if the target is not writable, or there is nothing to export.
+        StoreError: if writing fails; existing files are kept.
+    """
+    if not library.runs() and not library.evals():
+        raise ConfigError(
+            "Nothing to export: there are no runs in runs/ and no evaluations in evals/."
+        )
+    as_file = _is_file(target)
+    shelf = Shelf(library)
+    tell("reading episodes")
+    read_all(shelf)
+    export = _Export(shelf, held_out=episodes, tell=tell)
+    with ExitStack() as reading:
+        for run in shelf.runs():
+            reading.enter_context(run.kept_open())
+        return export.to_file(target, most_bytes) if as_file else export.to_folder(target)
+
+
+def write_report(folder: RunFolder, path: Path | None = None) -> Path:
+    """Write a run's report, by default into its folder, and return its path.
+
+    The report of a running run shows the data so far. The same data gives the same bytes.
+
+    Args:
+        folder: folder of the run.
+        path: file to write.
+
+    Raises:
+        StoreError: if one of the run's files is missing or damaged, or writing fails.
+    """
+    path = path or folder.report
+    with _opened(folder) as shelf:
+        return _Export(shelf, report=True).to_file(path, MOST_BYTES).page
+
+
+def write_picture(folder: RunFolder, path: Path) -> None:
+    """Write the success of a run's arms over env steps as a standalone SVG.
+
+    Raises:
+        StoreError: as in :func:`write_report`.
+    """
+    with _opened(folder) as shelf:
+        detail = run_detail(shelf.runs()[0])
+        curve = success_curve(detail, _PICTURE)
+        heading = (detail.name, *wrap(detail.headline, 110))
+        text = shelf.censor.clean(picture([curve] if curve else [], heading, _PICTURE))
+    write_atomic(path, text.encode("utf-8", "replace"))
+
+
+@contextmanager
+def _opened(folder: RunFolder) -> Iterator[Shelf]:
+    """Open a run that must be complete enough for a report; a refusal becomes a StoreError."""
+    read_manifest(folder)
+    RunReader(folder.database)
+    if not folder.metrics.is_file():
+        raise StoreError(
+            f"{folder.metrics}, with the run's metrics over time, is missing. Restore it, "
+            "or train again with --overwrite."
+        )
+    shelf = Shelf(Library([folder]))
+    try:
+        with only_looking(), shelf.runs()[0].kept_open():
+            run_detail(shelf.runs()[0])  # an export would skip a damaged run
+            yield shelf
+    except Refusal as refusal:
+        raise StoreError(str(refusal)) from refusal
+
+
+class _Export:
+    """The writer of all pages.
+
+    Args:
+        shelf: the runs and evaluations.
+        held_out: include the steps of evaluation episodes on held-out tasks.
+        report: leave out episodes and walks, and everything else that does not fit.
+        tell: callback for progress messages.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        *,
+        held_out: bool = False,
+        report: bool = False,
+        tell: Callable[[str], object] = lambda now: None,
+    ) -> None:
+        self._shelf, self._held_out, self._report, self._tell = shelf, held_out, report, tell
+        names = [run.name for run in shelf.runs()]
+        self._page = exported(
+            (STATIC / "index.html").read_text(encoding="utf-8"),
+            title=names[0] if len(names) == 1 else "coevo view",
+            plain="".join(plain_pages(shelf)),
+            home=shelf.library.home,
+            without=NOT_IN_REPORT if report else (),
+        )
+        evals = any(shown.folder.results.is_file() for shown in shelf.evals())
+        self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
+        if report:
+            self._left_out = [f"Episodes and walks are not in a report: coevo view {names[0]}"]
+        self._written = 0
+
+    def to_file(self, target: Path, most_bytes: int) -> Written:
+        """Write all lists into one file, with as many pages as fit."""
+        part, folder = DataFile(self._shelf.censor), target.with_suffix("")
+        empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
+        room = most_bytes - empty - _RESERVE
+        for told in answers(self._shelf, episodes=not self._report):
+            if not self._add(part, told, room - part.packed if self._report else math.inf):
+                self._left_out.append(f"{told.path} is too large for this file.")
+            if part.packed > room and not self._report:
+                raise ConfigError(
+                    f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit of a single file. "
+                    f"Export to a folder: --export {folder}"
+                )
+        if self._report:
+            room = REPORT_BYTES - empty - _RESERVE
+        wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
+        for page in pages(self._shelf, held_out=self._held_out, episodes=not self._report):
+            wanted[page.of, page.kind] += 1
+            if full or not (found := page_of(self._shelf, page.path, episodes=not self._report)):
+                continue
+            added = self._add(part, found, room - part.packed)
+            there[page.of, page.kind] += added
+            full = not added or part.size > MOST_UNPACKED
+        all_of = f"coevo view {folder.parent.name}" if self._report else f"--export {folder}"
+        for (of, kind), n in wanted.items():
+            if (kept := there[of, kind]) < n:
+                self._left_out.append(
+                    f"{kept:,} of {n:,} {kind} of {of} have their pages in this file, the latest "
+                    f"ones. All of them: {all_of}"
+                )
+        self._add_about(part)
+        data = part.to_text(lists=lists(), left_out=self._left_out)
+        whole = one_file(self._page, STATIC, data).encode("utf-8", "replace")
+        write_atomic(target, whole)
+        return Written(target, len(whole), self._left_out)
+
+    def to_folder(self, target: Path) -> Written:
+        """Write pages and separate data files that the pages load on demand."""
+        scratch = target.with_name(f".{target.name}.part")
+        with storing(target):
+            shutil.rmtree(scratch, ignore_errors=True)  # left over from a killed process
+            (scratch / "data").mkdir(parents=True)
+            try:
+                size = self._fill(scratch)
+                shutil.rmtree(target, ignore_errors=True)
+                scratch.rename(target)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+        return Written(target / "index.html", size, self._left_out)
+
+    def _fill(self, folder: Path) -> int:
+        files = dict[str, str]()
+        for number, part in enumerate(self._parts()):
+            name = f"part-{number}"
+            files |= dict.fromkeys(part.paths, name)
+            text = part.to_text()
+            _write(folder / "data" / f"{name}.js", f'coevo.takeExport("{name}", "{text}");\n')
+        index = DataFile(self._shelf.censor)
+        self._add_about(index)
+        text = index.to_text(files=files, lists=lists(), left_out=self._left_out)
+        _write(folder / "data" / "index.js", f'window.coevoExport = "{text}";\n')
+        _write(folder / "index.html", beside(self._page))
+        copy_static(self._page, STATIC, folder)
+        return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+    def _parts(self) -> Iterator[DataFile]:
+        part = DataFile(self._shelf.censor)
+        for told in self._all():
+            self._add(part, told)
+            if part.size > PART_BYTES:
+                yield part
+                part = DataFile(self._shelf.censor)
+        if part.paths:
+            yield part
+
+    def _all(self) -> Iterator[Response]:
+        yield from answers(self._shelf)
+        for page in pages(self._shelf, held_out=self._held_out):
+            if told := page_of(self._shelf, page.path):
+                yield told
+
+    def _add(self, part: DataFile, told: Response, room: float = math.inf) -> bool:
+        self._written += 1
+        if self._written % 1000 == 0:
+            self._tell(f"{self._written:,} pages written")
+        return part.add(told.path, told.value, room)
+
+    def _add_about(self, part: DataFile) -> None:
+        now = None if self._report else datetime.now(UTC).isoformat(timespec="seconds")
+        told = about(self._shelf).model_copy(
+            update={"exported": True, "made_at": now, "left_out": tuple(self._left_out)}
+        )
+        part.add("about", told.model_dump(mode="json"))
+
+
+def _is_file(target: Path) -> bool:
+    """Return True if the export target is a single file, False for a folder.
+
+    Raises:
+        ConfigError: if the target can be neither a file nor a folder.
+    """
+    if target.suffix.lower() in (".html", ".htm"):
+        if target.is_dir() or not target.parent.is_dir():
+            raise ConfigError(f"Cannot write to {target}. Name a file in an existing folder.")
+        return True
+    if target.is_file() or target.suffix.lower() in (".json", ".zip", ".txt", ".pdf"):
+        raise ConfigError(
+            f"{target} is neither a file that ends in .html nor a folder. For example: --export "
+            f"{target.stem}.html, or --export {target.stem}"
+        )
+    if target.is_dir() and any(target.iterdir()) and not (target / "data" / "index.js").is_file():
+        raise ConfigError(f"{target} is not empty and contains no export. Choose another folder.")
+    if not target.parent.is_dir():
+        raise ConfigError(f"{target.parent} does not exist. Create it, or choose another folder.")
+    return False
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_bytes(text.encode("utf-8", "replace"))

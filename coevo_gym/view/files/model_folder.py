@@ -1,0 +1,418 @@
+"""Export of a language model trained by a run, as a folder that transformers can load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.stats import wilson_interval
+from coevo_gym.provision import staged
+from coevo_gym.runs.config import EvaluationSettings
+from coevo_gym.runs.folders.listing import preset_of
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.table import WARMUP, tasks_of
+from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import (
+    RunFolder,
+    read_json,
+    read_lines,
+    storing,
+    write_atomic,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+    from coevo_gym.trainers.grpo import LearnablePolicy
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The result of an evaluation of a policy.
+
+    Attributes:
+        policy: the evaluated policy.
+        split: split of the tasks: ``val``, ``test``, ``held_out`` or ``train``.
+        tasks: number of tasks.
+        samples: episodes per task.
+        success: success rate.
+        low: lower end of the 95 % interval of the success rate.
+        high: upper end of the interval.
+        score: mean of the benchmark's own score.
+        source: location of the number.
+    """
+
+    policy: str
+    split: str
+    tasks: int
+    samples: int
+    success: float
+    low: float
+    high: float
+    score: float
+    source: str
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """The contents of a model card.
+
+    Attributes:
+        run: name of the run.
+        policy: the arm, or ``warm-up``.
+        method: the arm's method; "" for the warm-up.
+        step: number of learner steps.
+        env_steps: number of env steps used for training.
+        base: the base model.
+        lora_rank: rank of the trained adapter; 0 if all weights were trained.
+        benchmark: name of the benchmark.
+        title: title of the benchmark.
+        subset: subset of the benchmark; "" for all.
+        preset: the preset or file of the run's settings; "" for none.
+        seed: seed of the run.
+        prompt: name, version and hash of the prompt file.
+        weights: hash of the weights.
+        measured: evaluations of these weights and of the initial weights.
+        terms: terms of the benchmark's data; "" if not stated.
+        versions: versions of the packages used for training.
+        git_commit: commit of the code; "" for a release.
+        mark: caveat about the arm's tasks; "" for none.
+    """
+
+    run: str
+    policy: str
+    method: str
+    step: int
+    env_steps: int
+    base: str
+    lora_rank: int
+    benchmark: str
+    title: str
+    subset: str
+    preset: str
+    seed: int
+    prompt: Mapping[str, Any]
+    weights: str
+    measured: tuple[Measured, ...]
+    terms: str
+    versions: Mapping[str, str]
+    git_commit: str
+    mark: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model card as JSON."""
+        return asdict(self)
+
+
+def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) -> ModelCard:
+    """Return the model card of a policy, from its run.
+
+    Args:
+        folder: the run.
+        policy: an arm, or ``warm-up``.
+        saved: its checkpoint.
+        weights: hash of the weights in it.
+    """
+    manifest, config = read_manifest(folder)
+    spec = next((s for s in benchmark_specs() if s.name == config.benchmark.name), None)
+    method, env_steps = "", int(saved.state.get("env_steps", 0))
+    if policy != WARMUP:
+        arm = config.arm.get(policy)
+        method = (arm.method if arm else "") or policy
+        env_steps = int(json.loads(saved.state["loop"])["state"]["env_steps"])
+    return ModelCard(
+        run=config.name,
+        policy=policy,
+        method=method,
+        step=saved.step,
+        env_steps=env_steps,
+        base=config.policy.model.path,
+        lora_rank=config.policy.model.lora_rank,
+        benchmark=config.benchmark.name,
+        title=spec.title if spec else "",
+        subset=config.benchmark.subset or "",
+        preset=preset_of(manifest.get("origins", {})),
+        seed=config.seed,
+        prompt=manifest.get("prompt", {}),
+        weights=weights,
+        measured=(
+            *_in_run(folder, policy, saved.step, config.evaluation),
+            *_in_evaluations(weights, config.benchmark.name),
+        ),
+        terms=spec.terms if spec else "",
+        versions=manifest["versions"],
+        git_commit=manifest.get("git_commit", ""),
+        mark=manifest.get("marks", {}).get(policy, ""),
+    )
+
+
+def _in_run(
+    folder: RunFolder, policy: str, step: int, evaluation: EvaluationSettings
+) -> Iterator[Measured]:
+    """Yield the run's evaluations of the weights at a step and of the initial weights."""
+    measured: dict[int, Mapping[str, Any]] = {}
+    for line in read_lines(folder.metrics):
+        if line.get("event") == "eval" and (policy == WARMUP or line.get("arm") == policy):
+            measured[int(line["step"])] = line
+    for at, name in {0: WARMUP, step: policy}.items():
+        if at in measured:
+            numbers = measured[at]
+            tasks, success = tasks_of(numbers, "eval."), float(numbers["eval.success_rate"])
+            low, high = wilson_interval(success * tasks, tasks)
+            yield Measured(
+                policy=name,
+                split=evaluation.split,
+                tasks=tasks,
+                samples=evaluation.samples,
+                success=success,
+                low=low,
+                high=high,
+                score=float(numbers["eval.mean_score"]),
+                source="the run",
+            )
+
+
+def _in_evaluations(weights: str, benchmark: str) -> Iterator[Measured]:
+    """Yield the results of ``coevo eval`` for these weights on their own benchmark."""
+    for name in EvalFolder.names():
+        folder = EvalFolder.of(name)
+        try:
+            config = folder.read_config()
+            if config.get("weights") != weights or config.get("benchmark") != benchmark:
+                continue
+            found = read_json(folder.summary)
+        except StoreError:
+            continue  # damaged, or not finished
+        yield Measured(
+            policy=str(config["policy"]),
+            split=str(found["split"]),
+            tasks=int(found["n_tasks"]),
+            samples=int(found["samples"]),
+            success=float(found["success"]),
+            low=float(found["low"]),
+            high=float(found["high"]),
+            score=float(found["score"]),
+            source=f"evals/{name}",
+        )
+
+
+def written(card: ModelCard, *, adapter: bool) -> str:
+    """Return the card as Markdown, with the header that the Hugging Face Hub reads."""
+    is_hub_id = _name_of(card.base) == card.base and "/" in card.base
+    head = [
+        "library_name: peft" if adapter else "library_name: transformers",
+        "pipeline_tag: text-generation",
+        *([f"base_model: {card.base}"] if is_hub_id else []),
+        "license:  # yours to choose: the base model's licence and the data's terms bind you",
+        f"tags: [reinforcement-learning, llm-agent, coevo_gym, {card.benchmark}]",
+    ]
+    parts = [
+        "---\n" + "\n".join(head) + "\n---",
+        f"# {card.policy} of {card.run}",
+        _about(card),
+        "## What was measured",
+        _measured(card),
+        "## How to use it",
+        _use(card, adapter),
+        "## Where it comes from",
+        _table(_origin(card)),
+        "## Before you publish it",
+        _before(card),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _name_of(base: str) -> str:
+    """Return a model's name: the hub id, or the last part of a path."""
+    is_hub_id = base.count("/") == 1 and not base.startswith((".", "/", "~"))
+    return base if is_hub_id else base.rstrip("/").rpartition("/")[2]
+
+
+def _about(card: ModelCard) -> str:
+    what = "A LoRA adapter" if card.lora_rank else "All weights"
+    name = _name_of(card.base)
+    learned = "imitation of reference solutions" if card.policy == WARMUP else "reinforcement"
+    text = (
+        f"{what} of {name}, trained by {learned} in {card.benchmark}"
+        f"{f' ({card.title})' if card.title else ''} with coevo_gym, for {card.step:,} learner "
+        f"steps and {card.env_steps:,} env steps."
+    )
+    return f"{text} **{card.mark}**." if card.mark else text
+
+
+def _measured(card: ModelCard) -> str:
+    if not any(found.policy == card.policy for found in card.measured):
+        warning = "These weights were not evaluated."
+        return warning if not card.measured else f"{warning}\n\n{_numbers(card)}"
+    return _numbers(card)
+
+
+def _numbers(card: ModelCard) -> str:
+    rows = [
+        "| policy | split | success | 95 % interval | mean score | tasks | samples | from |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for one in card.measured:
+        rows.append(
+            f"| {one.policy} | {one.split} | {one.success:.1%} | {one.low:.1%} – {one.high:.1%} "
+            f"| {one.score:.3f} | {one.tasks} | {one.samples} | {one.source} |"
+        )
+    return "\n".join(rows) + (
+        "\n\nA number on val may have been looked at while settings were chosen; take the last "
+        "word from test."
+    )
+
+
+def _use(card: ModelCard, adapter: bool) -> str:
+    needs = "  # needs peft, and the base model" if adapter else ""
+    return f"""```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("PATH"){needs}
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+```
+
+It expects the words in which it was trained: those of the prompt file below, which
+`coevo eval {card.benchmark} --policy transformers:PATH` uses."""
+
+
+def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
+    yield "base model", _name_of(card.base)
+    yield "trained", f"LoRA, rank {card.lora_rank}" if card.lora_rank else "all weights"
+    yield "benchmark", card.benchmark + (f", subset {card.subset}" if card.subset else "")
+    yield "method", card.method or "imitation alone"
+    yield "preset", card.preset or "none"
+    yield "seed", str(card.seed)
+    yield "learner steps", f"{card.step:,}"
+    yield "env steps", f"{card.env_steps:,}"
+    if card.prompt:
+        hash_ = str(card.prompt["hash"])[:12]
+        yield "prompt", f"{card.prompt['name']}, version {card.prompt['version']} ({hash_})"
+    yield "weights", card.weights[:12]
+    yield "versions", ", ".join(f"{name} {version}" for name, version in card.versions.items())
+    if card.git_commit:
+        yield "commit", card.git_commit[:12]
+
+
+def _before(card: ModelCard) -> str:
+    lines = [
+        "- Choose a licence, in the head of this file. The base model's licence comes first.",
+        "- Weights hold what they were trained on. "
+        + (f"{card.benchmark}: {card.terms}" if card.terms else "See the benchmark's terms."),
+        "- Say what it must not be used for: it was trained to act in a simulation, with no regard "
+        "to anything outside of it.",
+    ]
+    return "\n".join(lines)
+
+
+def _table(rows: Iterator[tuple[str, str]]) -> str:
+    cells = (f"| {what} | {value.replace('|', chr(92) + '|')} |" for what, value in rows)
+    return "\n".join(["| | |", "|---|---|", *cells])
+
+
+ORIGIN = "coevo-export.json"
+"""File of an exported model that records its origin."""
+
+
+def export_model(
+    folder: RunFolder,
+    target: Path,
+    *,
+    policy: str | None = None,
+    step: int | None = None,
+    adapter: bool = False,
+    overwrite: bool = False,
+) -> ModelCard:
+    """Write weights, config, tokenizer and a model card atomically.
+
+    The weights are the ones used for evaluation: the average of the weights, if the learner keeps
+    one. They have the precision of training. A LoRA adapter is merged unless ``adapter`` is true.
+
+    Args:
+        folder: the run.
+        target: target folder; new, empty, or an earlier export.
+        policy: an arm, or ``warm-up``; None for the last arm.
+        step: learner step of a checkpoint; None for the latest.
+        adapter: True to save only the LoRA adapter, with the name of its base model.
+        overwrite: True to replace an earlier export.
+
+    Returns:
+        The contents of the model card.
+
+    Raises:
+        ConfigError: if the run does not train a language model or has no such policy, or the folder
+            is not available.
+        StoreError: if the checkpoint does not exist, or a file cannot be written.
+    """
+    manifest, config = read_manifest(folder)
+    name = policy or config.arms[-1]
+    if name not in (WARMUP, *config.arms):
+        known = ", ".join((*config.arms, WARMUP))
+        raise ConfigError(f"{config.name} has no policy {name!r}. Choose one of: {known}.")
+    if config.policy.kind not in ("transformers", "vllm"):
+        raise ConfigError(
+            f"{config.name} trains a {config.policy.kind} policy, which is not a language "
+            "model and cannot be exported. To evaluate it from its checkpoints: coevo eval "
+            f"{config.name}"
+        )
+    if adapter and not config.policy.model.lora_rank:
+        raise ConfigError(
+            f"{config.name} trains all weights, so there is no adapter to save. Remove --adapter."
+        )
+    _check_target(target, overwrite)
+    checkpoints = Checkpoints(folder.checkpoints / name)
+    saved = checkpoints.latest() if step is None else checkpoints.at(step)
+    if saved is None:
+        raise ConfigError(
+            f"{config.name} has no checkpoint of {name} yet. Continue the training: coevo "
+            f"resume {config.name}"
+        )
+    from safetensors import SafetensorError
+
+    from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
+
+    # Load the model on the CPU without an inference engine: the saved weights are the same.
+    on_cpu = config.policy.model.model_copy(update={"device": "cpu"})
+    model = TransformersPolicy(on_cpu, thinking=config.policy.chat.thinking)
+    card = _load(model, saved, folder, name)
+    with storing(target), staged(target) as new:
+        try:
+            (model.save_adapter if adapter else model.save_pretrained)(new)
+        except SafetensorError as error:  # hides the underlying write error
+            raise StoreError(
+                f"Cannot write {target}: {error}. Check the free space and the folder's "
+                "permissions, then export again."
+            ) from error
+        write_atomic(new / "README.md", written(card, adapter=adapter).encode())
+        write_json(new / ORIGIN, {**card.to_json(), "manifest": manifest})
+    return card
+
+
+def _load(model: TransformersPolicy, saved: Checkpoint, folder: RunFolder, name: str) -> ModelCard:
+    from coevo_gym.runs.assembly import load_evaluated, restoring, weights_hash
+
+    policy = cast("LearnablePolicy", model)
+    with restoring(saved, policy):
+        load_evaluated(policy, saved.state)
+    return card_of(folder, name, saved, weights=weights_hash(policy))
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if target.exists() and not target.is_dir():
+        raise ConfigError(f"{target} is a file. Choose a new folder.")
+    if not target.is_dir() or not any(target.iterdir()):
+        return
+    if not (target / ORIGIN).is_file():
+        raise ConfigError(
+            f"{target} is not empty and is not an earlier export. Choose a new folder."
+        )
+    if not overwrite:
+        raise ConfigError(
+            f"{target} already contains an export. Choose a new folder, or pass --overwrite."
+        )

@@ -1,0 +1,244 @@
+"""The filters of each list, declared once for queries and for exported pages.
+
+A filter is an operation on a field of a row. Exported pages apply the same table in a browser
+(``static/data.js``); tests check that the Python, JavaScript and SQL filters agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from coevo_gym.view.query import Query, pages_of
+
+Op = Literal["is", "has", "from", "to", "more", "words"]
+"""Filter operations. ``is``: equals; ``has``: an array contains the value (or ``any`` or ``none``);
+``from``, ``to``: inclusive bounds; ``more``: true if a number is above 0; ``words``: a text
+contains all words."""
+
+WORDS = "_words"
+"""The row field that word searches use; servers never return it."""
+
+Row = Mapping[str, Any]
+
+
+class Filter(NamedTuple):
+    """A condition on a row, set by a query parameter.
+
+    Attributes:
+        op: the operation.
+        field: the row's field; dots access nested objects.
+        flag: True if the parameter's values are ``true`` and ``false``.
+    """
+
+    op: Op
+    field: str
+    flag: bool = False
+
+
+class Listing(NamedTuple):
+    """A list that can be filtered and sorted.
+
+    Attributes:
+        filters: filters by parameter name.
+        sorts: fields by sort name; the first is the default, which is the rows' own order.
+    """
+
+    filters: Mapping[str, Filter]
+    sorts: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the listing as JSON for exported pages."""
+        return {
+            "filters": {name: [rule.op, rule.field] for name, rule in self.filters.items()},
+            "sorts": dict(self.sorts),
+        }
+
+
+TRAJECTORIES = Listing(
+    {
+        "arm": Filter("is", "arm"),
+        "step": Filter("is", "step"),
+        "step_from": Filter("from", "step"),
+        "step_to": Filter("to", "step"),
+        "group": Filter("is", "group"),
+        "task": Filter("is", "task.id"),
+        "success": Filter("is", "success", flag=True),
+        "signal": Filter("has", "signals"),
+        "end": Filter("is", "end_reason"),
+        "score_from": Filter("from", "score"),
+        "score_to": Filter("to", "score"),
+        "steps_from": Filter("from", "steps"),
+        "steps_to": Filter("to", "steps"),
+        "version": Filter("is", "policy_version"),
+        "error": Filter("more", "errors", flag=True),
+        "advice": Filter("has", "advice"),
+        "q": Filter("words", WORDS),
+    },
+    {
+        "step": "_place",
+        "score": "score",
+        "steps": "steps",
+        "success": "success",
+        "advantage": "advantage",
+    },
+)
+GROUPS = Listing(
+    {
+        "step": Filter("is", "step"),
+        "step_from": Filter("from", "step"),
+        "step_to": Filter("to", "step"),
+        "task": Filter("is", "task.id"),
+        "outcome": Filter("is", "_outcome"),
+        "signal": Filter("has", "signals"),
+        "stored": Filter("is", "stored", flag=True),
+        "q": Filter("words", WORDS),
+    },
+    {"step": "_place"},
+)
+TASKS = Listing(
+    {
+        "arm": Filter("has", "arms"),
+        "origin": Filter("is", "origin"),
+        "round": Filter("is", "round"),
+        "signal": Filter("is", "signal"),
+        "practised": Filter("more", "episodes", flag=True),
+        "success_from": Filter("from", "success"),
+        "success_to": Filter("to", "success"),
+        "q": Filter("words", WORDS),
+    },
+    {
+        "found": "_place",
+        "success": "success",
+        "episodes": "episodes",
+        "children": "children",
+        "name": "name",
+    },
+)
+DRAFTS = Listing(
+    {
+        "arm": Filter("has", "arms"),
+        "round": Filter("is", "round"),
+        "gate": Filter("is", "gate"),
+        "accepted": Filter("is", "accepted", flag=True),
+        "signal": Filter("is", "signal"),
+        "step_from": Filter("from", "step"),
+        "step_to": Filter("to", "step"),
+        "q": Filter("words", WORDS),
+    },
+    {"found": "_place", "gate": "gate", "task": "instruction", "signal": "signal"},
+)
+EPISODES = Listing(
+    {
+        "success": Filter("is", "success", flag=True),
+        "end": Filter("is", "end_reason"),
+        "type": Filter("has", "tags"),
+        "sample": Filter("is", "sample"),
+        "task": Filter("is", "task"),
+        "q": Filter("words", WORDS),
+    },
+    {"name": "name", "score": "score", "steps": "steps", "success": "success"},
+)
+LISTS: Mapping[str, Listing] = {
+    "trajectories": TRAJECTORIES,
+    "groups": GROUPS,
+    "tasks": TASKS,
+    "drafts": DRAFTS,
+    "episodes": EPISODES,
+}
+"""All lists, by the last word of their path."""
+
+
+class Selected(NamedTuple):
+    """A page of a filtered list.
+
+    Attributes:
+        rows: rows on the page.
+        matching: all rows that match.
+        paging: ``total``, ``page``, ``pages`` and ``per_page`` of the response.
+    """
+
+    rows: Sequence[Row]
+    matching: Sequence[Row]
+    paging: dict[str, int]
+
+
+def select(rows: Sequence[Row], listing: Listing, query: Query) -> Selected:
+    """Filter, sort and paginate rows in memory.
+
+    Raises:
+        BadRequest: if a parameter is invalid or unknown.
+    """
+    query.check_known(listing.filters, paged=True)
+    tests = [test for name, rule in listing.filters.items() if (test := _test(rule, name, query))]
+    found = [row for row in rows if all(test(row) for test in tests)]
+    name, largest_first = query.sort(tuple(listing.sorts))
+    field = listing.sorts[name]
+    if field != "_place":
+        known = [row for row in found if value_of(row, field) is not None]
+        unknown = [row for row in found if value_of(row, field) is None]
+        known.sort(key=lambda row: value_of(row, field), reverse=largest_first)
+        found = known + unknown
+    elif largest_first:
+        found.reverse()
+    place = query.page(len(found))
+    paging = paging_of(len(found), place.page, place.per_page)
+    return Selected(found[place.first : place.first + place.per_page], found, paging)
+
+
+def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
+    """Return the paging fields of a response."""
+    pages = pages_of(total, per_page)
+    return {"total": total, "page": page, "pages": pages, "per_page": per_page}
+
+
+def value_of(row: Row, field: str) -> Any:
+    """Return a row's field; dots access nested objects."""
+    value: Any = row
+    for key in field.split("."):
+        value = value[key]
+    return value
+
+
+def _test(rule: Filter, name: str, query: Query) -> Callable[[Row], bool] | None:
+    """Return the test for a parameter; None if the parameter is not set."""
+    if not query.all(name):
+        return None
+    op, field, flag = rule
+    if op == "words":
+        wanted = query.words(name)
+        return lambda row: all(word in row[field] for word in wanted)
+    if op in ("from", "to"):
+        bounds = query.numbers(name)
+        sign = 1 if op == "from" else -1
+
+        def within(row: Row) -> bool:
+            value = value_of(row, field)
+            return value is not None and any(sign * value >= sign * bound for bound in bounds)
+
+        return within
+    if op == "more":
+        flags = query.flags(name)
+
+        def above(row: Row) -> bool:
+            value = value_of(row, field)
+            return value is not None and (value > 0) in flags
+
+        return above
+    if op == "has":
+        values = query.all(name)
+        return lambda row: any(_holds(value_of(row, field), value) for value in values)
+    if flag:
+        query.flags(name)  # rejects any other value
+    texts = query.all(name)
+    return lambda row: _text(value_of(row, field)) in texts
+
+
+def _holds(values: Sequence[str], wanted: str) -> bool:
+    if wanted == "any":
+        return bool(values)
+    return not values if wanted == "none" else wanted in values
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,200 @@
+"""The index of one run, created on first use and updated while the run trains.
+
+The index is stored in the user's cache. The run's own database is only read, in short transactions
+that block no writer. If a run was rewound or replaced, its index is rebuilt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.core.errors import StoreError
+from coevo_gym.store.folder import RunFolder, storing
+from coevo_gym.store.reader import RunReader
+from coevo_gym.view.index import filling, schema
+from coevo_gym.view.query import fold
+
+Stamp = tuple[tuple[int, int], ...]
+
+
+class Index:
+    """An index of a run's episodes, groups, tasks and drafts, for queries over many of them.
+
+    Thread-safe; several processes may share the file.
+
+    Args:
+        run: the run.
+        file: file of the index; None for the default place in the user's cache.
+
+    Attributes:
+        revision: a counter that grows with every update; -1 before the first one.
+    """
+
+    def __init__(self, run: RunFolder, file: Path | None = None) -> None:
+        self.run, self.file = run, file or schema.index_file(run.path)
+        self.revision = -1
+        self._lock = threading.Lock()
+        self._seen: Stamp | None = None
+        self._opened = threading.local()
+        self._files = 0  # number of damaged index files removed so far
+
+    def refresh(self) -> int:
+        """Add everything new from the run to the index.
+
+        Returns:
+            The revision.
+
+        Raises:
+            StoreError: if the run's database is damaged or has an unsupported version.
+        """
+        with self._lock:
+            stamp = self._stamp()
+            if stamp != self._seen:
+                self.revision = self._with_file(self._take_in)
+                self._seen = stamp
+            return self.revision
+
+    def read_on(self, most: int = 500) -> bool:
+        """Read the actions of the next episodes, so that they become searchable.
+
+        Returns:
+            True if there are more to be read.
+
+        Raises:
+            StoreError: as in :meth:`refresh`.
+        """
+        self.refresh()
+        with self._lock:
+            return self.run.database.is_file() and self._with_file(
+                lambda db: filling.read_bodies(db, most)
+            )
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of the index."""
+        with storing(self.file):
+            return self._mine().execute(query, values).fetchall()
+
+    @property
+    def read(self) -> float:
+        """Return the share of stored episodes whose actions are searchable, in [0, 1]."""
+        ((read, end),) = self.rows(
+            "SELECT coalesce((SELECT value FROM meta WHERE key = 'read'), 0), "
+            "coalesce((SELECT max(number) FROM trajectories), 0)"
+        )
+        return min(1.0, int(read) / end) if end else 1.0
+
+    def _take_in(self, db: sqlite3.Connection) -> int:
+        origin = self._origin()
+        if filling.get(db, "origin") != origin or not filling.is_of(db):
+            revision = max(self.revision, int(filling.get(db, "revision") or 0))
+            filling.forget(db)
+            filling.put(db, "path", str(self.run.path.resolve()))
+            filling.put(db, "origin", origin)
+            filling.put(db, "revision", revision + 1)
+        filling.take_in(db)
+        return int(filling.get(db, "revision") or 0)
+
+    def _with_file(self, work: Any) -> Any:
+        """Run work in one transaction; a damaged index file is replaced."""
+        if not self.run.database.is_file():
+            return self._empty()
+        RunReader(self.run.database)  # raises an error if the run itself is damaged
+        try:
+            return self._in_transaction(work)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+                with storing(self.run.database):
+                    raise
+        schema.remove(self.file)
+        self._files += 1
+        with storing(self.run.database):  # with a new index, an error means that the run is damaged
+            return self._in_transaction(work)
+
+    def _in_transaction(self, work: Any) -> Any:
+        with self._attached() as db:
+            # Only the index is locked for writing; the attached database is opened read-only.
+            db.execute("BEGIN")
+            try:
+                filling.put(db, "busy", 1)
+                done = work(db)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+            return done
+
+    @contextmanager
+    def _attached(self) -> Iterator[sqlite3.Connection]:
+        database = self.run.database
+        # As in `RunReader`: a database without a writer has no log file.
+        written = database.with_name(f"{database.name}-wal").exists()
+        how = "mode=ro" if written else "mode=ro&immutable=1"
+        with closing(self._open()) as db:
+            db.execute("ATTACH ? AS run", (f"{database.absolute().as_uri()}?{how}",))
+            yield db
+
+    def _mine(self) -> sqlite3.Connection:
+        """Return this thread's connection to the file."""
+        known = getattr(self._opened, "connection", None)
+        if known is None or known[0] != self._files or not self.file.exists():
+            known = self._opened.connection = (self._files, self._open())
+        db: sqlite3.Connection = known[1]
+        return db
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(
+            self.file.absolute().as_uri(), uri=True, timeout=30, isolation_level=None
+        )
+        try:
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=OFF")  # lost data is rebuilt
+            version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, schema.VERSION):
+                db.close()
+                schema.remove(self.file)
+                return self._open()
+            if version == 0:
+                db.executescript(schema.TABLES)
+                db.execute(f"PRAGMA user_version={schema.VERSION}")
+            db.create_function("fold", 1, fold, deterministic=True)
+            db.create_function("brief", 1, filling.brief, deterministic=True)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _empty(self) -> int:
+        """Empty the index of a run without a database, and return the revision."""
+        with storing(self.file), closing(self._open()) as db:
+            if filling.get(db, "marks") is not None:
+                filling.forget(db)
+                filling.put(db, "revision", self.revision + 1)
+            return int(filling.get(db, "revision") or 0)
+
+    def _origin(self) -> str:
+        """Return a hash that identifies the run in its folder."""
+        try:
+            manifest = self.run.manifest.read_bytes()
+        except OSError as error:
+            raise StoreError(f"Cannot read {self.run.manifest}: {error.strerror}.") from error
+        return hashlib.sha256(manifest).hexdigest()
+
+    def _stamp(self) -> Stamp:
+        """Return a stamp that changes whenever the run writes."""
+        database = self.run.database
+        files = (database, database.with_name(f"{database.name}-wal"), self.run.manifest)
+        found = []
+        for file in files:
+            try:
+                stat = file.stat()
+                found.append((stat.st_mtime_ns, stat.st_size))
+            except OSError:
+                found.append((-1, -1))
+        return tuple(found)

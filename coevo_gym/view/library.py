@@ -1,0 +1,149 @@
+"""The runs and evaluations that a viewer shows, by the ids used in paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TypeVar
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.store.eval_folder import EVALS, EvalFolder
+from coevo_gym.store.folder import RUNS, RunFolder
+from coevo_gym.view.refusals import NotFound
+
+OF_TABLE = "~"
+"""The separator between a table's name and a run's name in an id; it needs no quoting in a path."""
+
+MOST_OFFERED = 12
+"""Maximum number of existing runs or evaluations offered in place of a missing one."""
+
+Folder = TypeVar("Folder", RunFolder, EvalFolder)
+
+
+class Library:
+    """The runs and evaluations to show. Ids are looked up, never converted to file paths.
+
+    Args:
+        given: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty for
+            all of ``runs/`` and ``evals/``. Runs and evaluations created later in these folders are
+            included.
+
+    Raises:
+        ConfigError: if a name does not exist or is ambiguous.
+
+    Example:
+        >>> Library(["quickstart"]).runs()  # doctest: +SKIP
+        {'quickstart': RunFolder(path=PosixPath('runs/quickstart'))}
+    """
+
+    def __init__(self, given: Sequence[str | RunFolder] = ()) -> None:
+        found = [_find(one) if isinstance(one, str) else one for one in given]
+        self._all = not found
+        self._runs = [folder for folder in found if isinstance(folder, RunFolder)]
+        self._evals = [folder for folder in found if isinstance(folder, EvalFolder)]
+        self._tables = [folder for folder in found if isinstance(folder, Path)]
+
+    @property
+    def home(self) -> str:
+        """Return the path of the only item shown; "" if there is a list."""
+        if self._all or self._tables:
+            return ""
+        shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
+        return shown[0] if len(shown) == 1 else ""
+
+    def runs(self) -> Mapping[str, RunFolder]:
+        """Return the runs by id, including runs whose manifest cannot be read.
+
+        A run of a table has the id ``TABLE~ROW-SEED``.
+        """
+        runs, tables = self._runs, self._tables
+        if self._all:
+            runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
+            tables = RunFolder.tables()
+        found = [(name_of(run.path), run) for run in runs]
+        for table in tables:
+            before = name_of(table) + OF_TABLE
+            found += [(before + run.path.name, run) for run in RunFolder.of_table(table)]
+        return _named(found)
+
+    def evals(self) -> Mapping[str, EvalFolder]:
+        """Return the evaluations by id."""
+        evals = self._evals
+        if self._all:
+            evals = [EvalFolder(EVALS / name) for name in EvalFolder.names()]
+        return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
+
+    def run(self, id: str) -> RunFolder:
+        """Return the run with an id.
+
+        Raises:
+            NotFound: if there is no such run.
+        """
+        runs = self.runs()
+        if id not in runs:
+            raise _missing("run", id, "runs", runs)
+        return runs[id]
+
+    def evaluation(self, id: str) -> EvalFolder:
+        """Return the evaluation with an id.
+
+        Raises:
+            NotFound: if there is no such evaluation.
+        """
+        evals = self.evals()
+        if id not in evals:
+            raise _missing("evaluation", id, "evals", evals)
+        return evals[id]
+
+
+def _find(name: str) -> RunFolder | EvalFolder | Path:
+    """Return the run or evaluation with a name, or the path of a table of runs."""
+    run, evaluation = RunFolder.find(name), EvalFolder.find(name)
+    if run and evaluation:
+        raise ConfigError(
+            f"{name} is both a run and an evaluation: use {run.path} or {evaluation.path}."
+        )
+    if run or evaluation:
+        return run or evaluation  # type: ignore[return-value]  # one of them exists
+    for table in (RUNS / name, Path(name)):
+        if name and RunFolder.of_table(table):
+            return table
+    runs, evals = RunFolder.names(), EvalFolder.names()
+    close = get_close_matches(name, [*runs, *evals], n=1)
+    meant = f"Did you mean {close[0]!r}? " if close else ""
+    raise ConfigError(
+        f"There is no run or evaluation {name!r}, neither by name nor by path. {meant}In {RUNS}/: "
+        f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evals) or 'none'}."
+    )
+
+
+def name_of(folder: Path) -> str:
+    """Return a folder's name, even if its path does not end with it, as in ``.``."""
+    return folder.name if folder.name not in ("", "..") else folder.resolve().name
+
+
+def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
+    """Return the folders by name, without duplicates; repeated names get a number."""
+    found: dict[str, Folder] = {}
+    seen: set[Path] = set()
+    for name, folder in folders:
+        path = folder.path.resolve()
+        if path in seen:
+            continue
+        seen.add(path)
+        id, number = name, 2
+        while id in found:
+            id, number = f"{name}~{number}", number + 1
+        found[id] = folder
+    return found
+
+
+def _missing(noun: str, id: str, root: str, there: Iterable[str]) -> NotFound:
+    """Return the error for an unknown id, with the most similar ones, or else the first ones."""
+    names = list(there)
+    close = get_close_matches(id, names, n=MOST_OFFERED)
+    meant = f" Did you mean {close[0]!r}?" if close else ""
+    offered = [*close, *(name for name in names if name not in close)][:MOST_OFFERED]
+    message = f"There is no {noun} {id[:100]!r} here.{meant}"
+    return NotFound(message, [f"{root}/{name}" for name in offered])

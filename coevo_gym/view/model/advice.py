@@ -1,0 +1,132 @@
+"""Advice of an arm's memories over time, and the advice that one episode was told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from coevo_gym.core.advice import AdviceOrigin, AdviceState, advised
+from coevo_gym.core.task import Split
+from coevo_gym.view.model.briefs import brief_of_id, checked_arm
+from coevo_gym.view.reader import StoredAdvice, ViewReader
+from coevo_gym.view.shapes.advice import AdviceRow, AdviceText, ArmAdvice
+from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+MOST_ADVICE = 300
+"""Maximum number of rows for an arm."""
+MOST_CHARACTERS = 2_000
+"""Maximum length of a text; longer texts are cut."""
+
+
+class _Story(NamedTuple):
+    """A piece of advice with all its states."""
+
+    memory: str
+    step: int
+    origin: AdviceOrigin
+    states: tuple[tuple[int, AdviceState], ...]
+
+    @property
+    def last(self) -> AdviceState:
+        return self.states[-1][1]
+
+
+def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
+    """Return the advice of an arm's memories.
+
+    Raises:
+        NotFound: if the run has no such arm.
+        Damaged: if the run cannot be read.
+    """
+    checked_arm(run, arm)
+    if not run.folder.database.is_file():
+        return ArmAdvice(arm=arm)  # nothing is stored yet
+    with told_as_damaged():
+        run.index.refresh()
+        reader = run.reader
+        stories = sorted(_stories(reader, arm), key=_order)
+        shown = [_row(run, reader, arm, story) for story in stories[:MOST_ADVICE]]
+    return ArmAdvice(
+        arm=arm,
+        held=sum(story.last.held for story in stories),
+        dropped=Counter(story.last.why for story in stories if not story.last.held),
+        rows=tuple(shown),
+        left=len(stories) - len(shown),
+    )
+
+
+def advice_told(
+    reader: ViewReader, arm: str, cue_ids: Sequence[str], split: str
+) -> tuple[AdviceText, ...]:
+    """Return the advice that a training episode was told; nothing for other episodes.
+
+    Args:
+        reader: reader of the run's database.
+        arm: name of the arm.
+        cue_ids: ids of the episode's cues.
+        split: split of the episode's task.
+    """
+    ids = advised(cue_ids)
+    if split != Split.TRAIN or not ids:
+        return ()
+    stories = {story.last.id: story for story in _stories(reader, arm, ids)}
+    return tuple(AdviceText(id=id, texts=_texts(stories[id].origin)) for id in ids if id in stories)
+
+
+def _stories(reader: ViewReader, arm: str, ids: Collection[str] | None = None) -> list[_Story]:
+    """Return the advice of an arm that comes from training tasks, all of it or that with an id."""
+    found: dict[tuple[str, str], list[StoredAdvice]] = {}
+    for one in reader.advice(arm):
+        if ids is not None and one.state.id not in ids:
+            continue
+        found.setdefault((one.memory, one.state.id), []).append(one)
+    stories = []
+    for (memory, _), changes in found.items():
+        first = next((one for one in changes if one.state.origin is not None), None)
+        if first is None or first.state.origin is None:
+            continue  # taken in before the run stored advice
+        task = reader.task(first.state.origin.task_id)
+        if task is None or task.split is not Split.TRAIN:
+            continue
+        states = tuple((one.step, one.state) for one in changes)
+        stories.append(_Story(memory, first.step, first.state.origin, states))
+    return stories
+
+
+def _order(story: _Story) -> tuple[bool, float, int]:
+    utility = story.last.utility
+    return (not story.last.held, 2.0 if utility is None else -utility, story.step)
+
+
+def _row(run: ShownRun, reader: ViewReader, arm: str, story: _Story) -> AdviceRow:
+    origin, last = story.origin, story.last
+    stored = reader.stores(arm, origin.group_id, origin.index)
+    before, measured = 0, list[tuple[int, float]]()
+    for step, state in story.states:
+        if state.utility is not None and state.groups > before:
+            measured.append((step, state.utility))
+        before = state.groups
+    return AdviceRow(
+        id=last.id,
+        texts=_texts(origin),
+        memory=story.memory,
+        source=origin.source,
+        task=brief_of_id(run, origin.task_id),
+        episode=f"{arm}.{origin.group_id}.{origin.index}" if stored else None,
+        step=story.step,
+        held=last.held,
+        why=last.why,
+        utility=last.utility,
+        groups=last.groups,
+        steps=tuple(step for step, _ in measured),
+        utilities=tuple(utility for _, utility in measured),
+    )
+
+
+def _texts(origin: AdviceOrigin) -> dict[str, str]:
+    return {name: _bounded(str(text)) for name, text in origin.texts.items()}
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"

@@ -1,0 +1,201 @@
+"""Drafts: pages of the list with the gates' rejections, and single drafts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.task import thaw
+from coevo_gym.runs.tasks.story import Story, find_story
+from coevo_gym.view.filters import DRAFTS, WORDS, select
+from coevo_gym.view.index.asking import between
+from coevo_gym.view.index.filling import asked_for, brief
+from coevo_gym.view.model.rounds import context_view
+from coevo_gym.view.query import Query
+from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.shapes.base import GateView, TaskBrief, WalkView
+from coevo_gym.view.shapes.drafts import DraftDetail, DraftPage, DraftRow
+from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+_EXAMPLES = 5
+_QUERY = (
+    "SELECT d.arms, d.round_id, d.step, d.first, d.position, d.id, d.accepted, d.gate, d.reason, "
+    "d.kind, d.context_id, d.instruction, d.text, k.id, k.name, k.instruction, k.origin "
+    "FROM drafts AS d LEFT JOIN tasks AS k ON k.id = d.task_id AND d.task_id <> '' "
+)
+
+
+def draft_page(run: ShownRun, query: Query) -> DraftPage:
+    """Return a page of a run's drafts.
+
+    Raises:
+        BadRequest: if a parameter is invalid.
+    """
+    rows = run.kept("drafts", lambda: draft_rows(run))
+    found = select(rows, DRAFTS, query)
+    of_gates = select(rows, DRAFTS, query.without("gate", "accepted", "page")).matching
+    rejected = [row for row in of_gates if not row["accepted"]]
+    gates = Counter(row["gate"] for row in rejected)
+    reasons: dict[str, Counter[str]] = {}
+    for row in rejected:
+        reasons.setdefault(row["gate"], Counter())[brief(row["reason"])] += 1
+    return DraftPage(
+        rows=tuple(map(shown, found.rows)),
+        gates=dict(gates.most_common()),
+        accepted=sum(row["accepted"] for row in of_gates),
+        examples={
+            gate: dict(reasons[gate].most_common(_EXAMPLES)) for gate, _ in gates.most_common()
+        },
+        **found.paging,
+    )
+
+
+def draft_rows(run: ShownRun) -> list[dict[str, Any]]:
+    """Return the rows of all drafts as JSON, with their filter fields."""
+    rows = run.index.rows(f"{_QUERY} ORDER BY d.number")
+    return [{**_row(row).model_dump(mode="json"), WORDS: row[12]} for row in rows]
+
+
+def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
+    """Return the drafts of a round, in the order in which they were judged."""
+    rows = run.kept("drafts", lambda: draft_rows(run))
+    return tuple(shown(row) for row in rows if row["round"] == round_id and arm in row["arms"])
+
+
+def shown(row: Mapping[str, Any]) -> DraftRow:
+    """Return a row without its filter fields."""
+    return DraftRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
+
+
+def draft_detail(run: ShownRun, id: str) -> DraftDetail:
+    """Return a draft with its context, its walks and the verdict of each gate.
+
+    Raises:
+        NotFound: if there is no draft with that id.
+        Damaged: if the run cannot be read.
+    """
+    found = story_of(run, id)
+    if found is None:
+        raise NotFound(f"{run.id} has no draft {id[:100]!r}.")
+    return found
+
+
+def story_of(run: ShownRun, id: str) -> DraftDetail | None:
+    """Return the story of a draft or of its task; None for a task that no round made."""
+    with told_as_damaged():
+        reader = run.reader
+        try:
+            story = find_story(run.folder, id, reader)
+        except TaskError:
+            return None
+    if not isinstance(story, Story):
+        return None
+    verdict = story.verdict
+    row = _row_of(run, story)
+    context = story.context
+    return DraftDetail(
+        draft=row,
+        gates=_gates(verdict),
+        asked=asked_for(verdict.model_dump(mode="json")),
+        actions=_actions(verdict),
+        body=thaw(verdict.draft),
+        proposal=thaw(verdict.proposal) or None,
+        context=context_view(context, story.explored, story.signal) if context else None,
+        walks=tuple(
+            WalkView(
+                number=walk.number,
+                exchanges=tuple(one.model_dump(mode="json") for one in walk.exchanges),
+            )
+            for walk in (story.explored.walks if story.explored else ())
+            if context is None or walk.context_id == context.id
+        ),
+        elsewhere=tuple(
+            {
+                "arm": place.arm,
+                "round": place.round_id,
+                "position": place.position,
+                "accepted": place.accepted,
+                "gate": place.gate,
+            }
+            for place in story.elsewhere
+        ),
+        decision=story.decision
+        and {
+            "what": story.decision.what,
+            "reason": story.decision.reason,
+            "at": story.decision.at,
+        },
+        joined=tuple({"arm": arm, "round": round_id} for arm, round_id in story.joined),
+    )
+
+
+def _row_of(run: ShownRun, story: Story) -> DraftRow:
+    """Return the list row of a story; an imported task gets a row that is not in the list."""
+    verdict = story.verdict
+    rows = run.kept("drafts", lambda: draft_rows(run))
+    for row in rows:
+        same = row["id"] == verdict.draft_id and row["round"] == story.round_id
+        if same and set(story.arms) & set(row["arms"]):
+            return shown(row)
+    task = story.task
+    return DraftRow(
+        id=verdict.draft_id,
+        arm=story.arms[0] if story.arms else "",
+        arms=story.arms,
+        round=story.round_id,
+        step=story.step,
+        first=False,
+        position=0,
+        accepted=verdict.accepted,
+        gate=verdict.gate,
+        reason=verdict.reason,
+        signal="",
+        context=verdict.context_id,
+        task=task
+        and TaskBrief(
+            id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
+        ),
+        instruction=brief(asked_for(verdict.model_dump(mode="json"))),
+    )
+
+
+def _row(row: Sequence[Any]) -> DraftRow:
+    arms, round_id, step, first, position, id, accepted, gate, reason, kind, context, asked = row[
+        :12
+    ]
+    task_id, name, instruction, origin = row[13:]
+    names = between(arms)
+    return DraftRow(
+        id=id,
+        arm=names[0] if names else "",
+        arms=names,
+        round=round_id,
+        step=step,
+        first=bool(first),
+        position=position,
+        accepted=bool(accepted),
+        gate=gate,
+        reason=reason,
+        signal=kind,
+        context=context,
+        task=TaskBrief(id=task_id, name=name, instruction=instruction, origin=origin)
+        if task_id
+        else None,
+        instruction=asked,
+    )
+
+
+def _gates(verdict: Verdict) -> tuple[GateView, ...]:
+    """Return the gates that the draft passed, in order, and the one that decided."""
+    passed = [GateView(gate=one.gate, passed=True, said=one.said) for one in verdict.checks]
+    if verdict.accepted or not verdict.gate:
+        return tuple(passed)
+    return (*passed, GateView(gate=verdict.gate, passed=False, said=verdict.reason))
+
+
+def _actions(verdict: Verdict) -> tuple[str, ...]:
+    draft, proposal = verdict.draft, verdict.proposal
+    return tuple(map(str, draft.get("solution") or proposal.get("actions") or ()))

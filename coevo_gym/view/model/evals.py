@@ -1,0 +1,364 @@
+"""Evaluations: those in their own folders, and those within runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from coevo_gym.core.stats import SOLVED, success_rate
+from coevo_gym.core.task import thaw
+from coevo_gym.core.trajectory import EvalTrajectory
+from coevo_gym.envs.tags import kind_of_tag, value_of_tag
+from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
+from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.table import RANDOM, WARMUP
+from coevo_gym.store.folder import in_use, read_lines
+from coevo_gym.store.reader import Evaluated, EvaluatedTask
+from coevo_gym.store.secrets import without_secrets
+from coevo_gym.view.filters import EPISODES, WORDS, select
+from coevo_gym.view.grade import why_failed
+from coevo_gym.view.index.filling import brief
+from coevo_gym.view.library import name_of
+from coevo_gym.view.model.episodes import Behind, steps_of
+from coevo_gym.view.model.progress import written_at
+from coevo_gym.view.model.system_text import system_text
+from coevo_gym.view.query import Query, fold
+from coevo_gym.view.refusals import Damaged, NotFound
+from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
+from coevo_gym.view.shapes.base import TaskBrief
+from coevo_gym.view.shapes.evals import (
+    EpisodePage,
+    EpisodeRow,
+    EvalDetail,
+    EvalList,
+    EvalRow,
+    EvaluationDetail,
+    TaskOutcome,
+    TypeRow,
+)
+from coevo_gym.view.shapes.trajectories import GradeView, Sibling, TrajectoryDetail
+from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+
+
+def eval_list(shelf: Shelf) -> EvalList:
+    """Return all evaluations, latest first."""
+    return EvalList(evals=eval_rows(shelf))
+
+
+def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
+    """Return the rows of all evaluations, latest first."""
+    rows = sorted(map(_row, shelf.evals()), key=lambda row: row.updated_at or "", reverse=True)
+    return tuple(rows)
+
+
+def eval_detail(shown: ShownEval) -> EvalDetail:
+    """Return an evaluation.
+
+    Raises:
+        Damaged: if the evaluation cannot be read.
+    """
+    lines, summary = list(shown.lines.values()), shown.summary or {}
+    tried = list(by_task(lines).values())
+    return EvalDetail(
+        eval=_row(shown),
+        notice=notice_of(shown.config["split"]),
+        score=_mean([_mean([line.score for line in found]) for found in tried]),
+        scenario_success=summary.get("scenario_success"),
+        steps=_mean([line.steps for line in lines]),
+        end_reasons=dict(Counter(line.end_reason for line in lines).most_common()),
+        pass_at={str(k): value for k, value in pass_at(tried, shown.config["samples"]).items()},
+        types=tuple(
+            TypeRow(
+                kind=kind,
+                value=value,
+                tasks=rate.tasks,
+                success=rate.success,
+                low=rate.low,
+                high=rate.high,
+            )
+            for kind, values in by_type(tried).items()
+            for value, rate in values.items()
+        ),
+        tokens={
+            "prompt": sum(line.prompt_tokens for line in lines),
+            "completion": sum(line.completion_tokens for line in lines),
+            "usd": math.fsum(line.usd for line in lines),
+        },
+        config=without_secrets(shown.config),
+    )
+
+
+def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
+    """Return a page of an evaluation's episodes.
+
+    Raises:
+        BadRequest: if a parameter is invalid.
+        Damaged: if the evaluation cannot be read.
+    """
+    found = select(episode_rows(shown), EPISODES, query)
+    rows = [{k: v for k, v in row.items() if not k.startswith("_")} for row in found.rows]
+    return EpisodePage(rows=tuple(map(EpisodeRow.model_validate, rows)), **found.paging)
+
+
+def episode_rows(shown: ShownEval) -> list[dict[str, Any]]:
+    """Return the rows of all episodes as JSON, sorted by name, with their filter fields."""
+    tasks, stored = _known(shown)
+    found = []
+    for line in sorted(shown.lines.values(), key=lambda line: (line.name, line.sample)):
+        asked = tasks[line.id].instruction if line.id in tasks else ""
+        row = EpisodeRow(
+            id=f"{line.id}.{line.sample}",
+            task=line.id,
+            name=line.name,
+            instruction=brief(asked),
+            sample=line.sample,
+            tags=line.tags,
+            success=line.success,
+            score=line.score,
+            end_reason=line.end_reason,
+            steps=line.steps,
+            stored=line.key in stored,
+        )
+        words = fold(f"{line.name} {line.id} {asked}")
+        found.append({**row.model_dump(mode="json"), WORDS: words})
+    return found
+
+
+def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
+    """Return an evaluation episode, without the data that must not reach training.
+
+    Args:
+        shown: the evaluation.
+        id: ``TASK.SAMPLE``.
+
+    Raises:
+        NotFound: if the episode is not stored.
+        Damaged: if the evaluation cannot be read.
+    """
+    task_id, _, number = id.rpartition(".")
+    sample = int(number) if number.isdecimal() and len(number) < 7 else -1
+    lines, config = shown.lines, shown.config
+    with told_as_damaged():
+        line = lines.get((task_id, sample))
+        episode = (
+            shown.reader.eval_trajectory(config["policy"], 0, task_id, sample) if line else None
+        )
+        if line is None or episode is None:
+            raise NotFound(f"{shown.id} stores no episode {id[:100]!r}. Ids are TASK.SAMPLE.")
+        tasks, _ = _known(shown)
+    task = tasks.get(task_id)
+    asked = task.instruction if task else ""
+    split = task.split if task else config["split"]
+    held_out = bool(notice_of(split))
+    behind = Behind(config["benchmark"], None, None, {}, hidden=held_out)
+    steps, last = steps_of(episode, behind)
+    order = [f"{one.id}.{one.sample}" for one in lines.values()]
+    place = order.index(id)
+    return TrajectoryDetail(
+        id=id,
+        of="evaluation",
+        run=shown.id,
+        arm=config["policy"],
+        step=None,
+        group="",
+        position=sample,
+        size=config["samples"],
+        split=split,
+        notice=notice_of(split),
+        task=TaskBrief(id=task_id, name=line.name, instruction=brief(asked)),
+        instruction=asked,
+        system=_system(config, episode, asked),
+        steps=steps,
+        last_observation=episode.last_observation,
+        last_page=last,
+        grade=_grade(episode, split, held_out=held_out),
+        siblings=tuple(
+            Sibling(
+                id=f"{one.id}.{one.sample}",
+                position=one.sample,
+                success=one.success,
+                score=one.score,
+                end_reason=one.end_reason,
+                steps=one.steps,
+            )
+            for one in sorted(lines.values(), key=lambda one: one.sample)
+            if one.id == task_id
+        ),
+        stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
+        before=order[place - 1] if place else None,
+        after=order[place + 1] if place + 1 < len(order) else None,
+    )
+
+
+def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
+    """Return an evaluation within a run, task by task.
+
+    Raises:
+        NotFound: if there is no such evaluation, or the run did not store results per task.
+        Damaged: if the run cannot be read.
+    """
+    config = run.config
+    if arm not in (*config.arms, RANDOM, WARMUP):
+        raise NotFound(f"{run.id} has no arm {arm[:60]!r}. Its arms: {', '.join(config.arms)}.")
+    with told_as_damaged():
+        reader = run.reader
+        steps = reader.evaluation_steps(arm)
+        if not step.isdecimal() or len(step) > 12 or int(step) not in steps:
+            raise NotFound(
+                f"{run.id} stores no evaluation of {arm} at step {step[:20]!r}. Stored steps: "
+                f"{', '.join(map(str, steps)) or 'none'}."
+            )
+        number = int(step)
+        outcomes = _outcomes_by_task(reader.evaluation(arm, number))
+        earlier = [one for one in steps if one < number]
+        before = _outcomes_by_task(reader.evaluation(arm, earlier[-1])) if earlier else {}
+        tasks = {task.id: task for task in reader.evaluated_tasks()}
+    rows = [
+        TaskOutcome(
+            id=id,
+            name=tasks[id].name if id in tasks else "",
+            instruction=brief(tasks[id].instruction) if id in tasks else "",
+            tags=tasks[id].tags if id in tasks else (),
+            success=_share(found) >= SOLVED,
+            share=_share(found),
+            episodes=len(found),
+            score=fmean(one.score for one in found),
+            end_reason=Counter(one.end_reason for one in found).most_common(1)[0][0],
+            steps=fmean(one.steps for one in found),
+            before=_share(before[id]) >= SOLVED if id in before else None,
+        )
+        for id, found in outcomes.items()
+    ]
+    rate = success_rate([row.share for row in rows])
+    return EvaluationDetail(
+        run=run.id,
+        arm=arm,
+        step=number,
+        split=config.evaluation.split,
+        steps=tuple(steps),
+        success=rate.success,
+        low=rate.low,
+        high=rate.high,
+        types=types_of(rows),
+        tasks=tuple(rows),
+    )
+
+
+def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
+    """Return the success by task type."""
+    of_tag: dict[str, list[float]] = {}
+    for row in rows:
+        for tag in row.tags:
+            of_tag.setdefault(tag, []).append(row.share)
+    found = []
+    for tag in sorted(of_tag):
+        rate = success_rate(of_tag[tag])
+        found.append(
+            TypeRow(
+                kind=kind_of_tag(tag),
+                value=value_of_tag(tag),
+                tasks=rate.tasks,
+                success=rate.success,
+                low=rate.low,
+                high=rate.high,
+            )
+        )
+    return tuple(found)
+
+
+def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
+    found: dict[str, list[Evaluated]] = {}
+    for one in outcomes:
+        found.setdefault(one.task_id, []).append(one)
+    return found
+
+
+def _share(outcomes: Sequence[Evaluated]) -> float:
+    return fmean(one.success for one in outcomes)
+
+
+def _row(shown: ShownEval) -> EvalRow:
+    folder = shown.folder
+    files = (folder.results, folder.summary, folder.config)
+    try:
+        config, lines = shown.config, list(shown.lines.values())
+        rate = rate_of(by_task(lines).values())
+        with told_as_damaged():
+            lost = len(read_lines(folder.lost))
+        n_tasks, samples = int(config.get("n_tasks", 0)), int(config["samples"])
+        finished = shown.summary is not None
+        return EvalRow(
+            id=shown.id,
+            name=name_of(folder.path),
+            path=str(folder.path),
+            source=str(config.get("source", "")),
+            policy=config["policy"],
+            model=str(config.get("model", "")),
+            benchmark=config["benchmark"],
+            split=config["split"],
+            n_tasks=n_tasks,
+            samples=samples,
+            done=len(lines),
+            total=n_tasks * samples,
+            lost=lost,
+            finished=finished,
+            running=not finished and in_use(folder.path),
+            success=rate.success,
+            low=rate.low,
+            high=rate.high,
+            updated_at=written_at(*files),
+        )
+    except Damaged as error:
+        return EvalRow(
+            id=shown.id,
+            name=name_of(folder.path),
+            path=str(folder.path),
+            updated_at=written_at(*files),
+            problem=str(error),
+        )
+
+
+def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
+    """Return the tasks, and the keys of the stored episodes."""
+    if not shown.folder.database.is_file():
+        return {}, set()
+    with told_as_damaged():
+        reader = shown.reader
+        tasks = {task.id: task for task in reader.evaluated_tasks()}
+        return tasks, reader.eval_episodes_kept(shown.config["policy"])
+
+
+def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
+    """Return the grade; for held-out tasks only the parts of the score."""
+    report = dict(episode.report)
+    shares = shares_of(report)
+    hidden = held_out and shares.keys() != report.keys()
+    end = str(episode.end_reason)
+    return GradeView(
+        success=episode.success,
+        score=episode.score,
+        end_reason=end,
+        why=why_failed(episode.success, end, shares if held_out else report, None),
+        report=(shares or None) if held_out else thaw(report),
+        withheld=WITHHELD.format(split=split) if hidden else "",
+    )
+
+
+def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
+    """Return a language model's system text if its prompt is the benchmark's own."""
+    chat = (config.get("settings") or {}).get("chat")
+    if chat is None:
+        return None
+    try:
+        policy = PolicySettings.model_validate({"kind": "openai", "chat": chat})
+    except ValueError:
+        return None  # settings of another version
+    return system_text(policy, config["benchmark"], config, episode, asked)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,211 @@
+"""Statistics of notes over time: labels, and versions of an arm's interface."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from coevo_gym.core.notes import INTERFACE, VERDICTS, Note
+from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
+from coevo_gym.store.note_rows import NoteCount, StoredNote, TurnCount
+from coevo_gym.view.shapes.notes import KindOfNotes, LabelRow, Tone
+
+MAX_BINS = 20
+"""Maximum number of ranges of steps in which labels are counted."""
+
+MAX_LABELS = 40
+"""Maximum number of labels per kind that are listed; all others are only counted."""
+
+EnvSteps = Mapping[int, float]
+"""Env steps that an arm had used by the end of each learner step."""
+
+
+class Said(NamedTuple):
+    """The content of an interface version.
+
+    Attributes:
+        version: the version.
+        name: short version.
+        lines: lines that it adds to the env's own text.
+    """
+
+    version: str
+    name: str
+    lines: tuple[str, ...]
+
+
+class ShownVersion(NamedTuple):
+    """An interface version, and the times at which it was used.
+
+    Attributes:
+        said: the version and its content.
+        first: the first note about it.
+        again: learner steps at which it was used again after other versions.
+    """
+
+    said: Said
+    first: StoredNote
+    again: tuple[int, ...] = ()
+
+
+def env_steps_of(lines: Iterable[Mapping[str, Any]], arm: str) -> dict[int, float]:
+    """Return the env steps that an arm had used by the end of each of its steps, if recorded.
+
+    Args:
+        lines: lines of the run's metrics.
+        arm: name of the arm.
+    """
+    return {
+        int(line["step"]): float(line["env_steps"])
+        for line in lines
+        if line["event"] == "step" and line.get("arm") == arm and line.get("env_steps") is not None
+    }
+
+
+def arm_labels(
+    counts: Iterable[NoteCount],
+    arm: str,
+    env_steps: EnvSteps,
+    turns: Iterable[TurnCount] = (),
+) -> list[KindOfNotes]:
+    """Return the counts of each label in an arm's notes over its steps, by kind of notes.
+
+    Notes without a label and notes about interfaces are ignored. The rows of labels have neither
+    episodes nor tasks.
+
+    Args:
+        counts: note counts of any arms.
+        arm: name of the arm.
+        env_steps: env steps by learner step.
+        turns: counts of notes about turns, of any arms.
+
+    Example:
+        >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
+        >>> (turn,) = arm_labels(counts, "a", {1: 100.0, 2: 200.0})
+        >>> [(row.label, row.counts) for row in turn.labels]
+        [('pass', (3, 0)), ('late', (0, 1))]
+    """
+    mine = [one for one in counts if one.arm == arm and one.label and one.kind != INTERFACE]
+    last = max((*env_steps, *(one.step for one in mine)), default=0)
+    placed = [one for one in turns if one.arm == arm]
+    return [
+        _of_kind(
+            kind,
+            [one for one in mine if one.kind == kind],
+            _thirds(one for one in placed if one.kind == kind),
+            last,
+            env_steps,
+        )
+        for kind in sorted({one.kind for one in mine})
+    ]
+
+
+def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
+    """Return the numbers of notes about early, middle and late turns, by label."""
+    found: dict[str, Counter[Position]] = {}
+    for one in turns:
+        if one.turns > 1:
+            found.setdefault(one.label, Counter())[position(one.turn, one.turns)] += one.n
+    return {label: (n["early"], n["middle"], n["late"]) for label, n in found.items()}
+
+
+def _of_kind(
+    kind: str,
+    counts: list[NoteCount],
+    thirds: Mapping[str, tuple[int, int, int]],
+    last: int,
+    env_steps: EnvSteps,
+) -> KindOfNotes:
+    parts = parts_of(last)
+    ends = [end for _, end in parts]
+    total, found = Counter[str](), [Counter[str]() for _ in parts]
+    for one in counts:
+        total[one.label] += one.n
+        found[bisect_left(ends, one.step)][one.label] += one.n
+    spent = dict[int, float | None].fromkeys(ends)
+    for step in sorted(env_steps):
+        spent[ends[bisect_left(ends, step)]] = float(env_steps[step])
+    ranked = sorted(total, key=lambda label: (-total[label], label))
+    return KindOfNotes(
+        kind=kind,
+        first=tuple(first for first, _ in parts),
+        last=tuple(ends),
+        env_steps=tuple(spent.values()),
+        total=tuple(mine.total() for mine in found),
+        labels=tuple(
+            LabelRow(
+                label=label,
+                failure=is_failure(label),
+                tone=tone_of(label),
+                total=total[label],
+                counts=tuple(mine[label] for mine in found),
+                thirds=thirds.get(label),
+            )
+            for label in ranked[:MAX_LABELS]
+        ),
+        left=max(0, len(ranked) - MAX_LABELS),
+    )
+
+
+def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
+    """Divide steps from 1 to ``last`` into at most ``most`` ranges of almost equal size.
+
+    Example:
+        >>> parts_of(7, most=3)
+        [(1, 2), (3, 5), (6, 7)]
+    """
+    n = min(last, most)
+    ends = [round(last * i / n) for i in range(n + 1)] if n else []
+    return [(before + 1, end) for before, end in pairwise(ends)]
+
+
+def is_failure(label: str) -> bool:
+    """Return True if a label stands for a failure, as all do except verdicts and known others."""
+    return bool(label) and label not in VERDICTS and label not in NO_FAILURES
+
+
+def tone_of(label: str) -> Tone:
+    """Return whether a label is favourable, unfavourable, or neither."""
+    if is_failure(label) or VERDICTS.get(label, 0) < 0:
+        return "bad"
+    return "good" if VERDICTS.get(label, 0) > 0 else ""
+
+
+def said_in(note: Note) -> Said:
+    """Return the content of the interface version that an :data:`INTERFACE` note is about.
+
+    Parts missing in the note's evidence are empty.
+    """
+    version, says = note.evidence.get("version"), note.evidence.get("says")
+    lines = tuple(str(line) for line in says) if isinstance(says, (list, tuple)) else ()
+    name = note.label or str(version or "")
+    return Said(str(version or name), name, lines)
+
+
+def shown_in(notes: Iterable[StoredNote]) -> list[ShownVersion]:
+    """Return the versions in notes of kind :data:`INTERFACE`, in order of first use.
+
+    A version is used again at a step if that step has a note about it and the previous step with
+    such notes has none. If each version was noted only once, later uses are unknown.
+
+    Args:
+        notes: notes of one arm, in order.
+    """
+    found: dict[str, ShownVersion] = {}
+    before: set[str] = set()
+    now: set[str] = set()
+    last = 0
+    for note in notes:
+        if note.at != last:
+            before, now, last = now, set(), note.at
+        said = said_in(note.note)
+        known = found.get(said.version)
+        if known is None:
+            found[said.version] = ShownVersion(said, note)
+        elif said.version not in before | now:
+            found[said.version] = known._replace(again=(*known.again, note.at))
+        now.add(said.version)
+    return list(found.values())

@@ -1,0 +1,158 @@
+"""An arm over time: the table of its steps, and its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from coevo_gym.view.filters import GROUPS, WORDS, select
+from coevo_gym.view.index.asking import between, trajectories_where
+from coevo_gym.view.model.briefs import checked_arm
+from coevo_gym.view.model.rounds import rounds_of
+from coevo_gym.view.model.trajectories import trajectory_row
+from coevo_gym.view.query import Query
+from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.shapes.base import TaskBrief
+from coevo_gym.view.shapes.steps import GroupDetail, GroupPage, GroupRow, StepTable
+from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
+
+_ASIDE = frozenset({"event", "arm", "step", "env_steps"})
+_GROUP = (
+    "SELECT g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, g.kinds, g.stored, "
+    "k.name, k.instruction, k.origin, k.text FROM groups AS g "
+    "LEFT JOIN tasks AS k ON k.id = g.task_id WHERE g.arm = ? "
+)
+
+
+def step_table(run: ShownRun, arm: str) -> StepTable:
+    """Return all steps of an arm, by column.
+
+    Raises:
+        NotFound: if the run has no such arm.
+        Damaged: if the run cannot be read.
+    """
+    checked_arm(run, arm)
+    lines: dict[int, Line] = {
+        line["step"]: line
+        for line in run.lines
+        if line["event"] == "step" and line.get("arm") == arm
+    }
+    with told_as_damaged():
+        run.index.refresh()
+        groups = _by_step(
+            run, "step, count(*), sum(episodes), sum(successes) FROM groups", arm, "GROUP BY step"
+        )
+        stored = _by_step(run, "step, count(*) FROM trajectories", arm, "GROUP BY step")
+        fired = run.index.rows("SELECT kind, step, count FROM signals WHERE arm = ?", arm)
+    steps = sorted({*lines, *groups})
+    kinds = {
+        kind: {s: n for k, s, n in fired if k == kind} for kind in sorted({k for k, *_ in fired})
+    }
+    names = dict.fromkeys(
+        name
+        for line in lines.values()
+        for name, value in line.items()
+        if name not in _ASIDE and (value is None or isinstance(value, (int, float)))
+    )
+    nothing = (0, 0, 0)
+    return StepTable(
+        arm=arm,
+        step=tuple(steps),
+        env_steps=tuple(_whole(lines.get(step, {}).get("env_steps")) for step in steps),
+        groups=tuple(groups.get(step, nothing)[0] for step in steps),
+        episodes=tuple(groups.get(step, nothing)[1] for step in steps),
+        successes=tuple(groups.get(step, nothing)[2] for step in steps),
+        signals={kind: tuple(by.get(step, 0) for step in steps) for kind, by in kinds.items()},
+        stored=tuple(stored.get(step, (0,))[0] for step in steps),
+        series={name: tuple(_number(lines.get(s, {}).get(name)) for s in steps) for name in names},
+        rounds=rounds_of(run, arm),
+    )
+
+
+def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
+    """Return a page of an arm's groups.
+
+    Raises:
+        NotFound: if the run has no such arm.
+        BadRequest: if a parameter is invalid.
+    """
+    checked_arm(run, arm)
+    rows = run.kept(f"groups of {arm}", lambda: group_rows(run, arm))
+    found = select(rows, GROUPS, query)
+    return GroupPage(rows=tuple(map(_shown, found.rows)), **found.paging)
+
+
+def group_rows(run: ShownRun, arm: str) -> list[dict[str, Any]]:
+    """Return the rows of all groups of an arm as JSON, with their filter fields."""
+    rows = []
+    for row in run.index.rows(f"{_GROUP} ORDER BY g.number", arm):
+        shown = _group(arm, row)
+        outcome = "some"
+        if shown.successes in (0, shown.episodes):
+            outcome = "all" if shown.successes else "none"
+        rows.append({**shown.model_dump(mode="json"), "_outcome": outcome, WORDS: row[-1] or ""})
+    return rows
+
+
+def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
+    """Return a group with its rollouts.
+
+    Raises:
+        NotFound: if the arm has no such group.
+        Damaged: if the run cannot be read.
+    """
+    checked_arm(run, arm)
+    with told_as_damaged():
+        run.index.refresh()
+        rows = run.index.rows(f"{_GROUP} AND g.id = ?", arm, id)
+        if not rows:
+            raise NotFound(f"{arm} of {run.id} has no group {id[:60]!r}.")
+        row = _group(arm, rows[0])
+        members = trajectories_where(run.index, "t.arm = ? AND t.group_id = ?", arm, id)
+        same = run.index.rows(
+            "SELECT id FROM groups WHERE arm = ? AND task_id = ? ORDER BY number", arm, row.task.id
+        )
+    ids = [one for (one,) in same]
+    place = ids.index(id)
+    return GroupDetail(
+        group=row,
+        trajectories=tuple(
+            trajectory_row(one) for one in sorted(members, key=lambda one: one["position"])
+        ),
+        before=ids[place - 1] if place else None,
+        after=ids[place + 1] if place + 1 < len(ids) else None,
+    )
+
+
+def _group(arm: str, row: Sequence[Any]) -> GroupRow:
+    id, step, task_id, size, episodes, successes, score, kinds, stored, *task, _ = row
+    name, instruction, origin = (text or "" for text in task)
+    return GroupRow(
+        id=id,
+        arm=arm,
+        step=step,
+        task=TaskBrief(id=task_id, name=name, instruction=instruction, origin=origin),
+        size=size,
+        episodes=episodes,
+        successes=successes,
+        score=score,
+        signals=between(kinds),
+        stored=bool(stored),
+    )
+
+
+def _shown(row: Mapping[str, Any]) -> GroupRow:
+    return GroupRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
+
+
+def _by_step(run: ShownRun, what: str, arm: str, end: str) -> dict[int, tuple[Any, ...]]:
+    rows = run.index.rows(f"SELECT {what} WHERE arm = ? {end}", arm)
+    return {step: tuple(rest) for step, *rest in rows}
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,523 @@
+"""Tasks of a run: pages of the list, and single tasks with their lineage and success over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from coevo_gym.core.notes import INTERFACE
+from coevo_gym.core.task import Task
+from coevo_gym.envs.tags import tags_of
+from coevo_gym.store.rows import Decision
+from coevo_gym.view.filters import TASKS, WORDS, select
+from coevo_gym.view.index.asking import trajectories_where
+from coevo_gym.view.index.index import Index
+from coevo_gym.view.model.drafts import story_of
+from coevo_gym.view.model.trajectories import id_of
+from coevo_gym.view.query import Query
+from coevo_gym.view.reader import ViewReader
+from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.safe import withheld
+from coevo_gym.view.shapes.base import Paged, Shape
+from coevo_gym.view.shapes.drafts import DraftDetail
+from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class TaskPractice(Shape):
+    """Training of one arm on a task.
+
+    Attributes:
+        arm: name of the arm.
+        groups: number of groups.
+        episodes: number of episodes.
+        successes: number of episodes that solved the task.
+    """
+
+    arm: str
+    groups: int
+    episodes: int
+    successes: int
+
+
+class TaskRow(Shape):
+    """A task of a run in a list.
+
+    Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
+    led to the task), ``practised`` (``true`` or ``false``), ``success_from``, ``success_to``
+    (share, in [0, 1]), ``q`` (words of name, id and instruction). Sorts: ``found`` (default),
+    ``success``, ``episodes``, ``children``, ``name``.
+
+    Attributes:
+        id: id of the task.
+        name: display name.
+        instruction: the instruction, cut with ``…`` after 300 characters.
+        origin: ``native``, ``evolved`` or ``open``.
+        split: always ``train``; tasks of other splits are not listed.
+        arms: arms whose pools contain the task.
+        round: the round that first found the task; "" for a native task.
+        step: the step after which that round was applied; null for a native task.
+        signal: kind of the signal or other reason that led to the task, or "".
+        parents: ids of the tasks that this task grew from.
+        children: number of tasks that grew from this task.
+        generation: 0 for a native task; for others, one more than their parents' generation.
+        practice: training on the task, by arm.
+        episodes: number of training episodes, over all arms.
+        successes: number of these episodes that solved the task.
+        success: share of these episodes that solved the task; null if it was never practised.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    origin: str
+    split: str
+    arms: tuple[str, ...]
+    round: str
+    step: int | None
+    signal: str
+    parents: tuple[str, ...]
+    children: int
+    generation: int
+    practice: tuple[TaskPractice, ...]
+    episodes: int
+    successes: int
+    success: float | None
+
+
+class TaskPage(Paged):
+    """A page of a run's tasks."""
+
+    rows: tuple[TaskRow, ...]
+
+
+class LineageNode(Shape):
+    """A task in a lineage graph.
+
+    Attributes:
+        id: id of the task.
+        name: display name.
+        instruction: the instruction, cut with ``…`` after 300 characters.
+        origin: ``native`` (a starting point of D_0), ``evolved`` or ``open``; "" if the run does
+            not contain the task.
+        generation: distance from the displayed task: 0 for the task itself, 1, 2, … for ancestors,
+            -1, -2, … for descendants.
+        first: true if the task belongs to the first task set (D_0).
+        round: the round that found the task; "" for a native task.
+        arms: arms whose pools contain the task.
+        signal: kind of signal that led to the task, or "".
+        success: share of its training episodes that solved the task; null if it was never
+            practised.
+        known: true if ``tasks/{id}`` returns the task.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    origin: str
+    generation: int
+    first: bool = False
+    round: str = ""
+    arms: tuple[str, ...] = ()
+    signal: str = ""
+    success: float | None = None
+    known: bool = True
+
+
+class LineageEdge(Shape):
+    """An edge of the lineage graph: ``child`` grew from ``parent``; both are ids of nodes."""
+
+    parent: str
+    child: str
+
+
+class Lineage(Shape):
+    """The lineage of a task: its ancestors back to D_0 and the native tasks, and its descendants.
+
+    Attributes:
+        nodes: the task, its ancestors and its descendants, without duplicates.
+        edges: edges between the nodes.
+        more: number of descendants omitted because there are too many.
+    """
+
+    nodes: tuple[LineageNode, ...]
+    edges: tuple[LineageEdge, ...]
+    more: int = 0
+
+
+class PracticePoint(Shape):
+    """A group in which a task was practised.
+
+    Attributes:
+        arm: name of the arm.
+        step: learner step.
+        group: id of the group.
+        episodes: number of rollouts that arrived.
+        successes: number of rollouts that solved the task.
+        stored: true if the group's episodes are stored.
+    """
+
+    arm: str
+    step: int
+    group: str
+    episodes: int
+    successes: int
+    stored: bool
+
+
+class BeforeAndAfter(Shape):
+    """Two episodes of one arm on a task, with different versions of the interface.
+
+    Attributes:
+        arm: name of the arm.
+        before: id of the early episode; a failed one if possible.
+        before_step: learner step of the early episode.
+        after: id of the late episode; a successful one if possible.
+        after_step: learner step of the late episode.
+    """
+
+    arm: str
+    before: str
+    before_step: int
+    after: str
+    after_step: int
+
+
+class TaskDetail(Shape):
+    """A task of a run: its origin, its verification, and the policy's success on it.
+
+    Attributes:
+        task: the task's row in the list.
+        instruction: the full instruction.
+        scenario: the scenario; all tasks of a scenario belong to the same split.
+        subset: the benchmark's name for the subset, or "".
+        tags: tags of the task, each ``kind:value``.
+        solution: reference actions; null if withheld.
+        verifier: the verifier as JSON; null if withheld.
+        world: the engine's initial state as JSON; null if withheld.
+        withheld: why solution, verifier and world are withheld, or "".
+        lineage: ancestors and descendants of the task.
+        story: the draft behind the task, with the walk and each gate's verdict; null if no round
+            made the task.
+        practice: every group in which the task was practised, by arm, then by step.
+        arms: training on the task, by arm.
+        interfaces: a pair of episodes for each arm whose interface changed between two stored
+            episodes.
+        decision: the user's decision about the task (``what``, ``reason``, ``at``), or null.
+    """
+
+    task: TaskRow
+    instruction: str
+    scenario: str
+    subset: str
+    tags: tuple[str, ...]
+    solution: tuple[str, ...] | None
+    verifier: dict[str, Any] | None
+    world: dict[str, Any] | None
+    withheld: str = ""
+    lineage: Lineage
+    story: DraftDetail | None
+    practice: tuple[PracticePoint, ...]
+    arms: tuple[TaskPractice, ...]
+    interfaces: tuple[BeforeAndAfter, ...] = ()
+    decision: dict[str, str] | None = None
+
+
+MOST_NODES = 200
+"""Maximum number of nodes in a graph; further descendants are only counted."""
+
+Rows = Mapping[str, Mapping[str, Any]]
+
+
+class Family:
+    """Parents and children of all tasks of a run.
+
+    Args:
+        lineage: the arm, the round, the task, and a parent or "", for each task that joined a pool.
+
+    Attributes:
+        parents: ids of the parents, for each task made by a round.
+        children: ids of the children, for each task.
+        arms: arms whose pools contain the task, for each task.
+        found_by: the arm and the round that first found the task, for each task.
+    """
+
+    def __init__(self, lineage: Iterable[Sequence[str]]) -> None:
+        parents: dict[str, dict[str, None]] = {}
+        children: dict[str, dict[str, None]] = {}
+        arms: dict[str, dict[str, None]] = {}
+        self.found_by: dict[str, tuple[str, str]] = {}
+        for arm, round_id, task, parent in lineage:
+            arms.setdefault(task, {})[arm] = None
+            self.found_by.setdefault(task, (arm, round_id))
+            of_task = parents.setdefault(task, {})
+            if parent and parent != task:
+                of_task[parent] = None
+                children.setdefault(parent, {})[task] = None
+        self.parents = {task: tuple(found) for task, found in parents.items()}
+        self.children = {task: tuple(found) for task, found in children.items()}
+        self.arms = {task: tuple(found) for task, found in arms.items()}
+        self._generations: dict[str, int] = {}
+
+    def generation(self, task: str) -> int:
+        """Return 0 for a task that no round made; for others, one more than their parents."""
+        waiting = [task]
+        while waiting:
+            here = waiting[-1]
+            if here in self._generations:
+                waiting.pop()
+                continue
+            parents = self.parents.get(here)
+            if parents is None:
+                self._generations[here] = 0
+                continue
+            unknown = [p for p in parents if p not in self._generations and p not in waiting]
+            if unknown:
+                waiting += unknown
+                continue
+            self._generations[here] = 1 + max(
+                (self._generations.get(parent, 0) for parent in parents), default=0
+            )
+        return self._generations[task]
+
+
+def lineage_of(id: str, rows: Rows) -> Lineage:
+    """Return the ancestors and descendants of a task.
+
+    Args:
+        id: id of the task.
+        rows: the rows of all tasks of the run, by id.
+    """
+    children: dict[str, list[str]] = {}
+    for row in rows.values():
+        for parent in row["parents"]:
+            children.setdefault(parent, []).append(row["id"])
+
+    def parents_of(task: str) -> Sequence[str]:
+        row = rows.get(task)
+        return row["parents"] if row else ()
+
+    up = dict(_around(id, parents_of))
+    down = {task: -n for task, n in _around(id, lambda task: children.get(task, ()))}
+    room = max(0, MOST_NODES - len(up))
+    shown = {**dict(list(down.items())[: room + 1]), **up}
+    edges = [
+        LineageEdge(parent=parent, child=task)
+        for task in shown
+        for parent in parents_of(task)
+        if parent in shown
+    ]
+    return Lineage(
+        nodes=tuple(_node(task, generation, rows.get(task)) for task, generation in shown.items()),
+        edges=tuple(edges),
+        more=max(0, len(down) - 1 - room),
+    )
+
+
+def _around(start: str, next_to: Any) -> Iterator[tuple[str, int]]:
+    """Yield a task and all tasks reachable from it, each once, with the distance."""
+    seen, here, distance = {start}, [start], 0
+    while here:
+        yield from ((task, distance) for task in here)
+        found = dict.fromkeys(other for task in here for other in next_to(task))
+        here = [task for task in found if task not in seen]
+        seen.update(here)
+        distance += 1
+
+
+def _node(id: str, generation: int, row: Mapping[str, Any] | None) -> LineageNode:
+    if row is None:
+        return LineageNode(
+            id=id, name="", instruction="", origin="", generation=generation, known=False
+        )
+    return LineageNode(
+        id=id,
+        name=row["name"],
+        instruction=row["instruction"],
+        origin=row["origin"],
+        generation=generation,
+        first=row["_first"],
+        round=row["round"],
+        arms=row["arms"],
+        signal=row["signal"],
+        success=row["success"],
+    )
+
+
+MOST_READ = 16
+"""Maximum number of episodes read from either end of a task's history."""
+
+
+def task_page(run: ShownRun, query: Query) -> TaskPage:
+    """Return a page of a run's tasks.
+
+    Raises:
+        BadRequest: if a parameter is invalid.
+    """
+    found = select(task_rows(run), TASKS, query)
+    return TaskPage(rows=tuple(map(_shown, found.rows)), **found.paging)
+
+
+def task_rows(run: ShownRun) -> list[dict[str, Any]]:
+    """Return the rows of all tasks as JSON, with their filter fields."""
+    rows: list[dict[str, Any]] = run.kept("tasks", lambda: _rows(run))
+    return rows
+
+
+def task_detail(run: ShownRun, id: str) -> TaskDetail:
+    """Return a task of a run.
+
+    Raises:
+        NotFound: if the run has no task with that id.
+        Damaged: if the run cannot be read.
+    """
+    rows = {row["id"]: row for row in task_rows(run)}
+    with told_as_damaged():
+        reader = run.reader
+        task = reader.task(id) if id in rows else None
+        if task is None:
+            raise NotFound(f"{run.id} has no task {id[:100]!r}.")
+        held_out = run.kept("held-out tasks", lambda: _held_out(reader))
+        decision = reader.decisions().get(id)
+        points = run.index.rows(
+            "SELECT arm, step, id, episodes, successes, stored FROM groups WHERE task_id = ? "
+            "ORDER BY number",
+            id,
+        )
+        pairs = tuple(
+            pair
+            for one in rows[id]["practice"]
+            if one["arm"] in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
+            if (pair := _before_and_after(run.index, reader, one["arm"], id))
+        )
+    why = withheld(task, held_out)
+    row = _shown(rows[id])
+    return TaskDetail(
+        task=row,
+        instruction=task.instruction,
+        scenario=task.scenario,
+        subset=task.subset,
+        tags=_tags(task),
+        solution=None if why else task.solution,
+        verifier=None if why else task.verifier.model_dump(mode="json"),
+        world=None if why else task.world.model_dump(mode="json"),
+        withheld=why,
+        lineage=lineage_of(id, rows),
+        story=None if why or not row.round else story_of(run, id),
+        practice=tuple(
+            PracticePoint(
+                arm=arm, step=step, group=group, episodes=n, successes=k, stored=bool(stored)
+            )
+            for arm, step, group, n, k, stored in points
+        ),
+        arms=row.practice,
+        interfaces=pairs,
+        decision=_decision(decision),
+    )
+
+
+def _before_and_after(
+    index: Index, reader: ViewReader, arm: str, task_id: str
+) -> BeforeAndAfter | None:
+    """Return two stored episodes of a task with an interface change between them, if any.
+
+    The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read:
+    forward from the first step to a failed one, and backward from the last step to one that solved
+    the task with another version.
+    """
+    rows = trajectories_where(index, "t.arm = ? AND t.task_id = ?", arm, task_id)
+    early = next((row for row in rows[:MOST_READ] if not row["success"]), rows[0] if rows else None)
+    if early is None:
+        return None
+    version, late = _version(reader, early), None
+    for row in rows[::-1][:MOST_READ]:
+        if row["step"] > early["step"] and _version(reader, row) != version:
+            late = late or row
+            if row["success"]:
+                late = row
+                break
+    if late is None:
+        return None
+    return BeforeAndAfter(
+        arm=arm,
+        before=id_of(early),
+        before_step=early["step"],
+        after=id_of(late),
+        after_step=late["step"],
+    )
+
+
+def _with_interfaces(reader: ViewReader) -> frozenset[str]:
+    return frozenset(count.arm for count in reader.note_counts() if count.kind == INTERFACE)
+
+
+def _version(reader: ViewReader, row: Mapping[str, Any]) -> str | None:
+    episode = reader.trajectory(row["arm"], row["group_id"], row["position"])
+    return None if episode is None else episode.interface
+
+
+def _held_out(reader: ViewReader) -> frozenset[str]:
+    return frozenset(one.id for one in reader.evaluated_tasks() if one.split != "train")
+
+
+def _rows(run: ShownRun) -> list[dict[str, Any]]:
+    index = run.index
+    family = Family(index.rows("SELECT arm, round_id, task_id, parent_id FROM lineage"))
+    steps = {(arm, id): step for arm, id, step in index.rows("SELECT arm, id, step FROM rounds")}
+    kinds = dict(
+        index.rows(
+            "SELECT task_id, kind FROM drafts WHERE task_id <> '' ORDER BY accepted, number DESC"
+        )
+    )
+    practice: dict[str, list[TaskPractice]] = {}
+    query = (
+        "SELECT task_id, arm, count(*), sum(episodes), sum(successes) FROM groups "
+        "GROUP BY task_id, arm ORDER BY min(number)"
+    )
+    for id, arm, groups, episodes, successes in index.rows(query):
+        practice.setdefault(id, []).append(
+            TaskPractice(arm=arm, groups=groups, episodes=episodes, successes=successes)
+        )
+    found = []
+    tasks = "SELECT id, name, instruction, origin, split, text FROM tasks ORDER BY number"
+    for id, name, instruction, origin, split, text in index.rows(tasks):
+        arm, round_id = family.found_by.get(id, ("", ""))
+        mine = practice.get(id, [])
+        episodes, successes = sum(p.episodes for p in mine), sum(p.successes for p in mine)
+        row = TaskRow(
+            id=id,
+            name=name,
+            instruction=instruction,
+            origin=origin,
+            split=split,
+            arms=family.arms.get(id, ()),
+            round=round_id,
+            step=steps.get((arm, round_id)),
+            signal=kinds.get(id, ""),
+            parents=family.parents.get(id, ()),
+            children=len(family.children.get(id, ())),
+            generation=family.generation(id),
+            practice=tuple(mine),
+            episodes=episodes,
+            successes=successes,
+            success=successes / episodes if episodes else None,
+        )
+        first = bool(round_id) and steps.get((arm, round_id)) == 0
+        found.append({**row.model_dump(mode="json"), "_first": first, WORDS: text})
+    return found
+
+
+def _shown(row: Mapping[str, Any]) -> TaskRow:
+    return TaskRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
+
+
+def _tags(task: Task) -> tuple[str, ...]:
+    try:
+        return tuple(sorted(tags_of(task)))
+    except Exception:  # the benchmark is not installed
+        return ()
+
+
+def _decision(decision: Decision | None) -> dict[str, str] | None:
+    if decision is None:
+        return None
+    return {"what": decision.what, "reason": decision.reason, "at": decision.at}

@@ -1,0 +1,399 @@
+"""A manager of the episodes that people play in a server's pages."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import gymnasium as gym
+
+from coevo_gym.core.errors import CoevoError, EnvBackendError, WorkersFailed
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason
+from coevo_gym.envs.base import ACTION_CAP
+from coevo_gym.runs.demonstrations import keep_demonstration, why_not
+from coevo_gym.serve.shelf import EnvShelf
+from coevo_gym.view.grade import grade_of
+from coevo_gym.view.play.game import PlayedGame, RefusedAction
+from coevo_gym.view.play.hands import action_of
+from coevo_gym.view.play.scores import Scores
+from coevo_gym.view.play.source import PlaySource
+from coevo_gym.view.play.state import Json, grade_json, state_of
+
+logger = logging.getLogger(__name__)
+
+MAX_LIVE = 8
+"""Maximum number of episodes in progress at once."""
+MAX_KEPT = 64
+"""Maximum number of episodes kept in memory, including finished ones."""
+IDLE_S = 120.0
+"""Idle time in seconds after which an episode may be dropped to make room for another."""
+PAGE = 50
+"""Number of tasks on a page of the list."""
+
+
+class NotPossible(Exception):
+    """A request that cannot be fulfilled; the message is shown to the user.
+
+    Args:
+        status: HTTP status: 404 for a missing resource, 409 for an action that is currently
+            impossible, 429 for too many episodes.
+        message: the reason, and what to do.
+        state: the current state of the episode if the page is out of date.
+    """
+
+    def __init__(self, status: int, message: str, state: Json | None = None) -> None:
+        super().__init__(message)
+        self.status, self.message, self.state = status, message, state
+
+
+@dataclass
+class _Seat:
+    """An episode in progress or finished, with its env.
+
+    Attributes:
+        id: secret id, known only to the episode's page.
+        game: the episode.
+        env: the env; None once the episode is over and the env was released.
+        used_at: time of the last use, by the desk's clock.
+        refusal: why the last action was refused.
+        fault: the engine's error; "" while the engine works.
+        shown: the last state that could be read, used if the engine has failed.
+        kept: True if the episode was saved as a demonstration.
+        lock: lock held during every operation on the episode.
+    """
+
+    id: str
+    game: PlayedGame
+    env: gym.Env[str, str] | None
+    used_at: float
+    refusal: RefusedAction | None = None
+    fault: str = ""
+    shown: Json = field(default_factory=dict)
+    kept: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Desk:
+    """A thread-safe manager that starts episodes for pages and runs their actions.
+
+    Args:
+        source: source of tasks and envs.
+        demonstrations: file for saved demonstrations.
+        scores: the player's score; None to play without a score.
+        first: task that the page offers first; None for any task.
+        clock: monotonic clock in seconds.
+
+    Raises:
+        NotPossible: by every method, if a request cannot be fulfilled.
+        CoevoError: by every method, if an operation fails in a lower layer.
+    """
+
+    def __init__(
+        self,
+        source: PlaySource,
+        *,
+        demonstrations: Path,
+        scores: Scores | None = None,
+        first: Task | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.source, self.scores, self.demonstrations = source, scores, demonstrations
+        self._first = first
+        self._listed = {first.id: first} if first else {}
+        self._shelf = EnvShelf(lambda _: source.make_env())
+        self._seats: dict[str, _Seat] = {}
+        self._lock, self._counting, self._clock = threading.Lock(), threading.Lock(), clock
+        self._closed = False
+
+    def about(self) -> Json:
+        """Return the benchmark, and where demonstrations are saved."""
+        return {
+            "name": self.source.name,
+            "benchmark": self.source.benchmark,
+            "title": self.source.title,
+            "split": self.source.split,
+            "tasks": len(self.source.tasks),
+            "demonstrations": str(self.demonstrations),
+            "first": _row(self._first) if self._first else None,
+            "score": self.scores.to_json() if self.scores else None,
+        }
+
+    def list_tasks(self, search: str = "", page: int = 0) -> Json:
+        """Return a page of the tasks that match all words of a search."""
+        found = self.source.matching(search)
+        shown = found[page * PAGE : (page + 1) * PAGE]
+        self._listed.update((task.id, task) for task in shown)
+        return {
+            "tasks": [_row(task) for task in shown],
+            "total": len(found),
+            "page": page,
+            "per_page": PAGE,
+        }
+
+    def begin(self, wanted: str | None = None) -> Json:
+        """Begin an episode of the given task, or of any task.
+
+        If a score is kept, the score's next task is used, and no other task may be requested.
+        """
+        task, seed = self._pick(wanted)
+        self._make_room()
+        env = self._shelf.take(self.source.split)
+        seat = _Seat(secrets.token_urlsafe(16), PlayedGame(env, task, seed), env, self._clock())
+        with self._lock:
+            if self._closed:
+                env.close()
+                raise NotPossible(409, "The server is shutting down.")
+            self._seats[seat.id] = seat
+        with seat.lock:
+            try:
+                self._try(seat, seat.game.begin)
+            except CoevoError:  # the task cannot be played
+                self._remove(seat, "")
+                raise
+            return self._state(seat)
+
+    def look(self, id: str, have: int = 0) -> Json:
+        """Return the state of an episode."""
+        with self._taken(id) as seat:
+            return self._state(seat, have)
+
+    def act(self, id: str, action: str, step: int) -> Json:
+        """Take an action.
+
+        Args:
+            id: id of the episode.
+            action: the action.
+            step: number of steps that the page has seen. If it differs from the actual number, the
+                page is out of date and no action is taken.
+        """
+        action = clean_text(action, ACTION_CAP)
+        with self._taken(id) as seat:
+            self._check_under_way(seat, step)
+            self._try(seat, lambda: self._act(seat, action))
+            return self._state(seat, have=step)
+
+    def give_up(self, id: str, step: int) -> Json:
+        """End an episode in its current state and grade it."""
+        with self._taken(id) as seat:
+            self._check_under_way(seat, step)
+            self._try(seat, lambda: self._end(seat))
+            return self._state(seat, have=step)
+
+    def go_on(self, id: str) -> Json:
+        """Resume an episode in a new engine if its engine has failed."""
+        with self._taken(id) as seat:
+            if seat.fault:
+                self._replace_env(seat)
+                self._try(seat, seat.game.begin)
+            return self._state(seat)
+
+    def keep(self, id: str) -> Json:
+        """Save an episode as a demonstration; it must have solved a training task."""
+        with self._taken(id) as seat:
+            game = seat.game
+            if game.played is None:
+                raise NotPossible(409, "The episode is not over yet.")
+            training = game.played.training
+            if (why := why_not(game.task, training)) or training is None:
+                raise NotPossible(409, why)
+            with self._counting:
+                keep_demonstration(self.demonstrations, game.task, training, self.source.bench)
+            seat.kept = True
+            return self._state(seat)
+
+    def leave(self, id: str) -> None:
+        """Abandon an episode without a grade."""
+        with self._taken(id) as seat:
+            self._remove(seat, "left")
+
+    def close(self) -> None:
+        """Close all episodes and their engines; may be called more than once."""
+        with self._lock:
+            self._closed = True
+            seats = list(self._seats.values())
+        for worker in self._shelf.workers.workers if self._shelf.workers else ():
+            worker.interrupt()  # the engine's response is no longer needed
+        for seat in seats:
+            with seat.lock:
+                self._remove(seat, "the server was closed")
+        self._shelf.close()
+
+    # Internals
+
+    def _pick(self, wanted: str | None) -> tuple[Task, int]:
+        if self.scores is None:
+            if wanted is None:
+                return self.source.drawn(None), 0
+            task = self._listed.get(wanted) or self.source.by_id.get(wanted)
+            return (task, 0) if task else self._missing("There is no such task.")
+        with self._lock:
+            playing = {s.game.task.id for s in self._seats.values() if s.game.played is None}
+        with self._counting:
+            task = self.scores.next(besides=playing)
+        if task is None:
+            self._missing("All tasks of this evaluation have been played, or are being played.")
+        if wanted not in (None, task.id):
+            self._missing("A score takes the tasks in order: begin the next one.")
+        return task, self.scores.seed_of(task)
+
+    @staticmethod
+    def _missing(why: str) -> NoReturn:
+        raise NotPossible(404, why)
+
+    def _make_room(self) -> None:
+        """Remove the oldest episodes if there are too many.
+
+        Raises:
+            NotPossible: if all episodes are in use.
+        """
+        with self._lock:
+            seats = sorted(self._seats.values(), key=lambda seat: seat.used_at)
+        live = [seat for seat in seats if seat.env is not None]
+        gone = seats[: max(0, len(seats) - MAX_KEPT + 1)]
+        if len(live) >= MAX_LIVE:
+            if self._clock() - live[0].used_at < IDLE_S:
+                raise NotPossible(
+                    429,
+                    f"{MAX_LIVE} episodes are being played. Finish or leave one of them first.",
+                )
+            gone = [live[0], *gone]
+        for seat in gone:
+            with seat.lock:
+                self._remove(seat, "it was left alone, and another episode took its place")
+
+    @contextmanager
+    def _taken(self, id: str) -> Iterator[_Seat]:
+        """Context manager that locks an episode and yields it."""
+        with self._lock:
+            seat = self._seats.get(id)
+        if seat is None:
+            self._missing("This episode is no longer there. Begin another one.")
+        with seat.lock:
+            with self._lock:
+                if id not in self._seats:
+                    self._missing("This episode is no longer there. Begin another one.")
+            seat.used_at = self._clock()
+            yield seat
+
+    def _check_under_way(self, seat: _Seat, step: int) -> None:
+        if seat.fault:
+            why = "The engine has failed: go on where you were, or begin another episode."
+        elif seat.game.played is not None:
+            why = "The episode is over."
+        elif step != len(seat.game.taken):
+            why = "The episode has gone on meanwhile, perhaps in another tab: look again."
+        else:
+            return
+        raise NotPossible(409, why, self._state(seat))
+
+    def _act(self, seat: _Seat, action: str) -> None:
+        game = seat.game
+        meant = action_of(game.task.benchmark, game.view, action)
+        seat.refusal = meant if isinstance(meant, RefusedAction) else game.act(meant)
+        self._note_end(seat)
+
+    def _end(self, seat: _Seat) -> None:
+        seat.refusal = None
+        seat.game.give_up()
+        self._note_end(seat)
+
+    def _try(self, seat: _Seat, do: Callable[[], object]) -> None:
+        """Run an operation on an engine; an engine error becomes a fault, not a failed episode."""
+        try:
+            do()
+            seat.fault = ""
+        except (EnvBackendError, WorkersFailed) as error:
+            if not self._closed:
+                name = seat.game.task.name
+                logger.warning("engine failed task=%s error=%s", name, error)
+            seat.fault = str(error)
+
+    def _note_end(self, seat: _Seat) -> None:
+        """Release the env of a finished episode, and add the episode to the score."""
+        game = seat.game
+        if game.played is None:
+            return
+        seat.shown = state_of(game)
+        if seat.env is not None:
+            env, seat.env = seat.env, None
+            self._shelf.put(self.source.split, env)
+        if self.scores is not None:
+            with self._counting:
+                self.scores.add(game.task, game.played.counted)
+
+    def _replace_env(self, seat: _Seat) -> None:
+        if seat.env is not None:
+            seat.env.close()
+            seat.env = None
+        seat.env = seat.game.env = self._shelf.take(self.source.split)
+
+    def _remove(self, seat: _Seat, why: str) -> None:
+        """Remove an episode and close its engine, with the seat's lock held."""
+        with self._lock:
+            if self._seats.pop(seat.id, None) is None:
+                return
+        game = seat.game
+        if self.scores is not None and game.played is None and game.taken:
+            reason = EndReason.WORKER_LOST if seat.fault else EndReason.ABANDONED
+            with self._counting:
+                self.scores.lose(game.task, len(game.taken), reason, seat.fault or why)
+        if seat.env is not None:
+            seat.env.close()
+            seat.env = None
+
+    def _state(self, seat: _Seat, have: int = 0) -> Json:
+        """Return the state for the page, with the seat's lock held."""
+        game = seat.game
+        if seat.env is not None and not seat.fault:
+            seat.shown = state_of(game)
+        shown: Json = dict(seat.shown) or self._unseen(game.task)
+        past = shown["past"]
+        have = have if 0 <= have <= len(past) else 0
+        played = game.played
+        why = why_not(game.task, played.training) if played else ""
+        return {
+            **shown,
+            "id": seat.id,
+            "from": have,
+            "past": past[have:],
+            "refusal": seat.refusal._asdict() if seat.refusal else None,
+            "fault": seat.fault,
+            "grade": grade_json(grade_of(played.counted, game.task)) if played else None,
+            "keep": {"kept": seat.kept, "why_not": why, "file": str(self.demonstrations)},
+            "score": self.scores.to_json() if self.scores else None,
+        }
+
+    @staticmethod
+    def _unseen(task: Task) -> Json:
+        """Return the state of an episode that failed to begin."""
+        return {
+            "task": {"id": task.id, "name": task.name, "split": str(task.split)},
+            "benchmark": task.benchmark,
+            "step": 0,
+            "max_steps": 0,
+            "instruction": "",
+            "observation": "",
+            "admissible": [],
+            "info": {},
+            "past": [],
+        }
+
+
+def _row(task: Task) -> Json:
+    """Return a task as a row: names, instruction, and the name stem of its variants."""
+    stem = task.name.rpartition("_")[0]
+    return {
+        "id": task.id,
+        "name": task.name,
+        "instruction": task.instruction,
+        "family": f"{stem} in {task.scenario}" if stem else task.id,
+    }

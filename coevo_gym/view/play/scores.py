@@ -1,0 +1,107 @@
+"""A person's score: episodes stored in an evaluation folder like those of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium as gym
+
+from coevo_gym.core.errors import EnvBackendError
+from coevo_gym.core.task import Task
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory
+from coevo_gym.episodes.episode import Finished, Lost
+from coevo_gym.episodes.evaluation import FinishedEpisodes, line_of, seed_of_sample
+from coevo_gym.runs.evals.job import EvalJob, person_job
+from coevo_gym.runs.evaluation import opened, to_json
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import write_json
+
+
+class Scores:
+    """One person's episodes on the tasks of an evaluation.
+
+    Tasks come in the order of the evaluation, so that players cannot pick easy ones. The first
+    finished episode of a task counts. An abandoned episode is recorded as lost, and its task may be
+    played again. Not thread-safe.
+
+    Args:
+        folder: folder of the episodes.
+        job: the evaluation: the person and the tasks.
+        kept: the folder, opened for writing.
+    """
+
+    def __init__(self, folder: EvalFolder, job: EvalJob, kept: FinishedEpisodes) -> None:
+        self.folder, self._job, self._kept = folder, job, kept
+        self._seed = job.assembly.config.seed
+
+    def make_env(self) -> gym.Env[str, str]:
+        """Create an env configured like that of every agent in this evaluation."""
+        return self._job.assembly.make_env(self._job.split)
+
+    def next(self, *, besides: set[str] | frozenset[str] = frozenset()) -> Task | None:
+        """Return the next unplayed task; None if all were played.
+
+        Args:
+            besides: ids of tasks to skip because they are being played.
+        """
+        played = {id for id, _ in self._kept.lines}
+        waiting = (task for task in self._job.tasks if task.id not in played | besides)
+        return next(waiting, None)
+
+    def seed_of(self, task: Task) -> int:
+        """Return the env seed of a task, the same for every agent."""
+        return seed_of_sample(self._seed, task, 0)
+
+    def add(self, task: Task, record: EvalTrajectory) -> None:
+        """Add an episode unless its task already counts; the last task ends the evaluation.
+
+        Raises:
+            StoreError: if the episode cannot be written.
+        """
+        line = line_of(task, 0, self._seed, Finished(0, record, len(record.steps)))
+        if line.key in self._kept.lines:
+            return
+        self._kept.add(line, record)
+        if len(self._kept.lines) == len(self._job.tasks):
+            found = self._kept.evaluation(self._job.tasks, 1)
+            write_json(self.folder.summary, to_json(self._job, found))
+
+    def lose(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
+        """Record an episode that began but did not finish.
+
+        Raises:
+            StoreError: if the record cannot be written.
+        """
+        self._kept.lose(task, 0, Lost(0, reason, EnvBackendError(why), steps))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the progress and the success so far."""
+        lines = list(self._kept.lines.values())
+        solved = sum(line.success for line in lines)
+        return {
+            "folder": str(self.folder.path),
+            "name": self.folder.path.name,
+            "played": len(lines),
+            "solved": solved,
+            "tasks": len(self._job.tasks),
+        }
+
+
+@contextmanager
+def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
+    """Open or create a person's score by name, locked against other writers.
+
+    Args:
+        name: name of the evaluation.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+
+    Raises:
+        ConfigError: if another evaluation has that name, or the name is invalid.
+        StoreError: if the folder is in use, damaged, or not writable.
+    """
+    folder, job = EvalFolder.named(name), person_job(benchmark, split)
+    with opened(folder, job) as kept:
+        yield Scores(folder, job, kept)

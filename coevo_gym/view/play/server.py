@@ -1,0 +1,191 @@
+"""The server for the pages on which people play."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.view.play.desk import MAX_LIVE, Desk, NotPossible
+from coevo_gym.view.shell import STATIC, guarded
+
+logger = logging.getLogger(__name__)
+
+BODY_BYTES = 256 << 10
+"""Maximum size of a request; an env cuts an action at 20,000 characters."""
+TOKEN = "x-play-token"  # noqa: S105 (the name of a header)
+ResultT = TypeVar("ResultT")
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class PlayFace:
+    """Routes of the pages on which people play.
+
+    Every request must contain the token in the page, so only a browser that loaded the page from
+    this server can play or watch. Engine operations run in threads that live as long as the server,
+    because some engines stop with the thread that started them.
+
+    Args:
+        desk: manager of the episodes, closed by :meth:`close`.
+
+    Attributes:
+        token: the token in the page.
+    """
+
+    def __init__(self, desk: Desk) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self._desk = desk
+        self._threads = ThreadPoolExecutor(MAX_LIVE, thread_name_prefix="play")
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes of the page and its requests."""
+        game = "/api/play/games/{id}"
+        return [
+            Route("/", self._page),
+            Route("/api/play", self._told(self._about)),
+            Route("/api/play/tasks", self._told(self._tasks)),
+            Route("/api/play/games", self._told(self._begin), methods=["POST"]),
+            Route(game, self._told(self._look)),
+            Route(f"{game}/act", self._told(self._act), methods=["POST"]),
+            Route(f"{game}/give-up", self._told(self._give_up), methods=["POST"]),
+            Route(f"{game}/go-on", self._told(self._go_on), methods=["POST"]),
+            Route(f"{game}/keep", self._told(self._keep), methods=["POST"]),
+            Route(f"{game}/leave", self._told(self._leave), methods=["POST"]),
+        ]
+
+    async def close(self) -> None:
+        """Close all episodes and their threads."""
+        await asyncio.get_running_loop().run_in_executor(self._threads, self._desk.close)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+    # Requests
+
+    async def _page(self, request: Request) -> Response:
+        html = (STATIC / "play.html").read_text(encoding="utf-8")
+        return HTMLResponse(html.replace("{{ token }}", self.token))
+
+    async def _about(self, request: Request) -> Any:
+        return await self._do(self._desk.about)
+
+    async def _tasks(self, request: Request) -> Any:
+        search, page = request.query_params.get("q", "")[:500], request.query_params.get("page", "")
+        number = int(page) if page.isdecimal() and len(page) < 9 else 0
+        return await self._do(partial(self._desk.list_tasks, search, number))
+
+    async def _begin(self, request: Request) -> Any:
+        told = await _body(request)
+        task = _text(told, "task") if told.get("task") is not None else None
+        return await self._do(partial(self._desk.begin, task))
+
+    async def _look(self, request: Request) -> Any:
+        return await self._do(partial(self._desk.look, request.path_params["id"]))
+
+    async def _act(self, request: Request) -> Any:
+        told = await _body(request)
+        act = partial(self._desk.act, request.path_params["id"], _text(told, "action"))
+        return await self._do(partial(act, _step(told)))
+
+    async def _give_up(self, request: Request) -> Any:
+        step = _step(await _body(request))
+        return await self._do(partial(self._desk.give_up, request.path_params["id"], step))
+
+    async def _go_on(self, request: Request) -> Any:
+        return await self._do(partial(self._desk.go_on, request.path_params["id"]))
+
+    async def _keep(self, request: Request) -> Any:
+        return await self._do(partial(self._desk.keep, request.path_params["id"]))
+
+    async def _leave(self, request: Request) -> Any:
+        await self._do(partial(self._desk.leave, request.path_params["id"]))
+        return {}
+
+    # Responses
+
+    async def _do(self, work: Callable[[], ResultT]) -> ResultT:
+        """Run a function in one of the long-lived threads."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
+        """Return a route that checks the token and responds with JSON, also on errors."""
+
+        async def route(request: Request) -> Response:
+            sent = request.headers.get(TOKEN, "")
+            if not hmac.compare_digest(sent.encode(), self.token.encode()):
+                why = "This page is of a server that is gone. Load it again."
+                return JSONResponse({"message": why}, 403)
+            try:
+                return JSONResponse(await answer(request))
+            except HTTPException:
+                raise  # handled by the guard
+            except NotPossible as error:
+                return JSONResponse({"message": error.message, "state": error.state}, error.status)
+            except CoevoError as error:
+                return JSONResponse({"message": f"{error}"}, 409)
+            except Exception as error:
+                logger.exception("a page's request failed")
+                return JSONResponse({"message": f"{type(error).__name__} in the server"}, 500)
+
+        return route
+
+
+def make_app(face: PlayFace) -> ASGIApp:
+    """Create the guarded ASGI app for the routes; it closes them at shutdown."""
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await face.close()
+
+    pages = Mount("/static", StaticFiles(directory=STATIC))
+    app = Starlette(routes=[*face.routes, pages], lifespan=lifespan)
+    return guarded(app, body_bytes=BODY_BYTES)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object in the request body.
+
+    Raises:
+        NotPossible: if the body is not sent as JSON; a form on another site cannot send JSON.
+    """
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        raise NotPossible(415, "Send JSON, as application/json.")
+    try:
+        told = json.loads(await request.body() or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise NotPossible(400, f"This is not JSON: {error}") from error
+    if not isinstance(told, dict):
+        raise NotPossible(400, "Send a JSON object.")
+    return told
+
+
+def _text(told: dict[str, Any], name: str) -> str:
+    value = told.get(name)
+    if not isinstance(value, str):
+        raise NotPossible(400, f"{name!r} must be a text.")
+    return value
+
+
+def _step(told: dict[str, Any]) -> int:
+    value = told.get("step")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise NotPossible(400, "'step' must be a whole number.")
+    return value

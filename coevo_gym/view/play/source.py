@@ -1,0 +1,145 @@
+"""Sources of tasks to play: a benchmark's split, or the tasks that evolved in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import gymnasium as gym
+import numpy as np
+
+from coevo_gym.core.benchmark import Benchmark, find_spec, find_task, get_benchmark
+from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.task import Task, parse_split
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.envs.held_out import native_tasks
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.listing import evolved_tasks, find_run_task, run_that_found
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.store.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class PlaySource:
+    """Tasks to play, and envs to play them in.
+
+    Attributes:
+        name: name of the source: the benchmark, or the run.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        find_tasks: function that returns the available tasks.
+        find: function that returns a task by name or id, including tasks that are not listed.
+        make_env: function that creates an env for these tasks.
+    """
+
+    name: str
+    benchmark: str
+    split: str
+    find_tasks: Callable[[], Sequence[Task]]
+    find: Callable[[str], Task]
+    make_env: Callable[[], gym.Env[str, str]]
+
+    def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> PlaySource:
+        """Return a source of the same tasks with other envs."""
+        return replace(self, make_env=make_env)
+
+    @cached_property
+    def tasks(self) -> Sequence[Task]:
+        """Return the available tasks.
+
+        Raises:
+            ConfigError: if there are no tasks.
+        """
+        return self.find_tasks()
+
+    @cached_property
+    def by_id(self) -> Mapping[str, Task]:
+        """Return the tasks by id; the mapping is built on first use."""
+        return {task.id: task for task in self.tasks}
+
+    @property
+    def bench(self) -> Benchmark:
+        """Return the benchmark."""
+        return get_benchmark(self.benchmark)
+
+    @property
+    def title(self) -> str:
+        """Return a one-line title of the benchmark."""
+        spec = find_spec(self.benchmark)
+        return spec.title if spec else self.benchmark
+
+    def drawn(self, seed: int | None) -> Task:
+        """Return the initial task of an env with this seed; a random task for None."""
+        return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
+
+    def matching(self, search: str) -> Sequence[Task]:
+        """Return the tasks whose name or instruction contains every word of a search."""
+        words, tasks = search.casefold().split(), self.tasks
+        if not words:
+            return tasks
+        return [task for task, text in zip(tasks, self._texts, strict=True) if _holds(text, words)]
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        """Return the searchable text of each task, cached because some lists reload their tasks."""
+        return tuple(f"{task.name}\n{task.instruction}".casefold() for task in self.tasks)
+
+
+def benchmark_source(benchmark: str, split: str = "train") -> PlaySource:
+    """Create a source of the native tasks in a benchmark's split.
+
+    Raises:
+        TaskError: if the benchmark or the split does not exist.
+    """
+    name = get_benchmark(benchmark).name
+    parse_split(split)
+
+    def find(wanted: str) -> Task:
+        try:
+            return find_task(name, wanted)
+        except TaskError:
+            if run := run_that_found(name, wanted):
+                raise TaskError(f"{wanted!r} evolved in {run}: add --run {run}.") from None
+            raise
+
+    def make_env() -> gym.Env[str, str]:
+        return gym.make(get_benchmark(name).env_id, split=split, disable_env_checker=True)
+
+    return PlaySource(
+        name=name,
+        benchmark=name,
+        split=split,
+        find_tasks=lambda: native_tasks(name, parse_split(split), None),
+        find=find,
+        make_env=make_env,
+    )
+
+
+def run_source(folder: RunFolder) -> PlaySource:
+    """Create a source of the tasks that evolved in a run, with envs configured like the run's.
+
+    Raises:
+        StoreError: if the run cannot be read.
+    """
+    config = read_manifest(folder)[1]
+
+    def find_tasks() -> Sequence[Task]:
+        found = evolved_tasks(folder)
+        if not found:
+            raise ConfigError(f"No task has evolved in {folder.path.name} yet.")
+        return found
+
+    return PlaySource(
+        name=folder.path.name,
+        benchmark=config.benchmark.name,
+        split="train",
+        find_tasks=find_tasks,
+        find=lambda wanted: find_run_task(folder, wanted),
+        make_env=lambda: cast(TaskEnv, Assembly(config).make_env()),
+    )
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    return all(word in text for word in words)

@@ -1,0 +1,193 @@
+"""Strict parsing of request parameters: invalid values are rejected, never guessed."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+from urllib.parse import parse_qsl
+
+from coevo_gym.view.refusals import BadRequest
+
+PER_PAGE, MOST_PER_PAGE = 50, 500
+_MOST_PARAMETERS = 60
+_MOST_CHARACTERS = 1000
+_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?")
+_PAGING = ("page", "per_page", "sort")
+
+
+class PageRequest(NamedTuple):
+    """The requested page of a list.
+
+    Attributes:
+        page: page number, from 1.
+        per_page: maximum number of rows on a page.
+    """
+
+    page: int
+    per_page: int
+
+    @property
+    def first(self) -> int:
+        """Return the list index of the page's first row, from 0."""
+        return (self.page - 1) * self.per_page
+
+
+class Query:
+    """Request parameters by name, each with all its values; empty values are dropped.
+
+    Args:
+        pairs: names and values, in order.
+
+    Raises:
+        BadRequest: if there are too many parameters, or one is too long.
+
+    Example:
+        >>> query = Query([("arm", "a"), ("arm", "b"), ("page", "2")])
+        >>> query.all("arm"), query.page(total=400).first
+        (('a', 'b'), 50)
+    """
+
+    def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
+        found: dict[str, list[str]] = {}
+        for number, (name, value) in enumerate(pairs):
+            if number >= _MOST_PARAMETERS or len(value) > _MOST_CHARACTERS:
+                raise BadRequest(
+                    f"A request may have {_MOST_PARAMETERS} parameters of {_MOST_CHARACTERS:,} "
+                    "characters each."
+                )
+            if value:
+                found.setdefault(name, []).append(value)
+        self._found = {name: tuple(values) for name, values in found.items()}
+
+    @classmethod
+    def read(cls, text: str) -> Query:
+        """Parse a query string without its question mark."""
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
+        except ValueError:
+            pairs = [("", "")] * (_MOST_PARAMETERS + 1)
+        return cls(pairs)
+
+    def without(self, *names: str) -> Query:
+        """Return the parameters without the given names."""
+        pairs = [
+            (name, value)
+            for name, values in self._found.items()
+            if name not in names
+            for value in values
+        ]
+        return Query(pairs)
+
+    def check_known(self, known: Collection[str], *, paged: bool = False) -> None:
+        """Reject unknown parameters.
+
+        Raises:
+            BadRequest: if there is an unknown parameter.
+        """
+        names = [*known, *(_PAGING if paged else ())]
+        for name in self._found:
+            if name not in names:
+                close = get_close_matches(name, names, n=1)
+                meant = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+                raise BadRequest(f"There is no parameter {name[:60]!r} here. {meant}")
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Return all values of a parameter."""
+        return self._found.get(name, ())
+
+    def one(self, name: str) -> str | None:
+        """Return the value of a parameter that may be given only once.
+
+        Raises:
+            BadRequest: if the parameter is given more than once.
+        """
+        values = self.all(name)
+        if len(values) > 1:
+            raise BadRequest(f"The parameter {name!r} is given {len(values)} times; give one.")
+        return values[0] if values else None
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return all values of a parameter as numbers.
+
+        Raises:
+            BadRequest: if a value is not a number.
+        """
+        return tuple(_number(name, value) for value in self.all(name))
+
+    def whole(self, name: str, default: int, *, least: int, most: int) -> int:
+        """Return the value of a parameter as a whole number within bounds.
+
+        Raises:
+            BadRequest: if the value is not such a number.
+        """
+        text = self.one(name)
+        number = float(default) if text is None else _number(name, text)
+        if not (number.is_integer() and least <= number <= most):
+            raise BadRequest(
+                f"{name} must be a whole number from {least} to {most:,}, not {text!r}."
+            )
+        return int(number)
+
+    def flags(self, name: str) -> tuple[bool, ...]:
+        """Return all values of a parameter as booleans.
+
+        Raises:
+            BadRequest: if a value is neither ``true`` nor ``false``.
+        """
+        values = self.all(name)
+        if wrong := [value for value in values if value not in ("true", "false")]:
+            raise BadRequest(f"{name} must be 'true' or 'false', not {wrong[0][:60]!r}.")
+        return tuple(value == "true" for value in values)
+
+    def words(self, name: str = "q") -> tuple[str, ...]:
+        """Return the words of a parameter in lower case."""
+        return words_of(" ".join(self.all(name)))
+
+    def page(self, total: int) -> PageRequest:
+        """Return the requested page.
+
+        Args:
+            total: number of rows of the whole list.
+
+        Raises:
+            BadRequest: if a number is invalid.
+        """
+        per_page = self.whole("per_page", PER_PAGE, least=1, most=MOST_PER_PAGE)
+        page = self.whole("page", 1, least=1, most=10**9)
+        return PageRequest(min(page, pages_of(total, per_page)), per_page)
+
+    def sort(self, known: Sequence[str]) -> tuple[str, bool]:
+        """Return the sort name and True for descending order; by default the first known name.
+
+        Raises:
+            BadRequest: if the sort name is unknown.
+        """
+        given = self.one("sort") or known[0]
+        name = given.removeprefix("-")
+        if name not in known:
+            raise BadRequest(f"Unknown sort {given[:60]!r}. Known: {', '.join(known)}.")
+        return name, given.startswith("-")
+
+
+def pages_of(total: int, per_page: int) -> int:
+    """Return the number of pages of a list; an empty list has one page."""
+    return max(1, math.ceil(total / per_page))
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Return the distinct search words of a text in lower case."""
+    return tuple(dict.fromkeys(fold(text).split()))
+
+
+def fold(text: str) -> str:
+    """Lower the case of a text, as the pages' JavaScript does."""
+    return text.lower()
+
+
+def _number(name: str, text: str) -> float:
+    if not _NUMBER.fullmatch(text):
+        raise BadRequest(f"{name} must be a number, not {text[:60]!r}.")
+    return float(text)

@@ -1,0 +1,259 @@
+"""A read-only database reader with the queries that only the viewer needs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coevo_gym.core.advice import AdviceState
+from coevo_gym.core.errors import StoreError
+from coevo_gym.core.evolution import Signal
+from coevo_gym.core.notes import INTERFACE, Note
+from coevo_gym.core.trajectory import Trajectory
+from coevo_gym.core.trajectory_json import trajectory_from_json
+from coevo_gym.store.folder import decoding, storing
+from coevo_gym.store.note_rows import COLUMNS
+from coevo_gym.store.reader import RunReader
+from coevo_gym.store.rows import StoredRound
+from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
+
+_AT_ONCE = 500
+
+
+class StoredCounts(NamedTuple):
+    """Numbers of stored episodes and tasks in a run."""
+
+    trajectories: int
+    tasks: int
+
+
+class NoteMeans(NamedTuple):
+    """Means over an arm's notes of one kind about steps of episodes, at one learner step.
+
+    Attributes:
+        kind: name of the study that wrote the notes.
+        step: learner step.
+        n: number of notes.
+        value: mean value.
+        most: largest absolute value.
+        likeness: mean similarity between the expected and the actual next observation; None if no
+            note has one.
+        floor: mean similarity between the observations before and after the step; None if no note
+            has one.
+    """
+
+    kind: str
+    step: int
+    n: int
+    value: float
+    most: float
+    likeness: float | None
+    floor: float | None
+
+
+class NoteTally(NamedTuple):
+    """A task that notes mention or describe, the number of notes, and their latest learner step."""
+
+    id: str
+    n: int
+    step: int
+
+
+class StoredAdvice(NamedTuple):
+    """A change of a piece of advice, with its learner step and the name of the memory."""
+
+    step: int
+    memory: str
+    state: AdviceState
+
+
+class ViewReader(RunReader):
+    """A reader for the database of a run or an evaluation, for display.
+
+    One page needs many short queries, so the reader keeps the file open for its whole life: one
+    response, or one export. Between queries it holds no lock that could block a writer. Not
+    thread-safe.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._connection: sqlite3.Connection | None = None
+        self._last_round: StoredRound | None = None
+        super().__init__(path)
+
+    def __del__(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        with storing(self.path):
+            if self._connection is None:
+                self._connection = self._open()
+            return self._connection.execute(query, values).fetchall()
+
+    def round(self, arm: str, round_id: str) -> StoredRound:
+        """Return a stored round and cache it, because its drafts are read one after another."""
+        last = self._last_round
+        if last is None or (last.arm, last.round.id) != (arm, round_id):
+            last = self._last_round = super().round(arm, round_id)
+        return last
+
+    def counts(self) -> StoredCounts:
+        """Return the numbers of episodes and tasks."""
+        ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
+        ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
+        return StoredCounts(trajectories, tasks)
+
+    def instructions(self) -> dict[str, str]:
+        """Return the instructions of all tasks by id."""
+        return dict(self._rows("SELECT id, instruction FROM tasks"))
+
+    def kept(self) -> dict[str, bool]:
+        """Return flags for choices, tokens and advantages: True if any are stored."""
+        found = dict.fromkeys(("choices", "tokens", "advantages"), False)
+        if self._has("sampled"):
+            for arm, group, position in self._rows(
+                "SELECT arm, group_id, position FROM sampled LIMIT 1"
+            ):
+                try:
+                    steps = [step for step in self.sampled(arm, group, position) or () if step]
+                except (StoreError, ValueError, KeyError):
+                    continue  # a damaged row, reported on its episode's page
+                chosen = any(isinstance(step, ChoicesMade) for step in steps)
+                found["choices" if chosen else "tokens"] = bool(steps)
+        if self._has("advantages"):
+            found["advantages"] = bool(self._rows("SELECT 1 FROM advantages LIMIT 1"))
+        return found
+
+    def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
+        """Return a stored episode; None if it is not stored."""
+        rows = self._rows(
+            "SELECT body FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?",
+            *(arm, group, position),
+        )
+        return trajectory_from_json(self._with_texts(self._unpack(rows[0][0]))) if rows else None
+
+    def signals_of(self, arm: str, group: str) -> list[Signal]:
+        """Return the signals that the episodes of a group fired."""
+        query = (
+            "SELECT kind, task_id, group_id, position, evidence FROM signals "
+            "WHERE arm = ? AND group_id = ? ORDER BY rowid"
+        )
+        return [self._signal(row) for row in self._rows(query, arm, group)]
+
+    def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
+        """Return the notes about one episode at a learner step, in order."""
+        if not self._has("notes"):
+            return []  # a run by an older version
+        query = (
+            f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
+            "AND position = ? ORDER BY number"
+        )
+        return [self._note(row) for row in self._rows(query, arm, step, group, position)]
+
+    def episodes_noted(
+        self, arm: str, kind: str, label: str, most: int = 3
+    ) -> list[tuple[str, int, int]]:
+        """Return group, position and step of the latest episodes with a note of that label."""
+        query = (
+            "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
+            "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
+            "ORDER BY n.step DESC, n.number LIMIT ?"
+        )
+        # One episode may have several such notes.
+        rows = self._rows(query, arm, kind, label, 8 * most)
+        found = dict.fromkeys((group, position, step) for group, position, step in rows)
+        return list(found)[:most]
+
+    def note_means(self, arm: str) -> list[NoteMeans]:
+        """Return means of an arm's notes about steps, by kind and learner step."""
+        if not self._has("notes"):
+            return []
+        likeness, floor = (
+            f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
+            f"THEN json_extract(evidence, '{path}') END)"
+            for path in ("$.likeness[0]", "$.floor")
+        )
+        query = (
+            f"SELECT kind, step, count(*), avg(value), max(abs(value)), {likeness}, {floor} "  # noqa: S608 (constants)
+            "FROM notes WHERE arm = ? AND step_of_episode >= 0 AND kind != ? "
+            "GROUP BY kind, step ORDER BY kind, step"
+        )
+        return [NoteMeans(*row) for row in self._rows(query, arm, INTERFACE)]
+
+    def tasks_noted(self, arm: str, kind: str, label: str) -> list[NoteTally]:
+        """Return the tasks of notes of a kind and label, sorted by latest note.
+
+        The tasks are those named in the notes' evidence, or else the tasks that the notes describe.
+        """
+        where = "FROM notes AS n {} WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
+        order = "GROUP BY 1 ORDER BY max(n.step) DESC, count(*) DESC, 1"
+        each = where.format("CROSS JOIN json_each(n.evidence, '$.tasks') AS e")
+        for task, source in (("e.value", each), ("n.task_id", where.format(""))):
+            query = f"SELECT {task}, count(*), max(n.step) {source} {order}"
+            if found := self._rows(query, arm, kind, label):
+                return [NoteTally(str(id), n, step) for id, n, step in found]
+        return []
+
+    def advice(self, arm: str) -> list[StoredAdvice]:
+        """Return all changes of an arm's advice, in order."""
+        if not self._has("advice"):
+            return []  # a run by an older version
+        query = "SELECT step, memory, body FROM advice WHERE arm = ? ORDER BY step, rowid"
+        with decoding(self.path):
+            return [
+                StoredAdvice(step, memory, AdviceState.model_validate_json(body))
+                for step, memory, body in self._rows(query, arm)
+            ]
+
+    def stores(self, arm: str, group: str, position: int) -> bool:
+        """Return True if an episode is stored."""
+        query = "SELECT 1 FROM trajectories WHERE arm = ? AND group_id = ? AND position = ?"
+        return bool(self._rows(query, arm, group, position))
+
+    def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
+        """Return the choices or samples of each step of an episode; None if not stored."""
+        if not self._has("sampled"):
+            return None  # a run by an older version
+        rows = self._rows(
+            "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
+            *(arm, group, position),
+        )
+        return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
+
+    def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
+        """Return the texts of tokens, as far as the run stores them."""
+        found: dict[int, str] = {}
+        wanted = sorted(set(ids)) if self._has("token_texts") else []
+        for first in range(0, len(wanted), _AT_ONCE):
+            some = wanted[first : first + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            query = f"SELECT id, text FROM token_texts WHERE id IN ({marks})"  # noqa: S608 (marks)
+            found |= dict(self._rows(query, *some))
+        return found
+
+    def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
+        """Return an episode's advantage, or one per step; None if not stored."""
+        if not self._has("advantages"):
+            return None
+        rows = self._rows(
+            "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
+            *(arm, group, position),
+        )
+        with decoding(self.path):
+            found: float | Sequence[float] | None = json.loads(rows[0][0]) if rows else None
+        return found
+
+    def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
+        """Return task and sample of each evaluation episode whose steps are stored."""
+        query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
+        return set(self._rows(query, policy)) if self._has("evaluations") else set()
+
+    def _text(self, value: Any) -> str:
+        """Return the text that a JSON value represents."""
+        if not isinstance(value, Mapping):
+            return str(value)
+        rows = self._rows("SELECT body FROM texts WHERE hash = ?", value["text"])
+        return self._decompress(rows[0][0]).decode() if rows else ""

@@ -1,0 +1,55 @@
+"""Request errors, each with a status and a message that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from coevo_gym.view.shapes.base import ApiProblem
+
+
+class Refusal(Exception):
+    """A request that fails. The message is for the user.
+
+    Attributes:
+        status: HTTP status of the response.
+        error: kind of error, see :class:`~coevo_gym.view.shapes.base.ApiProblem`.
+    """
+
+    status: ClassVar[int]
+    error: ClassVar[Literal["BadRequest", "NotFound", "Damaged"]]
+
+    def to_problem(self) -> ApiProblem:
+        """Return the error response."""
+        return ApiProblem(error=self.error, message=str(self))
+
+
+class BadRequest(Refusal):
+    """An invalid parameter."""
+
+    status, error = 400, "BadRequest"
+
+
+class NotFound(Refusal):
+    """A missing resource.
+
+    Args:
+        message: the message.
+        places: paths of existing pages to offer instead.
+    """
+
+    status, error = 404, "NotFound"
+
+    def __init__(self, message: str, places: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.places = tuple(places)
+
+    def to_problem(self) -> ApiProblem:
+        """Return the error response with the places."""
+        return super().to_problem().model_copy(update={"places": self.places})
+
+
+class Damaged(Refusal):
+    """A run or an evaluation that cannot be read."""
+
+    status, error = 409, "Damaged"

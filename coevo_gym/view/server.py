@@ -1,0 +1,99 @@
+"""The viewer's read-only server: pages, their JSON, and change notifications."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import unquote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from coevo_gym.view.api import answer
+from coevo_gym.view.index.schema import remove_stale
+from coevo_gym.view.live import Reading, events
+from coevo_gym.view.refusals import Refusal
+from coevo_gym.view.shapes.base import ApiProblem
+from coevo_gym.view.shelf import Shelf
+from coevo_gym.view.shell import STATIC, guarded
+
+logger = logging.getLogger(__name__)
+
+_JSON = "application/json"
+_PREFIX = "/api/"
+
+
+def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
+    """Create the ASGI app that shows runs and evaluations.
+
+    Args:
+        shelf: the runs and evaluations.
+        stopping: event that ends the streams of ``/api/live`` at shutdown.
+    """
+    stop = stopping or threading.Event()
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        reading = Reading(shelf, stop)
+        await run_in_threadpool(remove_stale)
+        reading.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            await run_in_threadpool(reading.join)
+
+    async def page(_: Request) -> Response:
+        return FileResponse(STATIC / "index.html", media_type="text/html")
+
+    async def api(request: Request) -> Response:
+        raw = request.scope.get("raw_path") or request.url.path.encode()
+        path = raw.decode("latin-1").partition("?")[0].removeprefix(_PREFIX)
+        query = request.scope["query_string"].decode("latin-1")
+        try:
+            return Response(await run_in_threadpool(answer, shelf, path, query), media_type=_JSON)
+        except Refusal as refusal:
+            return _told(refusal.to_problem(), refusal.status)
+        except Exception as error:
+            logger.exception("the viewer failed at %s", unquote(path)[:200])
+            message = f"The viewer failed: {type(error).__name__}. See its terminal for details."
+            return _told(ApiProblem(error="Failed", message=message), 500)
+
+    async def live(_: Request) -> Response:
+        return StreamingResponse(events(shelf, stop), media_type="text/event-stream")
+
+    app = Starlette(
+        routes=[
+            Route("/", page),
+            Route(f"{_PREFIX}live", live),
+            Route(f"{_PREFIX}{{path:path}}", api),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _refused},
+    )
+    return guarded(app)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Return an HTTP error in the format of all other errors."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 404:
+        message = f"The path {request.url.path[:200]} does not exist."
+        return _told(ApiProblem(error="NotFound", message=message), 404)
+    message = "The viewer only accepts GET requests." if error.status_code == 405 else error.detail
+    told = _told(ApiProblem(error="Refused", message=message), error.status_code)
+    told.headers.update(error.headers or {})
+    return told
+
+
+def _told(problem: ApiProblem, status: int) -> Response:
+    return Response(problem.model_dump_json(), status, media_type=_JSON)

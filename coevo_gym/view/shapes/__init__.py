@@ -1,0 +1,44 @@
+"""Response models of the viewer's JSON API, one module per topic.
+
+All paths below begin with ``/api/``. An export contains the same responses as a server, under the
+same paths. Every response is one of these models; unknown numbers are ``null``.
+
+| path | response |
+|---|---|
+| ``about`` | :class:`~coevo_gym.view.shapes.base.About` |
+| ``runs`` | :class:`~coevo_gym.view.shapes.runs.RunList` |
+| ``runs/{run}`` | :class:`~coevo_gym.view.shapes.runs.RunDetail` |
+| ``runs/{run}/progress`` | :class:`~coevo_gym.view.shapes.runs.RunProgress` |
+| ``runs/{run}/measures`` | :class:`~coevo_gym.view.shapes.measures.RunMeasures` |
+| ``runs/{run}/task-set`` | :class:`~coevo_gym.view.shapes.measures.TaskSet` |
+| ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.view.shapes.steps.StepTable` |
+| ``runs/{run}/arms/{arm}/notes`` | :class:`~coevo_gym.view.shapes.notes.ArmNotes` |
+| ``runs/{run}/arms/{arm}/advice`` | :class:`~coevo_gym.view.shapes.advice.ArmAdvice` |
+| ``runs/{run}/arms/{arm}/groups`` | :class:`~coevo_gym.view.shapes.steps.GroupPage` |
+| ``runs/{run}/arms/{arm}/groups/{group}`` | :class:`~coevo_gym.view.shapes.steps.GroupDetail` |
+| ``runs/{run}/arms/{arm}/rounds`` | :class:`~coevo_gym.view.shapes.steps.RoundList` |
+| ``runs/{run}/arms/{arm}/rounds/{round}`` | :class:`~coevo_gym.view.shapes.steps.RoundDetail` |
+| ``runs/{run}/trajectories`` | :class:`~coevo_gym.view.shapes.trajectories.TrajectoryPage` |
+| ``runs/{run}/trajectories/{id}`` | :class:`~coevo_gym.view.shapes.trajectories.TrajectoryDetail` |
+| ``runs/{run}/tasks`` | :class:`~coevo_gym.view.model.tasks.TaskPage` |
+| ``runs/{run}/tasks/{id}`` | :class:`~coevo_gym.view.model.tasks.TaskDetail` |
+| ``runs/{run}/drafts`` | :class:`~coevo_gym.view.shapes.drafts.DraftPage` |
+| ``runs/{run}/drafts/{id}`` | :class:`~coevo_gym.view.shapes.drafts.DraftDetail` |
+| ``runs/{run}/evaluations/{arm}/{step}`` | :class:`~coevo_gym.view.shapes.evals.EvaluationDetail` |
+| ``evals`` | :class:`~coevo_gym.view.shapes.evals.EvalList` |
+| ``evals/{name}`` | :class:`~coevo_gym.view.shapes.evals.EvalDetail` |
+| ``evals/{name}/episodes`` | :class:`~coevo_gym.view.shapes.evals.EpisodePage` |
+| ``evals/{name}/episodes/{id}`` | :class:`~coevo_gym.view.shapes.trajectories.TrajectoryDetail` |
+| ``compare?a=&b=`` | :class:`~coevo_gym.view.shapes.evals.Compared` |
+| ``search?q=`` | :class:`~coevo_gym.view.model.search.SearchResult` |
+| ``live`` | server-sent events, see :mod:`coevo_gym.view.live`; not in an export |
+
+Lists accept filters as query parameters; the docstring of the row model lists them. Lists also
+accept ``page`` (from 1) and ``per_page`` (50; at most 500). A row must match all parameters; if a
+parameter is repeated, the row must match one of its values. ``q`` selects rows that contain every
+word, ignoring case. ``sort`` names a field; a leading ``-`` sorts in descending order.
+
+Errors are reported as :class:`~coevo_gym.view.shapes.base.ApiProblem`, with status 400 for an
+invalid parameter, 404 for a missing resource, and 409 for a run that is damaged or has an
+unsupported version.
+"""

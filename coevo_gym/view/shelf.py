@@ -1,0 +1,311 @@
+"""Runs and evaluations with caches that last until their files change."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.core.errors import CoevoError, StoreError
+from coevo_gym.runs.config import RunConfig
+from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.folder import RunFolder, read_json
+from coevo_gym.view.index.index import Index
+from coevo_gym.view.library import OF_TABLE, Library, name_of
+from coevo_gym.view.reader import ViewReader
+from coevo_gym.view.refusals import Damaged, NotFound
+from coevo_gym.view.safe import Censor
+
+Line = Mapping[str, Any]
+Stamp = tuple[int, int, int]
+
+
+class Shelf:
+    """A thread-safe collection of everything that the viewer shows.
+
+    Args:
+        library: the runs and evaluations to show.
+        censor: filter that removes secrets from responses; None for one that knows the secrets in
+            the environment.
+    """
+
+    def __init__(self, library: Library, censor: Censor | None = None) -> None:
+        self.library = library
+        self.censor = censor or Censor.of_environment()
+        self._lock = threading.Lock()
+        self._runs: dict[Path, ShownRun] = {}
+        self._evals: dict[Path, ShownEval] = {}
+
+    def run(self, id: str) -> ShownRun:
+        """Return the run with an id.
+
+        Raises:
+            NotFound: if there is no such run.
+        """
+        folder = self.library.run(id)
+        with self._lock:
+            return self._runs.setdefault(folder.path, ShownRun(id, folder))
+
+    def evaluation(self, id: str) -> ShownEval:
+        """Return the evaluation with an id.
+
+        Raises:
+            NotFound: if there is no such evaluation.
+        """
+        folder = self.library.evaluation(id)
+        with self._lock:
+            return self._evals.setdefault(folder.path, ShownEval(id, folder))
+
+    def runs(self) -> list[ShownRun]:
+        """Return all runs."""
+        return [self.run(id) for id in self.library.runs()]
+
+    def evals(self) -> list[ShownEval]:
+        """Return all evaluations."""
+        return [self.evaluation(id) for id in self.library.evals()]
+
+    def indexes(self) -> list[Index]:
+        """Return the indexes that have been opened."""
+        with self._lock:
+            shown = list(self._runs.values())
+        return [run.index for run in shown if run.indexed]
+
+
+class ShownRun:
+    """A run in the viewer.
+
+    Attributes:
+        id: id of the run, used in paths.
+        folder: folder of the run.
+        index: index of its episodes, groups, tasks and drafts.
+    """
+
+    def __init__(self, id: str, folder: RunFolder) -> None:
+        self.id, self.folder = id, folder
+        self._lock = threading.Lock()
+        self._index: Index | None = None
+        self._manifest: tuple[Stamp, dict[str, Any], RunConfig] | None = None
+        self._lines = _Lines(folder.metrics)
+        self._reader: ViewReader | None = None
+        self._kept: dict[str, tuple[object, Any]] = {}
+
+    @property
+    def name(self) -> str:
+        """Return the display name: the folder's name, or ``TABLE/ROW-SEED``."""
+        name, table = name_of(self.folder.path), name_of(self.folder.path.parent)
+        return f"{table}/{name}" if self.id == f"{table}{OF_TABLE}{name}" else name
+
+    @property
+    def indexed(self) -> bool:
+        """Return True if the index has been opened."""
+        return self._index is not None
+
+    @property
+    def index(self) -> Index:
+        """Return the index, created on first use."""
+        with self._lock:
+            self._index = self._index or Index(self.folder)
+            return self._index
+
+    @property
+    def reader(self) -> ViewReader:
+        """Return a reader of the run's database.
+
+        Raises:
+            NotFound: if there is no database yet.
+            Damaged: if the database cannot be read.
+        """
+        if self._reader is not None:
+            return self._reader
+        if not self.folder.database.is_file():
+            raise NotFound(f"{self.folder.path} contains no data yet, or its run.db is missing.")
+        with told_as_damaged():
+            return ViewReader(self.folder.database)
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Share one reader between all responses of a single-threaded caller."""
+        self._reader = self.reader
+        try:
+            yield
+        finally:
+            self._reader = None
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Return the run's manifest.
+
+        Raises:
+            Damaged: if the manifest cannot be read.
+        """
+        return self._read()[0]
+
+    @property
+    def config(self) -> RunConfig:
+        """Return the run's settings.
+
+        Raises:
+            Damaged: if the settings cannot be read.
+        """
+        return self._read()[1]
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """Return the run's metrics lines, in order."""
+        return self._lines.read()
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """Return the run's summary; None if the run is not finished.
+
+        Raises:
+            Damaged: if the summary cannot be read.
+        """
+        if not self.folder.summary.is_file():
+            return None
+        with told_as_damaged():
+            found = read_json(self.folder.summary)
+        if not isinstance(found, dict) or not isinstance(found.get("table"), list):
+            raise Damaged(
+                f"{self.folder.summary} contains no table. Run `coevo resume` to rewrite it."
+            )
+        return found
+
+    def kept(self, name: str, make: Any, *, until: object = None) -> Any:
+        """Return the result of ``make()``, cached until the index, or a given value, changes."""
+        with told_as_damaged():
+            revision = self.index.refresh() if until is None else until
+        known = self._kept.get(name)
+        if known is None or known[0] != revision:
+            known = self._kept[name] = (revision, make())
+        return known[1]
+
+    def _read(self) -> tuple[dict[str, Any], RunConfig]:
+        stamp = _stamp(self.folder.manifest)
+        if self._manifest is None or self._manifest[0] != stamp:
+            with told_as_damaged():
+                self._manifest = (stamp, *read_manifest(self.folder))
+        return self._manifest[1:]
+
+
+class ShownEval:
+    """An evaluation in the viewer.
+
+    Attributes:
+        id: id of the evaluation, used in paths.
+        folder: folder of the evaluation.
+    """
+
+    def __init__(self, id: str, folder: EvalFolder) -> None:
+        self.id, self.folder = id, folder
+        self._known: tuple[object, dict[str, Any], dict[tuple[str, int], EvalLine]] | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Return all settings that the evaluation's numbers depend on.
+
+        Raises:
+            Damaged: if the settings cannot be read.
+        """
+        return self._read()[0]
+
+    @property
+    def lines(self) -> dict[tuple[str, int], EvalLine]:
+        """Return the episodes by task and sample, in order of completion.
+
+        Raises:
+            Damaged: if an episode cannot be read.
+        """
+        return self._read()[1]
+
+    @property
+    def reader(self) -> ViewReader:
+        """Return a reader of the evaluation's episodes.
+
+        Raises:
+            NotFound: if the episodes are not stored.
+            Damaged: if the database cannot be read.
+        """
+        if not self.folder.database.is_file():
+            raise NotFound(f"{self.folder.database} is missing; it stores the episodes' steps.")
+        with told_as_damaged():
+            return ViewReader(self.folder.database)
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """Return the evaluation's summary; None if it is not finished."""
+        if not self.folder.summary.is_file():
+            return None
+        with told_as_damaged():
+            found = read_json(self.folder.summary)
+        return found if isinstance(found, dict) else None
+
+    def _read(self) -> tuple[dict[str, Any], dict[tuple[str, int], EvalLine]]:
+        stamp = (_stamp(self.folder.config), _stamp(self.folder.results))
+        if self._known is None or self._known[0] != stamp:
+            with told_as_damaged():
+                config = self.folder.read_config()
+                missing = sorted({"policy", "benchmark", "split", "samples"} - config.keys())
+                if missing:
+                    raise StoreError(f"{self.folder.config} does not specify {missing[0]!r}.")
+                self._known = (stamp, config, self.folder.lines())
+        return self._known[1:]
+
+
+class _Lines:
+    """An incremental reader of a growing file of JSON lines."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._lines: list[Line] = []
+        self._inode, self._end = -1, 0
+
+    def read(self) -> Sequence[Line]:
+        """Return all complete lines; cut lines are skipped."""
+        with self._lock:
+            try:
+                with self._path.open("rb") as file:
+                    self._read_on(file)
+            except OSError:
+                self._lines, self._inode, self._end = [], -1, 0
+            return tuple(self._lines)
+
+    def _read_on(self, file: Any) -> None:
+        inode = _stamp(self._path)[2]
+        size = file.seek(0, 2)
+        if inode != self._inode or size < self._end:  # the file was replaced
+            self._lines, self._inode, self._end = [], inode, 0
+        file.seek(self._end)
+        whole, newline, _ = file.read(size - self._end).rpartition(b"\n")
+        self._end += len(whole) + len(newline)
+        for text in whole.split(b"\n"):
+            try:
+                line = json.loads(text)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(line, dict) and "event" in line:
+                self._lines.append(line)
+
+
+@contextmanager
+def told_as_damaged() -> Iterator[None]:
+    """Context manager that converts read errors to :class:`Damaged`."""
+    try:
+        yield
+    except CoevoError as error:
+        raise Damaged(str(error)) from error
+    except (ValueError, KeyError, TypeError) as error:  # an unexpected format
+        raise Damaged(f"The data cannot be read: {type(error).__name__}: {error}.") from error
+
+
+def _stamp(path: Path) -> Stamp:
+    """Return a stamp that changes with every write to a file."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return (-1, -1, -1)
+    return (stat.st_mtime_ns, stat.st_size, stat.st_ino)

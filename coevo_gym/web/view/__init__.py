@@ -1,1 +1,0 @@
-"""The viewer's data: runs and evaluations as JSON, served or exported."""

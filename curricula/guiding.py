@@ -1,0 +1,325 @@
+"""Guidance of episodes: the execution of a method's coach, studies and memories."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Protocol
+
+from coevo_gym.core.advice import AdviceState
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.evolution import Round
+from coevo_gym.core.notes import NO_NOTES, Findings, Note, Notes
+from coevo_gym.core.seams import (
+    IDENTITY,
+    AdviceMemory,
+    Coach,
+    Curriculum,
+    Evolver,
+    Guidance,
+    Memory,
+    Study,
+    Ticket,
+)
+from coevo_gym.core.spend import NO_USAGE, Usage
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.core.trajectory import EndReason, Group, Trajectory
+from coevo_gym.envs.base import TaskEnv
+from coevo_gym.episodes.episode import TrainingEpisode
+from coevo_gym.episodes.views import Seen
+
+UNGUIDED = Guidance()
+
+
+class Guiding:
+    """A coach, studies and memories, called in turn; without any of them it does nothing.
+
+    Args:
+        coach: supplies the guidance of episodes; None for no guidance.
+        studies: studies of finished groups, each with its own kind of notes.
+        memories: memories that grow from the notes, by name.
+
+    Raises:
+        ConfigError: if two studies write notes of the same kind.
+
+    Example:
+        >>> Guiding().examine([]).notes
+        ()
+    """
+
+    def __init__(
+        self,
+        coach: Coach | None = None,
+        studies: Sequence[Study] = (),
+        memories: Mapping[str, Memory] = FrozenDict(),
+    ) -> None:
+        kinds = [study.kind for study in studies]
+        if len(set(kinds)) < len(kinds):
+            raise ConfigError(f"Each study needs its own kind of notes, actual: {kinds}")
+        self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
+        self._spent: dict[str, float] = {}
+        self._written = Counter[str]()
+
+    def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
+        """Return the guidance of each ticket's episode.
+
+        Raises:
+            ConfigError: if the coach does not return one guidance per ticket.
+        """
+        if self.coach is None:
+            return [UNGUIDED] * len(tickets)
+        began = perf_counter()
+        found = list(self.coach.guide(tickets))
+        self._count("guide_s", perf_counter() - began)
+        if len(found) != len(tickets):
+            raise ConfigError(
+                f"{type(self.coach).__name__} returned {len(found)} guidances for "
+                f"{len(tickets)} tickets. Its guide() must return one per ticket."
+            )
+        return found
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Return the findings of all studies for finished groups, in the order of the studies.
+
+        Raises:
+            ConfigError: if a note has another kind than its study, or does not refer to one of the
+                groups.
+        """
+        notes: list[Note] = []
+        usage: dict[str, Usage] = {}
+        env_steps = 0
+        for study in self.studies:
+            began = perf_counter()
+            found = study.examine(groups)
+            took = perf_counter() - began
+            self._count("study_s", took)
+            self._count(f"study_s.{study.kind}", took)
+            _check(study, found.notes, groups)
+            notes += found.notes
+            for purpose, used in found.usage.items():
+                usage[purpose] = usage.get(purpose, NO_USAGE) + used
+            env_steps += found.env_steps
+        for note in notes:
+            self._written[f"notes.{note.kind}"] += 1
+            if note.label:
+                self._written[f"notes.{note.kind}.{note.label}"] += 1
+        return Findings(tuple(notes), usage, env_steps)
+
+    def note(self, notes: Notes) -> None:
+        """Pass the notes of a learner's step to the memories."""
+        for memory in self.memories.values():
+            memory.note(notes)
+
+    def changes(self) -> dict[str, Sequence[AdviceState]]:
+        """Return the changes of advice by the latest notes, by name of the memory."""
+        found = {
+            name: memory.changes()
+            for name, memory in self.memories.items()
+            if isinstance(memory, AdviceMemory)
+        }
+        return {name: changes for name, changes in found.items() if changes}
+
+    def metrics(self) -> dict[str, float]:
+        """Return times and note counts since the last call, and the metrics of the memories.
+
+        ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` the time of one
+        study.
+        """
+        parts = ["guide_s"] if self.coach else []
+        if self.studies:
+            parts += ["study_s", *(f"study_s.{study.kind}" for study in self.studies)]
+        spent = {name: self._spent.get(name, 0.0) for name in parts}
+        written = {name: float(n) for name, n in sorted(self._written.items())}
+        self._spent.clear()
+        self._written.clear()
+        numbers = {
+            f"memory.{name}.{key}": value
+            for name, memory in self.memories.items()
+            for key, value in memory.metrics().items()
+        }
+        return spent | written | numbers
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memories as JSON, by name; {} without memories."""
+        found = {name: memory.state_dict() for name, memory in self.memories.items()}
+        return {"memories": found} if found else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`.
+
+        Raises:
+            ConfigError: if the state has other memories.
+        """
+        saved: Mapping[str, Any] = state.get("memories", {})
+        if saved.keys() != self.memories.keys():
+            raise ConfigError(
+                f"The state has the memories {sorted(saved)}, but this run has "
+                f"{sorted(self.memories)}. Resume it with the method that saved it."
+            )
+        for name, memory in self.memories.items():
+            memory.load_state_dict(saved[name])
+
+    def _count(self, name: str, seconds: float) -> None:
+        self._spent[name] = self._spent.get(name, 0.0) + seconds
+
+
+def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
+    """Raise an error if notes have the wrong kind or refer to unknown trajectories."""
+    known = {group.id: group for group in groups}
+    for note in notes:
+        group = known.get(note.group_id)
+        fits = group is not None and (
+            note.task_id == group.task.id and note.index < len(group.trajectories)
+        )
+        if note.kind != study.kind or not fits:
+            raise ConfigError(
+                f"{type(study).__name__}, a study of kind {study.kind!r}, wrote a note of "
+                f"kind {note.kind!r} about trajectory {note.index} of {note.group_id!r}. "
+                "Its notes must have its kind and refer to trajectories of the groups "
+                "passed to it."
+            )
+
+
+class MethodParts(Protocol):
+    """The parts of a method that a sampler uses. The trainer handles its credit and learner."""
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """The curriculum, which chooses the tasks."""
+        ...
+
+    @property
+    def evolver(self) -> Evolver | None:
+        """The evolver that runs rounds; None for a curriculum that never plans one."""
+        ...
+
+    @property
+    def first_round(self) -> Round | None:
+        """The round that finds the initial tasks; None if the curriculum has tasks."""
+        ...
+
+    @property
+    def coach(self) -> Coach | None:
+        """The coach, which supplies the guidance of episodes; None for no guidance."""
+        ...
+
+    @property
+    def studies(self) -> tuple[Study, ...]:
+        """The studies, which write notes about groups."""
+        ...
+
+    @property
+    def memories(self) -> Mapping[str, Memory]:
+        """The memories, which grow from the notes, by name."""
+        ...
+
+
+class GuidedEpisode:
+    """One episode of a sampler, shown through the interface of its guidance.
+
+    Args:
+        episode: the episode to run, with its guidance.
+
+    Attributes:
+        changes: True if the guidance has an interface.
+    """
+
+    def __init__(self, episode: TrainingEpisode) -> None:
+        self._episode = episode
+        self.changes = episode.interface is not IDENTITY
+        self._seen = Seen(episode.shown)
+
+    @property
+    def observation(self) -> str:
+        """The current observation as the interface shows it."""
+        return self._seen.view.observation
+
+    def look(
+        self, env: TaskEnv, observation: Any, info: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return the observation and info that a reset or a step passes to the agent.
+
+        Args:
+            env: the bare env.
+            observation: the observation returned by the wrapped env.
+            info: the info returned by the wrapped env.
+
+        Returns:
+            The observation and info as the interface shows them, with the guidance under
+            ``"cues"``.
+
+        Raises:
+            ConfigError: if there is an interface and the observation is not text, or if a wrapper
+                changes the number of steps.
+        """
+        told = {**info, "cues": self._episode.cues}
+        if not self.changes:
+            return observation, told
+        if not isinstance(observation, str):
+            raise ConfigError(
+                "An interface requires text observations, but the env returned "
+                f"{type(observation).__name__}. Apply wrappers that convert the text around "
+                "the sampler, not inside it."
+            )
+        if (end := env.info["end_reason"]) and EndReason(end).lost:
+            return self.observation, told  # the step had no result
+        own = env.view
+        shown = self._seen.look(replace(own, observation=observation))
+        texts = {key: text for key, text in shown.info.items() if text != own.info[key]}
+        return shown.observation, {**told, **texts}
+
+    def record(self, env: TaskEnv) -> Trajectory:
+        """Return the record of the episode that has ended in ``env``."""
+        shown = self._seen.texts[: len(env.view.history)]
+        return self._episode.record(env, (), shown)
+
+
+class GroupStudies:
+    """Studies that examine groups as they close, with notes passed on once per step.
+
+    Args:
+        guiding: the studies and the memories.
+        groups_per_step: groups per step of the learner.
+        tell: passes notes to the curriculum.
+
+    Attributes:
+        notes: the notes of the latest completed step.
+    """
+
+    def __init__(
+        self, guiding: Guiding, groups_per_step: int, tell: Callable[[Notes], None]
+    ) -> None:
+        self.guiding, self._groups_per_step, self._tell = guiding, groups_per_step, tell
+        self._written: list[Note] = []
+        self._n_closed = 0
+        self.notes = NO_NOTES
+
+    def closed(self, group: Group) -> None:
+        """Examine a closed group and, at the end of a step, pass on the step's notes."""
+        self._written += self.guiding.examine([group]).notes
+        self._n_closed += 1
+        if self._n_closed < self._groups_per_step:
+            return
+        self.notes = Notes(self._written)
+        self._written, self._n_closed = [], 0
+        if self.guiding.studies:
+            self._tell(self.notes)
+        self.guiding.note(self.notes)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memories and the notes of the current step as JSON."""
+        written = [note.model_dump(mode="json") for note in self._written]
+        return {"written": written, "n_closed": self._n_closed, **self.guiding.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`.
+
+        Raises:
+            ConfigError: if the state has other memories.
+        """
+        self.guiding.load_state_dict(state)
+        self._written = [Note.model_validate(note) for note in state.get("written", ())]
+        self._n_closed = state.get("n_closed", 0)
+        self.notes = NO_NOTES

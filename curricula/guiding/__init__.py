@@ -1,1 +1,0 @@
-"""A method's hooks around episodes: guidance before them, studies and memories after them."""

@@ -1,0 +1,368 @@
+"""Signals: the three weaknesses that CoEvolve detects in rollouts, and their built-in kinds."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.evolution import Signal
+from coevo_gym.core.kinds import Kind, register_kind
+from coevo_gym.core.trajectory import Group, Step, Trajectory
+from coevo_gym.curricula.saved import Count, Share, read
+
+SignalName = Literal["forgetting", "boundary", "rare"]
+
+FORGETTING: SignalName = "forgetting"
+BOUNDARY: SignalName = "boundary"
+RARE: SignalName = "rare"
+ALL_SIGNALS: tuple[SignalName, ...] = (FORGETTING, BOUNDARY, RARE)
+"""Weaknesses that CoEvolve detects in rollouts (arXiv 2604.15840, section 3.1)."""
+
+UNGUIDED = "unguided"
+"""Kind of contexts without guidance."""
+BLIND = "blind"
+"""Kind of contexts from practised tasks, regardless of their outcomes."""
+TARGET = "target"
+"""Kind of contexts that ask for a task with certain tags."""
+UNPROVEN = "unproven"
+"""Kind of tasks without proof, for experiments."""
+COVERAGE, LEARNABLE, PROGRESS = "coverage", "learnable", "progress"
+"""Kinds of contexts chosen by rules other than signals."""
+
+register_kind(Kind(FORGETTING, "forgetting", "#3f6fa8", "#7aa7e0"))
+register_kind(Kind(BOUNDARY, "boundary", "#c98a00", "#e0b040"))
+register_kind(Kind(RARE, "rare", "#a03070", "#dd7fb2"))
+register_kind(Kind(COVERAGE, "coverage", "#2f7d4f", "#6fce97", fires=False))
+register_kind(Kind(LEARNABLE, "learnable", "#6b5bb0", "#a99bf0", fires=False))
+register_kind(Kind(PROGRESS, "progress", "#a05a2c", "#e0a070", fires=False))
+register_kind(Kind(TARGET, "target", "#1f7a7a", "#5fc0c0", fires=False))
+register_kind(Kind(UNGUIDED, "unguided", fires=False))
+register_kind(Kind(UNPROVEN, "unproven", fires=False))
+register_kind(Kind(BLIND, "blind", fires=False))
+
+
+Pattern = tuple[str, ...]
+SymbolOf = Callable[[Step], str]
+PatternOf = Callable[[Trajectory, SymbolOf], Pattern]
+
+MAX_SYMBOLS = 6
+NOTHING: Pattern = ("-",)
+"""The pattern of an episode without steps."""
+
+
+def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
+    """Return the sequence of symbols with repeats collapsed, cut to the first six.
+
+    Example:
+        >>> from coevo_gym.core.trajectory import EndReason, Step, Trajectory
+        >>> steps = tuple(Step("", "", action) for action in ("look", "look", "buy"))
+        >>> trajectory = Trajectory(
+        ...     task_id="t", steps=steps, score=0.0, success=False, end_reason=EndReason.FAILED
+        ... )
+        >>> sequence_pattern(trajectory, lambda step: step.action)
+        ('look', 'buy')
+    """
+    runs = [name for name, _ in groupby(_symbols(trajectory, symbol))]
+    return tuple(runs[:MAX_SYMBOLS]) or NOTHING
+
+
+def set_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
+    """Return the sorted set of symbols."""
+    return tuple(sorted(set(_symbols(trajectory, symbol)))) or NOTHING
+
+
+def _symbols(trajectory: Trajectory, symbol: SymbolOf) -> Iterator[str]:
+    """Yield the symbols of all steps."""
+    return (name for step in trajectory.steps for name in symbol(step).split())
+
+
+PATTERNS: Mapping[str, PatternOf] = MappingProxyType(
+    {"sequence": sequence_pattern, "set": set_pattern}
+)
+"""Pattern functions by name, for configs."""
+
+
+logger = logging.getLogger(__name__)
+
+Outcome = Literal["success", "score"]
+Reading = Literal["max", "mean"]
+"""Value of a visit that forgetting uses."""
+
+
+class Visit(NamedTuple):
+    """The outcomes of one visit to a task, as used to detect forgetting.
+
+    Attributes:
+        mean: mean outcome.
+        max: largest outcome, so that every single success counts.
+    """
+
+    mean: float
+    max: float
+
+
+def forgetting(history: Sequence[float], s_now: float) -> bool:
+    """Return True if a task that was once solved has failed now.
+
+    The signal fires iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
+
+    Args:
+        history: outcomes in [0, 1] of the task's recent visits, oldest first, already cut to the
+            window: the best outcome of each visit, or the mean. It must not contain the visit of
+            ``s_now``; otherwise, every mixed group would look like forgetting.
+        s_now: outcome in [0, 1] of the current episode.
+
+    Raises:
+        ValueError: if an outcome is not a number in [0, 1].
+    """
+    _check(*history, s_now)
+    return s_now < 0.5 and any(s >= 0.5 for s in history)
+
+
+def boundary(scores: Sequence[float]) -> bool:
+    """Return True if a task is at the boundary of the agent's ability.
+
+    The signal fires iff one rollout of the group has ``R > 0.5`` and another ``R < 0.5``; exactly
+    0.5 is neither. With outcomes of 0 and 1, these are the groups that give GRPO a gradient.
+
+    Args:
+        scores: (K,) outcomes in [0, 1] of one complete group.
+
+    Raises:
+        ValueError: if an outcome is not a number in [0, 1].
+    """
+    _check(*scores)
+    return any(s > 0.5 for s in scores) and any(s < 0.5 for s in scores)
+
+
+def rare(
+    counts: Mapping[Pattern, int],
+    pattern: Pattern,
+    *,
+    theta: float = 5.0,
+    n_min: int = 64,
+    min_support: int = 1,
+    total: int | None = None,
+) -> bool:
+    """Return True if a behaviour is rare.
+
+    With c = ``counts[pattern]`` and N = the sum of all counts (occurrences, not distinct patterns),
+    the signal fires iff ``N >= n_min``, ``c >= max(1, min_support)`` and ``c / N < theta / 100``.
+
+    Args:
+        counts: occurrences of each pattern, including the current episode.
+        pattern: the pattern of the current episode.
+        theta: threshold in per cent.
+        n_min: minimum total occurrences before any pattern is called rare.
+        min_support: minimum occurrences of a rare pattern. 1 is the paper's formula, 2 its prose
+            ("recur across multiple trajectories").
+        total: N, if already known.
+    """
+    n = sum(counts.values()) if total is None else total
+    c = counts.get(pattern, 0)
+    return n >= n_min and c >= max(1, min_support) and c * 100 < theta * n
+
+
+def _check(*outcomes: float) -> None:
+    for outcome in outcomes:
+        if not 0.0 <= outcome <= 1.0:  # also rejects NaN
+            raise ValueError(f"An outcome must be a number in [0, 1], actual: {outcome}")
+
+
+class SignalDetector:
+    """A detector that finds signals in groups and keeps the history for later groups.
+
+    A batch is processed as a whole: its patterns are counted first, all rules are then tested
+    against the windows from before the batch, and finally each group adds one entry to its task's
+    window. The order of groups within a batch therefore has no effect.
+
+    Args:
+        signals: the rules to apply.
+        window: number of past visits to a task used to detect forgetting.
+        visit: value of a visit for forgetting: the ``max`` of its group's outcomes, so that every
+            single success counts, or their ``mean``.
+        theta: see :func:`rare`.
+        n_min: see :func:`rare`.
+        min_support: see :func:`rare`.
+        outcome: ``"success"`` uses the binary outcome, ``"score"`` the benchmark's own score.
+        pattern_of: returns an episode's pattern from its steps' symbols.
+    """
+
+    def __init__(
+        self,
+        *,
+        signals: Sequence[SignalName] = ALL_SIGNALS,
+        window: int = 5,
+        visit: Reading = "max",
+        theta: float = 5.0,
+        n_min: int = 64,
+        min_support: int = 1,
+        outcome: Outcome = "success",
+        pattern_of: PatternOf = sequence_pattern,
+    ) -> None:
+        self.signals = frozenset(signals)
+        self.window = window
+        self.visit = visit
+        self.theta, self.n_min, self.min_support = theta, n_min, min_support
+        self.outcome = outcome
+        self.pattern_of = pattern_of
+        self._windows: dict[str, deque[Visit]] = {}
+        self._forgotten: dict[Reading, int] = {"max": 0, "mean": 0}
+        self._counts: dict[Pattern, int] = {}
+        self._total = 0
+        self._tested = 0
+        self._flagged = 0
+        self._warned = False
+
+    @property
+    def forgotten(self) -> Mapping[Reading, int]:
+        """Number of episodes for which forgetting fired, or would have, by value of a visit."""
+        return self._forgotten
+
+    @property
+    def patterns(self) -> Mapping[Pattern, int]:
+        """Occurrences of each pattern so far."""
+        return self._counts
+
+    def detect(self, groups: Sequence[Group]) -> list[Signal]:
+        """Return the signals of a batch of groups.
+
+        Boundary requires a complete, comparable group; episodes of broken or stale groups still
+        count for forgetting and rare. One episode may carry several signals.
+
+        Returns:
+            Signals ordered by group, then episode, then kind (forgetting, boundary, rare).
+        """
+        patterns = [[self._pattern(group, t) for t in group.trajectories] for group in groups]
+        for pattern in (p for of_group in patterns for p in of_group):
+            self._counts[pattern] = self._counts.get(pattern, 0) + 1
+            self._total += 1
+        found = [
+            signal
+            for group, of_group in zip(groups, patterns, strict=True)
+            for signal in self._judge(group, of_group)
+        ]
+        for group in groups:
+            self._push(group)
+        self._warn_if_meaningless(found, sum(map(len, patterns)))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return windows and counts as JSON."""
+        return {
+            "windows": {
+                task_id: [list(visit) for visit in window]
+                for task_id, window in self._windows.items()
+            },
+            "forgotten": dict(self._forgotten),
+            "counts": [[list(pattern), count] for pattern, count in self._counts.items()],
+            "tested": self._tested,
+            "flagged": self._flagged,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`.
+
+        Old states with one number per visit can be loaded.
+        """
+        windows = read(dict[str, list[tuple[Share, Share] | Share]], state["windows"])
+        self._windows = {
+            task_id: deque(map(_visit, window), maxlen=self.window)
+            for task_id, window in windows.items()
+        }
+        self._forgotten = read(dict[Reading, Count], state.get("forgotten", {"max": 0, "mean": 0}))
+        self._counts = dict(read(list[tuple[tuple[str, ...], Count]], state["counts"]))
+        self._total = sum(self._counts.values())
+        self._tested = read(Count, state["tested"])
+        self._flagged = read(Count, state["flagged"])
+
+    def _outcome(self, trajectory: Trajectory) -> float:
+        return float(trajectory.success if self.outcome == "success" else trajectory.score)
+
+    def _pattern(self, group: Group, trajectory: Trajectory) -> Pattern:
+        return self.pattern_of(trajectory, get_benchmark(group.task.benchmark).symbol)
+
+    def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
+        scores = [self._outcome(trajectory) for trajectory in group.trajectories]
+        visits = tuple(self._windows.get(group.task.id, ()))
+        read_as: dict[Reading, tuple[float, ...]] = {
+            "max": tuple(visit.max for visit in visits),
+            "mean": tuple(visit.mean for visit in visits),
+        }
+        mixed = group.comparable and boundary(scores)
+        for index, (score, pattern) in enumerate(zip(scores, patterns, strict=True)):
+            fired: dict[SignalName, dict[str, Any]] = {}
+            for reading, history in read_as.items():
+                if forgetting(history, score):
+                    self._forgotten[reading] += 1
+                    if reading == self.visit:
+                        fired[FORGETTING] = {"history": history, "now": score}
+            if mixed:
+                fired[BOUNDARY] = {"outcomes": scores}
+            if self._rare(pattern):
+                count = self._counts[pattern]
+                evidence = {"pattern": pattern, "count": count, "total": self._total}
+                fired[RARE] = evidence
+            for kind, numbers in fired.items():
+                if kind in self.signals:
+                    yield Signal(
+                        kind=kind,
+                        task_id=group.task.id,
+                        group_id=group.id,
+                        index=index,
+                        evidence=numbers,
+                    )
+
+    def _rare(self, pattern: Pattern) -> bool:
+        return rare(
+            self._counts,
+            pattern,
+            theta=self.theta,
+            n_min=self.n_min,
+            min_support=self.min_support,
+            total=self._total,
+        )
+
+    def _push(self, group: Group) -> None:
+        """Add one entry per group to its task's window."""
+        scores = [self._outcome(trajectory) for trajectory in group.trajectories]
+        if not scores:
+            return
+        visit = Visit(math.fsum(scores) / len(scores), max(scores))
+        self._windows.setdefault(group.task.id, deque(maxlen=self.window)).append(visit)
+
+    def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
+        """Log a warning, once, if more than half of all judged episodes are rare.
+
+        The share covers at least ``n_min`` judged episodes, because a batch may be a single group
+        whose rollouts all show the same rare behaviour.
+        """
+        if self._total < self.n_min:
+            return
+        self._tested += episodes
+        self._flagged += sum(signal.kind == RARE for signal in found)
+        if self._warned or self._tested < self.n_min or 2 * self._flagged <= self._tested:
+            return
+        self._warned = True
+        logger.warning(
+            "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the "
+            "signal is not informative. Describe behaviour more coarsely "
+            "(curriculum.detector.pattern='set', or coarser step symbols of the "
+            "benchmark), lower curriculum.detector.theta (now %g), or raise "
+            "curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
+            "detector={'pattern': 'set'}).",
+            self._flagged / self._tested,
+            len(self._counts),
+            self.theta,
+            self.min_support,
+        )
+
+
+def _visit(saved: tuple[float, float] | float) -> Visit:
+    return Visit(*saved) if isinstance(saved, tuple) else Visit(saved, saved)

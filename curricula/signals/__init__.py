@@ -1,1 +1,0 @@
-"""Signals: weaknesses detected in rollouts."""

@@ -1,0 +1,128 @@
+"""Samplers and workers practise a session that somebody else passes their calls on to."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from coevo_gym import CurriculumSession, EvolvingTaskSampler, EvolvingVectorSampler
+from coevo_gym.agents.scripted import RandomAgent
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Act
+from coevo_gym.core.trajectory import View
+from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.practice import practise
+from coevo_gym.curricula.session.stream import TaskStream, scripted_evolver
+from coevo_gym.episodes.pool import EnvPool
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from tests.faults import BreaksOn
+
+
+class Passed:
+    """Passes every call on, and is no session of its own, as one of another process."""
+
+    def __init__(self, session: CurriculumSession) -> None:
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_session(clock: Clock | None = None, lease_s: float | None = None) -> CurriculumSession:
+    curriculum = CoEvolve(CoEvolveConfig(initial_size=8, evolve_every_groups=8, n_min=4))
+    evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
+    return CurriculumSession(curriculum, evolver, group_size=2, lease_s=lease_s, clock=clock)
+
+
+def test_a_session_is_a_face_of_its_own() -> None:
+    assert isinstance(make_session(), SessionFace)
+    assert isinstance(Passed(make_session()), SessionFace)
+
+
+def test_a_sampler_may_be_built_in_a_worker_if_its_session_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    session = make_session()
+    with pytest.raises(ConfigError, match="created in a child process"):
+        EvolvingTaskSampler(gym.make("Toy-v0"), session=session)
+    env = EvolvingTaskSampler(gym.make("Toy-v0"), session=Passed(session))
+    env.reset()
+    assert env.ticket in session.outstanding
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_leases_are_renewed_while_an_episode_is_stepped(
+    vector: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(TaskStream.__init__, "__defaults__", (clock, None))
+    session = make_session(clock, lease_s=100)
+    session.evolve()
+    if vector:
+        envs = EvolvingVectorSampler(gym.make_vec("Toy-v0", 2), session=Passed(session))
+        envs.reset()
+    else:
+        env = EvolvingTaskSampler(gym.make("Toy-v0"), session=Passed(session))
+        env.reset()
+    out = session.outstanding
+    for _ in range(6):
+        clock.now += 60
+        if vector:
+            envs.step(["look"] * 2)
+        else:
+            env.step("look")
+        assert session.take_in_lapsed() == 0
+    assert session.outstanding == out
+    clock.now += 101
+    assert session.take_in_lapsed() == len(out)
+
+
+def test_a_worker_practises_what_a_session_gives_out() -> None:
+    session = make_session()
+    envs = EnvPool(lambda: gym.make("Toy-v0"), max_envs=3)
+    agent = RandomAgent(get_benchmark("toy").choices, np.random.default_rng(0))
+    assert practise(Passed(session), agent, envs, episodes=40) == 40
+    assert session.counts["reported"] == session.counts["taken"] == 40
+    assert session.metrics()["groups"] == 20
+    assert session.metrics()["rounds"] >= 1  # the first one, which finds the tasks
+    assert not session.outstanding
+
+
+def test_a_worker_gives_back_what_was_lost() -> None:
+    session = make_session()
+    envs = EnvPool(lambda: BreaksOn(gym.make("Toy-v0"), "take"), max_envs=2)
+
+    class Takes:
+        def act(self, views: list[View]) -> list[Act]:
+            return [Act("take") for _ in views]
+
+    assert practise(Passed(session), Takes(), envs, episodes=4) == 0
+    assert session.counts["given_back"] == 4
+
+
+def test_a_worker_that_is_stopped_gives_back_what_it_has_begun() -> None:
+    session = make_session()
+
+    class Fails:
+        def act(self, views: list[View]) -> list[Act]:
+            raise RuntimeError("the policy is gone")
+
+    with pytest.raises(RuntimeError, match="the policy is gone"):
+        practise(Passed(session), Fails(), EnvPool(lambda: gym.make("Toy-v0")), episodes=4)
+    assert not session.outstanding
+    assert session.counts["given_back"] == 4

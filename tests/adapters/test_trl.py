@@ -1,0 +1,257 @@
+"""TRL's GRPOTrainer learns on a curriculum: real generation, tool calls parsed from its text."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import pytest
+
+pytest.importorskip("transformers")
+
+from transformers.utils import get_json_schema
+
+from coevo_gym import CurriculumSession, EvolvingTaskSampler
+from coevo_gym.core.errors import ConfigError, EnvBackendError, StoreError
+from coevo_gym.core.evolution import Signal
+from coevo_gym.core.task import Split
+from coevo_gym.core.trajectory import Group
+from coevo_gym.curricula.session.stream import scripted_evolver
+from coevo_gym.methods.coevolve import CoEvolve, CoEvolveConfig
+from coevo_gym.prompts import parse_prompt
+from coevo_gym.trainers.adapters.checkpoint import FILE
+from coevo_gym.trainers.adapters.trl import OVER, Environment, TRLPlug, check_chat_template
+from tests import toy
+from tests.adapters.tiny_qwen import HeldToOptions, make_tiny_qwen
+from tests.agents.tiny_llama import CHATML, make_tiny_tokenizer
+
+K, ROWS = 4, 2
+
+
+class Watched(CoEvolve):
+    """CoEvolve that remembers what it was told."""
+
+    def __init__(self) -> None:
+        super().__init__(CoEvolveConfig(initial_size=4, evolve_every_groups=4, n_min=4))
+        self.groups: list[Group] = []
+        self.fired: list[Signal] = []
+
+    def record(self, groups: Any) -> list[Signal]:
+        fired = super().record(groups)
+        self.groups += groups
+        self.fired += fired
+        return fired
+
+
+def make_plug() -> tuple[TRLPlug, Watched]:
+    curriculum = Watched()
+    evolver = scripted_evolver(gym.make("Toy-v0").unwrapped)  # type: ignore[arg-type]
+    session = CurriculumSession(curriculum, evolver, group_size=K, groups_per_step=ROWS)
+    return TRLPlug("Toy-v0", session, prompt=parse_prompt(toy.PROMPT)), curriculum
+
+
+def test_the_model_has_one_tool_and_knows_what_it_takes() -> None:
+    public = {name for name, _ in inspect.getmembers(Environment, inspect.isfunction)}
+    assert {name for name in public if not name.startswith("_")} == {"reset", "act", "get_reward"}
+    schema = get_json_schema(make_plug()[0].environment().act)["function"]
+    assert list(schema["parameters"]["properties"]) == ["action"]
+    assert schema["description"]
+
+
+def test_a_fault_is_kept_from_the_model_and_from_the_reward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plug, _ = make_plug()
+    env = plug.environment()
+    row = plug.rows(1)[0]
+    told = env.reset(**row)
+    assert "act" in told
+    assert "Press buttons." in told
+
+    def broken(self: Any, action: str) -> Any:
+        raise EnvBackendError("the engine is gone")
+
+    monkeypatch.setattr(toy.ToyEnv, "_act", broken)
+    assert env.act("press red") == OVER
+    assert env.act("press red") == OVER
+    assert env.get_reward() is None
+    assert not plug.session.outstanding
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_chat_template_that_cannot_call_tools_is_refused_before_anything_is_made() -> None:
+    pytest.importorskip("trl")
+    from trl.chat_template_utils import qwen3_chat_template
+
+    tokenizer = make_tiny_tokenizer()
+    session = make_plug()[0].session
+    refused = {
+        CHATML: "does not support tools.*such as Qwen3",
+        qwen3_chat_template + " ": "TRL does not recognise the chat template",
+    }
+    for template, message in refused.items():
+        tokenizer.chat_template = template
+        with pytest.raises(ConfigError, match=message):
+            TRLPlug("no such env", session, tokenizer=tokenizer)
+    tokenizer.response_template = {}
+    check_chat_template(tokenizer)  # says itself how its calls are parsed
+    tokenizer = make_tiny_tokenizer()
+    tokenizer.chat_template = qwen3_chat_template
+    check_chat_template(tokenizer)
+    assert getattr(tokenizer, "response_template", None) is None
+
+
+def test_rows_of_evaluation_name_tasks_of_their_split_and_train_nothing() -> None:
+    plug, curriculum = make_plug()
+    held_out = {task.id for task in toy.BENCHMARK.tasks(Split.VAL)}
+    rows = plug.rows(5, split="val")
+    assert {row["task"] for row in rows} <= held_out
+    env = plug.environment()
+    env.reset(**rows[0])
+    assert env.get_reward() == 0.0
+    assert not curriculum.groups
+    assert plug.session.counts["taken"] == 0
+
+
+class Run(NamedTuple):
+    """A training that is over."""
+
+    trainer: Any
+    plug: TRLPlug
+    curriculum: Watched
+    aligned: list[bool]
+    before: list[Any]
+
+
+def train(folder: Path, steps: int, *, resume: bool = False, **settings: Any) -> Run:
+    pytest.importorskip("trl")
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+    from trl.chat_template_utils import qwen3_chat_template
+
+    plug, curriculum = make_plug()
+    model, tokenizer = make_tiny_qwen(qwen3_chat_template)
+    model.generate = partial(model.generate, prefix_allowed_tokens_fn=HeldToOptions(tokenizer))
+    known: dict[str, Any] = {
+        "per_device_train_batch_size": K * ROWS,
+        "per_device_eval_batch_size": K,
+        "num_generations": K,
+        "max_steps": steps,
+        "max_completion_length": 600,
+        "learning_rate": 3e-3,
+        "lr_scheduler_type": "constant",  # else it depends on how long a training is to last
+        "save_steps": 2,
+        "logging_steps": 1,
+    }
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        args=GRPOConfig(
+            output_dir=str(folder),
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to=[],
+            disable_tqdm=True,
+            seed=1,
+            **known | settings,
+        ),
+        train_dataset=Dataset.from_list(plug.rows(8)),
+        eval_dataset=Dataset.from_list(plug.rows(1, split="val")),
+        environment_factory=plug.environment,
+        callbacks=[plug.callback()],
+    )
+    aligned: list[bool] = []
+    score = trainer._calculate_rewards
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        ids = [env._rollout.info["task_id"] for env in trainer.environments]
+        aligned.extend(len(set(ids[i : i + K])) == 1 for i in range(0, len(ids), K))
+        return score(*args, **kwargs)
+
+    trainer._calculate_rewards = watched
+    before = [weight.detach().clone() for weight in model.parameters()]
+    trainer.train(resume_from_checkpoint=resume or None)
+    return Run(trainer, plug, curriculum, aligned, before)
+
+
+# Several threads of a model so small wait for each other more than they work.
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_it_learns_the_pool_grows_and_evaluation_stays_out(tmp_path: Path) -> None:
+    run = train(tmp_path, 5, eval_strategy="steps", eval_steps=5)
+    curriculum, log = run.curriculum, run.trainer.state.log_history
+    assert all(run.aligned)
+    assert len(curriculum.groups) == 5 * ROWS
+    assert all(group.whole for group in curriculum.groups)
+    versions = [{t.policy_version for t in g.trajectories} for g in curriculum.groups]
+    assert versions == [{step} for step in range(5) for _ in range(ROWS)]
+    outcomes = [t.success for group in curriculum.groups for t in group.trajectories]
+    told = [line["rewards/Environment/mean"] for line in log if "loss" in line]
+    assert sum(told) / len(told) == pytest.approx(sum(outcomes) / len(outcomes))
+    assert 0 < sum(outcomes) < len(outcomes)
+    assert {signal.kind for signal in curriculum.fired}
+    assert run.plug.session.metrics()["pool_size"] > 4
+    assert log[-2]["curriculum/rounds"] >= 2
+    moved = zip(run.before, run.trainer.model.parameters(), strict=True)
+    assert any((a != b).any() for a, b in moved)
+    practised = {group.task.split for group in curriculum.groups}
+    assert practised == {Split.TRAIN}
+    assert any("eval_reward" in line for line in log)
+    assert (
+        run.plug.session.counts["taken"] == 5 * ROWS * K
+    )  # those of evaluation are not among them
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_checkpoint_holds_the_curriculum_and_training_goes_on_from_it(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", 4)
+    train(tmp_path / "parts", 2)
+    resumed = train(tmp_path / "parts", 4, resume=True)
+    assert len(resumed.curriculum.groups) == 2 * ROWS
+    ends = [run.plug.session.state_dict() for run in (whole, resumed)]
+    assert ends[0] == ends[1]
+    weights = [list(run.trainer.model.parameters()) for run in (whole, resumed)]
+    assert all((a == b).all() for a, b in zip(*weights, strict=True))
+    (tmp_path / "parts" / "checkpoint-4" / FILE).unlink()
+    with pytest.raises(StoreError, match="contains no curriculum"):
+        train(tmp_path / "parts", 5, resume=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_rollout_that_a_fault_took_teaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, calls = EvolvingTaskSampler.step, 0
+
+    def sometimes(self: Any, action: str) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise EnvBackendError("a worker died")
+        return step(self, action)
+
+    monkeypatch.setattr(EvolvingTaskSampler, "step", sometimes)
+    run = train(tmp_path, 1)
+    rewards = run.trainer._logs["rewards"]["Environment"]
+    advantages = run.trainer._logs["advantages"]
+    lost = [i for i, reward in enumerate(rewards) if math.isnan(reward)]
+    assert len(lost) == 1
+    assert advantages[lost[0]] == 0.0
+    assert sorted(len(group.trajectories) for group in run.curriculum.groups) == [K - 1, K]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_groups_of_another_size_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Set num_generations=4"):
+        train(tmp_path, 1, num_generations=2)

@@ -1,0 +1,28 @@
+"""``coevo``, killed in its second step when studies are over and nothing was learned from it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import NoReturn
+
+from coevo_gym.trainers.loop import Loop
+from tests.runs.child import main
+
+learn = Loop._learn
+
+
+def dies(self: Loop, *given: object) -> object:
+    if self.state.step == 1:
+        killed()
+    return learn(self, *given)  # type: ignore[arg-type]
+
+
+def killed() -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+if __name__ == "__main__":
+    Loop._learn = dies  # type: ignore[assignment, method-assign]
+    main()

@@ -1,0 +1,266 @@
+"""The tables that come with the package, and what is said of those that are wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from coevo_gym.cli import output
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import arm_configs
+from coevo_gym.runs.experiments.cells import resolve, shared
+from coevo_gym.runs.experiments.definition import Budget, load, names, read_seeds, usual_budgets
+from coevo_gym.runs.experiments.making import choose, size_of
+from coevo_gym.runs.experiments.measures import MEASURES
+from coevo_gym.runs.experiments.needs import needs_of
+from coevo_gym.runs.experiments.numbers import COLUMNS
+from coevo_gym.runs.experiments.simulated import batch_of, in_worlds
+from tests.runs.experiments.conftest import TABLE, Coevo
+
+WANTED = {
+    *(f"agentevolver_{name}" for name in ("table1", "table2", "table3", "fig12a", "fig12b")),
+    *(f"coevolve_table{n}" for n in (1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15)),
+    *(
+        "controls",
+        "rbc_noisy",
+        "rbc_noisy_again",
+        "rbc_webshop",
+        "rbc_alfworld",
+        "rbc_alfworld_few",
+        "appworld",
+        "simulated",
+        "role_agent_table1",
+        "role_agent_table1_7b",
+        "role_agent_table3",
+        "role_agent_table4",
+        "role_agent_table7",
+        *(f"agentevolver_{name}" for name in ("table4", "table5", "table6", "table7")),
+        *(f"agentevolver_{name}" for name in ("fig13", "fig14", "fig16")),
+        "seal_table1",
+        "seal_table3",
+        "lm_first",
+    ),
+}
+
+
+def test_the_tables_are_there() -> None:
+    assert set(names()) == WANTED
+
+
+@pytest.mark.parametrize("name", names())
+def test_all_rows_have_settings_that_hold(name: str) -> None:
+    """On each of its benchmarks, at each of its budgets that there is there."""
+    experiment = load(name)
+    assert experiment.title
+    assert set(experiment.measures) <= set(MEASURES)
+    assert set(experiment.columns) <= set(COLUMNS)
+    assert experiment.metric in COLUMNS
+    if experiment.kind == "simulated":
+        for row in in_worlds(experiment.rows, experiment.benchmarks):
+            batch_of(experiment, row).parts()
+        return
+    experiment.budget_of(experiment.budget, experiment.benchmarks[0])
+    for size in experiment.sizes:
+        for benchmark in experiment.benchmarks:
+            try:
+                experiment.budget_of(size, benchmark)
+            except ConfigError as error:
+                assert "has no budget" in str(error)  # noqa: PT017 (not every one is everywhere)
+                continue
+            for row in experiment.rows:
+                if not row.shows:
+                    where = {"benchmark": benchmark, "budget": size}
+                    config = resolve(experiment, row, 1, **where, environ={}).config
+                    assert config.arms == (row.name,)
+                    assert config.seed == config.loop.seed == 1
+                    assert config.benchmark.name == benchmark
+                    assert row.printed(size)
+                    assert "default" not in row.printed(size)
+
+
+def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
+    asked, again = load("rbc_alfworld"), load("rbc_alfworld_few")
+    rows = {row.name: row for row in asked.rows}
+    assert set(asked.seeds).isdisjoint(again.seeds)
+    for row in again.rows:
+        pair = [(again, row), (asked, rows[f"{row.name}_few"])]
+        one, other = (
+            resolve(table, its, 1, benchmark="alfworld", budget="small", environ={}).config
+            for table, its in pair
+        )
+        (arm,), (its_arm,) = arm_configs(one).values(), arm_configs(other).values()
+        assert arm.curriculum.initial_size == 30
+        assert arm.model_copy(update={"name": its_arm.name}) == its_arm
+        # What the arm may set stands in the arm.
+        assert shared(one) | {"curriculum": None} == shared(other) | {"curriculum": None}
+
+
+def test_the_replication_differs_in_its_seeds_alone() -> None:
+    first, again = load("rbc_noisy"), load("rbc_noisy_again")
+    assert set(first.seeds).isdisjoint(again.seeds)
+    theirs = {"name", "title", "about", "seeds", "questions"}
+    assert first.model_dump(exclude=theirs) == again.model_dump(exclude=theirs)
+
+
+@pytest.mark.parametrize("name", names())
+def test_tables_of_the_first_kind_can_be_had_in_a_shop(name: str) -> None:
+    experiment = load(name)
+    if "tiny" in experiment.sizes and "webshop" in experiment.benchmarks:
+        assert experiment.budget_of("tiny", "webshop").preset
+
+
+def test_seeds() -> None:
+    assert read_seeds(None, [4, 5]) == (4, 5)
+    assert read_seeds("1", [4, 5]) == (4,)
+    assert read_seeds("4", [4, 5]) == (4, 5, 6, 7)
+    assert read_seeds("7,", [4, 5]) == (7,)
+    assert read_seeds("401-403, 9", [4, 5]) == (401, 402, 403, 9)
+    for wrong in ("0", "3,3", "1-", "two", "5-4", ""):
+        with pytest.raises(ConfigError, match="--seeds"):
+            read_seeds(wrong, [1])
+
+
+def test_folders_say_what_is_not_the_tables_first_choice(tmp_path: Path) -> None:
+    table = load("coevolve_table5")
+    assert choose(table, tmp_path).folder.name == "coevolve_table5"
+    chosen = choose(table, tmp_path, benchmark="bfcl", budget="paper", name=None)
+    assert chosen.folder.name == "coevolve_table5-bfcl-paper"
+    assert choose(table, tmp_path, benchmark="bfcl", name="mine").folder.name == "mine"
+
+
+def test_a_budget_of_a_table_goes_over_the_usual_one() -> None:
+    usual = usual_budgets()["tiny"]["webshop"]
+    more = Budget(set={"loop.max_env_steps": 1})
+    assert more.over(usual).preset == usual.preset
+    assert more.over(usual).set == {**usual.set, "loop.max_env_steps": 1}
+    anew = Budget(preset="alfworld")
+    assert anew.over(usual) == anew
+
+
+def test_a_label_says_what_its_row_sets() -> None:
+    row = next(row for row in load("coevolve_table4").rows if row.name == "n100")
+    assert row.printed("paper") == "N = 100"
+    assert row.printed("tiny") == "N = 24"
+    assert row.published("appworld", "reported") == {"reported": 35.12}
+    assert row.published("webshop", "reported") == {}
+
+
+WRONG = [
+    ('title = "x"', "benchmarks: Field required"),
+    ("colour = 1", "colour: Extra inputs are not permitted"),
+    ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
+    ('baselines = ["none"]', "row 'static' has the unknown baseline 'none'"),
+    ("baselines = [", "as TOML: "),
+    (
+        'baselines = []\nquestions = [["static", "other"]]',
+        "question ('static', 'other') is not a comparison of this table",
+    ),
+    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not one of"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG)
+def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    head = 'title = "x"\nbenchmarks = ["toy"]\n' if not text.startswith("title") else ""
+    path.write_text(f'{head}{text}\n[[rows]]\nname = "static"\n')
+    with pytest.raises(ConfigError, match=r"mine\.toml") as error:
+        load(str(path))
+    assert message in str(error.value)
+
+
+def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="Add a row that has runs"):
+        load(str(TABLE)).chosen(("start",))
+    with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
+        load(str(TABLE)).chosen(("statik",))
+
+
+def test_wrong_settings_name_their_row(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(TABLE.read_text().replace('"curriculum.growth.drafts" = 6', '"loop.x" = 6'))
+    table = load(str(path))
+    with pytest.raises(ConfigError, match=r"mine, row blind: .*loop\.x"):
+        resolve(table, table.rows[2], 1, benchmark="toy", budget="tiny", environ={})
+
+
+def test_budgets_that_there_are_not() -> None:
+    table = load(str(TABLE))
+    with pytest.raises(ConfigError, match="has no budget 'small' on toy"):
+        table.budget_of("small", "toy")
+    with pytest.raises(ConfigError, match=r"no budget 'tiney'\. Did you mean 'tiny'"):
+        size_of(table, "tiney")
+    with pytest.raises(ConfigError, match="coevolve_table1 has no budget 'tiny'"):
+        size_of(load("coevolve_table1"), "tiny")
+
+
+def test_what_is_missing_is_told() -> None:
+    table = load("rbc_alfworld")
+    wanted = {need.what: need.missing for need in needs_of(table, "alfworld", "tiny")}
+    assert wanted["the official data of alfworld"] == "built-in scenes are in use"
+    models = {need.what for need in needs_of(load("coevolve_table1"), "bfcl", "paper")}
+    small, large = "Qwen/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-30B-A3B-Instruct-2507"
+    assert {"bfcl", small, large, "vLLM", "a GPU", "an endpoint with qwen3-max"} <= models
+    asked = {need.what for need in needs_of(load("coevolve_table12"), "webshop", "small")}
+    assert {"an endpoint with qwen-plus", "an endpoint with qwen3-max"} <= asked
+    assert [need.what for need in needs_of(load("coevolve_table6"), "webshop", "tiny")] == [
+        "webshop", "alfworld",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_is_readable_in_a_terminal(
+    coevo: Coevo, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(output, "console", Console(width=columns))
+    lines = coevo("experiment", "--list").splitlines()
+    assert max(map(len, lines)) <= columns
+    assert [line for line in lines if not line.startswith(" ")] == list(names())
+    whole = set(" ".join(lines).replace(",", " ").split())
+    for table in map(load, names()):
+        assert {*(row.name for row in table.rows), *table.benchmarks} <= whole
+
+
+def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
+    printed = coevo("experiment", "--list")
+    assert "  needs       webshop, alfworld\n" in printed
+    assert names().index("coevolve_table2") < names().index("coevolve_table10")
+    assert "There is no experiment 'control'. Did you mean 'controls'" in coevo(
+        "experiment", "control", code=2
+    )
+    assert "Which table?" in coevo("experiment", code=2)
+
+
+@pytest.mark.parametrize("benchmark", ["webshop", "alfworld"])
+def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
+    coevo: Coevo, benchmark: str, tmp_path: Path
+) -> None:
+    asked = ["experiment", "role_agent_table3", "--budget=paper", f"--benchmark={benchmark}"]
+    told = json.loads(coevo(*asked, "--dry-run", "--card=h100", "--json", only_out=True))
+    rows = ["gigpo", "role_agent", "no_failure_modes", "no_foresight"]
+    cells = [(cell["row"], cell["seed"], cell["state"]) for cell in told["cells"]]
+    assert cells == [(row, seed, "new") for seed in (1, 2, 3) for row in rows]
+    assert [*told["paper"]] == rows
+    assert [plan["rows"] for plan in told["plans"]] == [
+        ["gigpo", "no_failure_modes"],  # without failure modes, no model is asked
+        ["role_agent", "no_foresight"],
+    ]
+    assert [len(plan["asked"]) for plan in told["plans"]] == [0, 1]
+    assert all(plan["model"]["shortfall"] == "" for plan in told["plans"])
+    text = " ".join(coevo(*asked, "--dry-run", "--card=h100").split())
+    assert "12 in runs/role_agent_table3" in text
+    assert "each cell of role_agent, no_foresight" in text
+    assert "questions that studies ask it at most 5,400" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:
+    assert "is simulated" in coevo("experiment", "simulated", "--dry-run", code=2)
+    assert "--card" in coevo("experiment", "controls", "--card=h100", code=2)
+    assert "--csv" in coevo("experiment", "controls", "--dry-run", "--csv", code=2)
+    told = coevo("experiment", "role_agent_table1", "--budget=tiny", "--dry-run")
+    assert "Left out: zero-shot" in told

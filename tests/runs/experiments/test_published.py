@@ -1,0 +1,39 @@
+"""The tables that are published with their cells: each follows from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.runs.experiments.definition import load
+from coevo_gym.runs.experiments.making import choose, export
+from coevo_gym.runs.experiments.records import read_records
+from tests.runs.experiments.conftest import Coevo
+
+RESULTS = Path(__file__).parents[2] / "results"
+PUBLISHED = sorted(path.stem for path in RESULTS.glob("*.jsonl"))
+
+
+def test_each_file_of_cells_has_its_table() -> None:
+    names = {f"{name}{ending}" for name in PUBLISHED for ending in (".jsonl", ".md")}
+    assert PUBLISHED
+    assert {path.name for path in RESULTS.iterdir()} == {"README.md", *names}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_table_follows_from_its_cells(name: str, tmp_path: Path) -> None:
+    copy = tmp_path / f"{name}.jsonl"
+    copy.write_bytes((RESULTS / copy.name).read_bytes())
+    export(choose(load(name), tmp_path / "runs"), copy)
+    for ending in (".jsonl", ".md"):
+        published = (RESULTS / name).with_suffix(ending)
+        assert copy.with_suffix(ending).read_text() == published.read_text()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_cells_are_not_run_again(name: str, coevo: Coevo) -> None:
+    file = RESULTS / f"{name}.jsonl"
+    row, seed = next(iter(read_records(file).values())).row_and_seed
+    chosen = ("--from", str(file), "--rows", row, "--seeds", f"{seed},")
+    assert "0 new cells, 0 resumed, 1 were there" in coevo("experiment", name, *chosen)

@@ -1,0 +1,212 @@
+"""Numbers reach sinks once each, whatever happens to the run or to a sink."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.sinks.sending import ArmSinks
+from coevo_gym.runs.sinks.sink import check_sinks, find_sink
+from coevo_gym.runs.stop import Stopped, StopRequest
+from coevo_gym.runs.train import resume, train
+from coevo_gym.store.folder import RunFolder, in_use, read_json, read_lines
+from coevo_gym.store.progress import WorkProgress, read_progress
+from tests.runs.conftest import TOY
+from tests.runs.sinks import fakes
+from tests.runs.test_hold import Silent, StopAfter
+
+KEPT, BREAKS, NEVER = (f"tests.runs.sinks.fakes:{name}" for name in ("Kept", "Breaks", "never"))
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterator[None]:
+    fakes.MADE.clear()
+    yield
+    fakes.MADE.clear()
+
+
+def sinks(folder: Path, *names: str, arm: str = "mine", **config: Any) -> ArmSinks:
+    return ArmSinks(names, RunFolder(folder), run="a-run", arm=arm, config=config)
+
+
+def lines(first: int, last: int) -> list[dict[str, Any]]:
+    """What a run writes of some steps, both included."""
+    found: list[dict[str, Any]] = []
+    for step in range(first, last + 1):
+        place = {"arm": "mine", "step": step, "env_steps": 10 * step}
+        if step % 2 == 0:
+            found.append({"event": "eval", **place, "eval.success_rate": 0.1 * step, "solved": "1"})
+        if step % 3 == 0:
+            found += [
+                {"event": "round", **place, "round": f"round-{step}-{n}", "accepted": n}
+                for n in (1, 2)
+            ]
+        found.append({"event": "step", **place, "loss": 1.0, "curriculum.pool_size": 8.0})
+    return found
+
+
+def points() -> list[tuple[int, Mapping[str, float]]]:
+    return [point for sink in fakes.MADE for point in sink.points]
+
+
+def test_numbers_have_names_in_groups(tmp_path: Path) -> None:
+    with sinks(tmp_path, KEPT, lr=0.1) as sending:
+        for line in lines(6, 6):
+            sending.send(line | {"nothing": None})
+    (made,) = fakes.MADE
+    assert made.points == [
+        (6, {"eval/env_steps": 60.0, "eval/success_rate": pytest.approx(0.6)}),
+        (6, {"evolution/env_steps": 60.0, "evolution/accepted": 1.0}),
+        (6, {"evolution/env_steps": 60.0, "evolution/accepted": 2.0}),
+        (6, {"train/env_steps": 60.0, "train/loss": 1.0, "curriculum/pool_size": 8.0}),
+    ]
+    assert (made.arm.run, made.arm.arm, made.arm.config) == ("a-run", "mine", {"lr": 0.1})
+    assert made.closed == 1
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=4))
+def test_no_point_is_drawn_twice_and_none_is_left_out(
+    tmp_path_factory: pytest.TempPathFactory, lives: Sequence[tuple[int, int]]
+) -> None:
+    """Each life begins at a checkpoint that some earlier one has reached, and is then killed."""
+    fakes.MADE.clear()
+    folder = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda handle: None)  # it is not what is tested, and slow
+        check_lives(folder, lives)
+
+
+def check_lives(folder: Path, lives: Sequence[tuple[int, int]]) -> None:
+    reached = 0
+    for checkpoint, n in [*lives, (9, 1000)]:
+        sending = sinks(folder, KEPT)
+        first = min(checkpoint, reached)
+        for line in lines(first, 9)[:n]:
+            sending.send(line)
+            reached = max(reached, line["step"])
+    expected = sinks(folder / "whole", KEPT)
+    (folder / "whole").mkdir()
+    got = points()
+    for line in lines(0, 9):
+        expected.send(line)
+    assert got == points()[len(got) :]
+    assert len({made.arm.id for made in fakes.MADE[:-1]}) <= 1
+    assert [made.arm.resumed for made in fakes.MADE[:-1]] == [
+        number > 0 for number in range(len(fakes.MADE) - 1)
+    ]
+
+
+def test_arms_do_not_know_each_other(tmp_path: Path) -> None:
+    for arm in ("mine", "other"):
+        with sinks(tmp_path, KEPT, arm=arm) as sending:
+            sending.send(lines(3, 3)[-1])
+    first, second = fakes.MADE
+    assert first.points == second.points
+    assert first.arm.id != second.arm.id
+    assert set(read_json(tmp_path / "sinks.json")) == {"mine", "other"}
+
+
+@pytest.mark.parametrize("bad", [BREAKS, NEVER, "nosuch_module:thing", "nosuch"])
+def test_what_goes_wrong_is_told_once_and_leaves_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, bad: str
+) -> None:
+    with sinks(tmp_path, bad, KEPT) as sending:
+        for line in lines(1, 5):
+            sending.send(line)
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(told) == 1
+    assert f"sink={bad} failed and gets no more metrics of arm mine" in told[0]
+    assert fakes.MADE[-1].points[-1][0] == 5
+
+
+def test_a_damaged_note_of_what_was_sent_ends_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "sinks.json").write_text("{")
+    with sinks(tmp_path, KEPT) as sending:
+        sending.send(lines(1, 1)[0])
+    assert "may receive some numbers twice" in caplog.text
+    assert len(points()) == 1
+
+
+def test_a_name_that_there_is_not_is_refused_before_a_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigError, match="Did you mean 'wandb'"):
+        check_sinks(["wanbd"])
+    with pytest.raises(ConfigError, match="cannot import 'nosuch_module:thing'"):
+        check_sinks(["nosuch_module:thing"])
+    with pytest.raises(ConfigError, match="is not callable"):
+        check_sinks(["tests.runs.sinks.fakes:no_sink"])
+    monkeypatch.setattr("coevo_gym.runs.sinks.sink.find_spec", lambda name: None)
+    with pytest.raises(
+        ImportError, match=r"needs a package that is not installed\. Run `pip install .*\[wandb\]"
+    ):
+        check_sinks(["wandb"])
+    with pytest.raises(ConfigError, match="each sink may be named only once"):
+        load_config(TOY, sets=["sinks=wandb,wandb"])
+
+
+def test_a_sink_may_lie_in_the_folder_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sinks_of_mine.py").write_text("def make(arm): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", ["nowhere"])
+    assert find_sink("sinks_of_mine:make").__name__ == "make"  # type: ignore[attr-defined]
+
+
+class Watching(Silent):
+    """Reads what is told of a run while it trains."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.folder, self.seen = folder, list[WorkProgress | None]()
+
+    def update(self, done: int, **facts: str) -> None:
+        self.seen.append(read_progress(self.folder.path))
+        assert in_use(self.folder.path)
+
+
+SMALL = ["arms=static", "warmup.n_tasks=8", "warmup.max_epochs=1", "loop.max_steps=3"]
+
+
+def test_a_run_sends_what_it_writes_down_and_survives_its_sinks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "policy.endpoint.api_key_env=NO_SUCH_KEY"
+    resolved = load_config(
+        TOY, sets=[*SMALL, secret, f"sinks={KEPT},{BREAKS}", "store.checkpoint_every_steps=2"]
+    )
+    folder = RunFolder(tmp_path / "run")
+    with pytest.raises(Stopped):
+        train(folder, resolved, watching := Watching(folder), StopAfter(folder, 1, arm="static"))
+    seen = watching.seen[-1]
+    assert seen is not None
+    assert (seen.state, seen.phase, seen.total) == ("running", "train static", 3)
+    stopped = read_progress(folder.path)
+    assert stopped is not None
+    assert stopped.state == "stopped"
+    assert stopped.cost.env_steps > 0
+    summary = resume(folder, Silent(), StopRequest())
+    assert summary.arms["static"]["steps"] == 3
+    assert caplog.text.count("gets no more metrics of arm static") == 1
+    whole = [point for made in fakes.MADE if type(made) is fakes.Kept for point in made.points]
+    written = [line for line in read_lines(folder.metrics) if line.get("arm") == "static"]
+    assert [step for step, _ in whole] == [line["step"] for line in written]
+    drawn = [n["train/update_s"] for _, n in whole if "train/update_s" in n]
+    assert drawn == [line["update_s"] for line in written if line["event"] == "step"]
+    assert all(made.closed == 1 for made in fakes.MADE if type(made) is fakes.Kept)
+    told = fakes.MADE[0].arm
+    assert told.run == "toy-run"
+    assert told.config["learner"]["lr"] == resolved.config.learner.lr
+    assert json.dumps(told.config)

@@ -1,0 +1,101 @@
+"""The model that studies ask: what it is, what it costs, and what a resumed run asks of it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coevo_gym
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.evolving.cost import QUESTION_TOKENS, estimates
+from coevo_gym.store.folder import read_json
+from coevo_gym.store.reader import RunReader
+from tests.runs.conftest import TOY, Child, Coevo
+from tests.runs.shop import Counting, as_options, asks
+
+ENDPOINT = "http://127.0.0.1:9/v1"
+ASKS = {"arms": ["role_agent"], "arm.role_agent.set.method.modes": "model"}
+LOCAL = {"analyst.model.kind": "openai", "analyst.model.endpoint.base_url": ENDPOINT}
+
+
+def config(**sets: Any) -> RunConfig:
+    return load_config("quickstart", sets=sets, environ={}).config
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def test_the_tiny_policy_answers_no_questions() -> None:
+    with pytest.raises(
+        ConfigError, match=r"analyst.model.kind: the studies of arm role_agent"
+    ) as e:
+        config(**ASKS)
+    assert "policy.kind = 'tiny' scores actions and writes no text" in str(e.value)
+    assert "Set analyst.model.kind to 'openai'" in str(e.value)
+    assert config(**ASKS, **LOCAL).analyst.model.kind == "openai"
+    assert config(arms=["role_agent"]).analyst.model.kind == "policy"  # it is not asked
+
+
+def test_an_arm_may_have_an_analyst_of_its_own() -> None:
+    own = {f"arm.role_agent.set.{key}": value for key, value in LOCAL.items()}
+    own["arm.role_agent.set.analyst.temperature"] = 0.1
+    found = config(**ASKS, **own)
+    assert found.analyst.temperature == 0.5
+    assembly = Assembly(found)
+    assert assembly.arms["role_agent"].analyst.temperature == 0.1
+
+
+def test_its_questions_are_estimated() -> None:
+    sets = {**ASKS, **LOCAL, "loop.max_steps": 10, "analyst.max_answer_tokens": 100}
+    assert estimates(config(arms=["role_agent"])) == []
+    (found,) = estimates(config(**sets))
+    assert (found.rounds, found.questions, found.cost.calls) == (0, 320, 640)
+    assert found.cost.prompt_tokens == 640 * QUESTION_TOKENS
+    assert found.cost.completion_tokens == 640 * 100
+    told = dict(found.rows())
+    assert (
+        told["analyst's model"] == f"gpt-4o-mini at {ENDPOINT}"
+        or ENDPOINT in told["analyst's model"]
+    )
+    assert told["questions that studies ask it"] == "at most 320"
+    assert "rounds that ask it" not in told
+    (capped,) = estimates(config(**sets, **{"advisor.max_calls_per_round": 7}))
+    assert capped.cost.calls == 70
+
+
+def test_killed_between_study_and_update_it_asks_nothing_twice(
+    child: Callable[..., Child], coevo: Coevo, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "runs" / name for name in ("whole", "cut")]
+    with Counting() as server:
+        sets = {"arms": ["role_agent"], "loop.max_steps": 3, "store.checkpoint_every_steps": 1}
+        sets |= asks(server.url, "role_agent") | {"analyst.model.endpoint.api_key_env": None}
+        coevo_gym.train(TOY, sets=sets, folder=folders[0])
+        asked = server.taken()
+        arguments = ["train", TOY, *as_options(sets | {"name": "cut"})]
+        running = child(*arguments, module="tests.runs.dies_after_study")
+        assert running.end() == -signal.SIGKILL, running.text
+        assert 0 < server.questions.total() < asked.total()
+        coevo("resume", "cut")
+        assert server.taken() == asked
+    theirs, ours = (read_json(folder / "summary.json")["arms"] for folder in folders)
+    assert ours == theirs
+    answers = ours["role_agent"]["answers"]
+    assert answers["failure_mode"]["used"] > answers["failure_mode"]["by_rule"] > 0
+    assert answers["similar_failure"]["used"] > 0
+    notes = RunReader(tmp_path / "runs" / "cut" / "run.db").notes("role_agent", "similar_failure")
+    assert notes

@@ -1,0 +1,410 @@
+"""The verbs about runs, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from coevo_gym.cli import output
+from coevo_gym.cli.tasks.group import print_tasks
+from coevo_gym.core.evolution import Draft
+from coevo_gym.runs.config import preset_names
+from coevo_gym.store.folder import read_json
+from tests.runs.conftest import ROOT, TOY, Coevo
+from tests.toy import ToyBenchmark
+
+
+def test_an_existing_run_is_refused(coevo: Coevo) -> None:
+    text = coevo("train", TOY, code=2)
+    assert "runs/toy-run already contains a run" in text
+    assert "--overwrite" in text
+
+
+def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
+    assert "Did you mean loop.max_steps?" in coevo("train", TOY, "--set", "loop.max_step=1", code=2)
+    assert "There is no preset" in coevo("train", "quickstrt", code=2)
+    assert "Runs here: toy-run" in coevo("resume", "toy-rn", code=2)
+    assert "has no policy 'x'" in coevo("eval", "toy-run", "--policy", "x", code=2)
+    for verb in (
+        "train quickstart --dry-run",
+        "eval toy --policy random",
+        "experiment controls",
+        "play toy",
+    ):
+        text = coevo(*verb.split(), "--name", "", code=2)
+        assert "takes letters, digits and . _ -, and begins with a letter" in text
+    text = coevo("train", "quickstart", "--set", "arms=a/b", code=2)
+    assert "the name of an arm takes letters, digits and _ -" in text
+    splits = "'x' is not one of 'train', 'val', 'test'"
+    assert f"--split': {splits}, 'held_out'. Try" in coevo("eval", "toy", "--split", "x", code=2)
+    assert f"--split': {splits}. Try" in coevo("tasks", "toy", "--split", "x", code=2)
+    assert "`coevo train --list` lists the presets" in coevo("train", code=2)
+
+
+@pytest.mark.parametrize(
+    "settings", ["policy.kind=openai", "policy.kind=transformers,policy.model.path=/nowhere"]
+)
+def test_a_policy_that_cannot_be_made_leaves_no_run(
+    coevo: Coevo, finished: Path, settings: str
+) -> None:
+    sets = [f"--set={setting}" for setting in settings.split(",")]
+    coevo("train", TOY, "--name", "never", *sets, code=2)
+    assert not finished.with_name("never").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("eval toy --env nosuch=1", "ToyEnv has no argument 'nosuch'. It takes: subset, tasks"),
+        ("eval toy --env max_step=1", "Did you mean 'max_steps'?"),
+        ("eval toy --env max_steps=abc", "--env max_steps=abc: Input should be a valid integer"),
+        ("eval toy --env max_steps=true", "--env max_steps=true: Input should be a valid integer"),
+        ("eval toy --env max_steps=2.5", "--env max_steps=2.5: Input should be a valid integer"),
+        ("eval toy --env tasks=5", "Cannot read tasks from 5"),
+        ("eval toy --env split=train", "Pass --split instead"),
+        ("eval toy --env self=1", "has no argument 'self'"),
+        ("eval toy --env =", "has no argument ''"),
+        ("eval toy --set benchmark=webshop", "Run `coevo eval webshop` instead"),
+        ("eval toy --set seed=-1", "seed = '-1' (from command line)"),
+        ("eval toy --set nosuch", "--set takes section.key=value"),
+        ("eval ty", "Did you mean 'toy'?"),
+        ("eval toy-rn", "Did you mean 'toy-run'?"),
+        ("train toy.toml --name=", "name = ''"),
+        ("train quickstart --set loop=3", "Did you mean loop.seed?"),
+        ("train quickstart --set method.native=true", "arm.NAME.set.method.native"),
+        ("tasks ty", "Did you mean 'toy'?"),
+        ("tasks shwo", "There is no benchmark and no run 'shwo'"),
+        ("report .", "manifest.json, which records its settings, is missing"),
+        ("play webshp", "Did you mean 'webshop'?"),
+        ("play toy --seed=-1", "--seed"),
+        ("play toy --task nosuch", "toy has no task 'nosuch'"),
+        ("install toy", "toy needs no installation"),
+        ("play toy --task=", "toy has no task ''"),
+        ("install webshop --from /nowhere", "'/nowhere' does not exist. Try --help."),
+        ("model fetch nosuch", "nosuch"),
+        ("model fetch smollm2 --from /nowhere", "'/nowhere' does not exist"),
+        ("report toy-run --output .", "Cannot write to ."),
+        ("report toy-run --picture nowhere/x.svg", "Cannot write to nowhere/x.svg"),
+        ("config show nosuch", "There is no preset 'nosuch'"),
+    ],
+)
+def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+    given = arguments.replace("toy.toml", TOY).split()
+    given += ["--policy", "random"] if given[0] == "eval" else []
+    text = coevo(*given, code=2)
+    assert message in text
+    assert "Traceback" not in text
+    assert text.count("Input should be") <= 1
+
+
+def test_a_run_that_cannot_be_written(
+    coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").write_text("in the way")
+    assert "Cannot write runs/toy-run: Not a directory" in coevo("train", TOY, code=1)
+
+
+def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, finished: Path) -> None:
+    other = finished.with_name("thesis")
+    other.mkdir()
+    (other / "thesis.tex").write_text("years")
+    coevo("train", TOY, "--name", "thesis", "--overwrite", code=2)
+    assert [item.name for item in other.iterdir()] == ["thesis.tex"]
+    shutil.rmtree(other)
+
+
+def test_an_explorer_that_finds_nothing_is_explained(
+    coevo: Coevo, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToyBenchmark, "drafts", lambda *_: [])
+    nothing = ("--name", "nothing", "--set", "warmup.n_tasks=0")
+    text = coevo("train", TOY, *nothing, code=1)
+    assert "found no task to begin with: 0 drafts" in text
+    shutil.rmtree(finished.with_name("nothing"))
+
+
+def test_an_explorer_that_finds_few_tasks_is_told_of(
+    coevo: Coevo, finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafts, first = ToyBenchmark.drafts, list[Draft]()
+
+    def one_idea(self: ToyBenchmark, *explored: Any) -> list[Draft]:
+        first.extend([] if first else drafts(self, *explored)[:1])
+        return list(first)
+
+    monkeypatch.setattr(ToyBenchmark, "drafts", one_idea)
+    few = ("--name", "few", "--set", "warmup.n_tasks=0", "--set", "loop.max_env_steps=1")
+    text = coevo("train", TOY, *few)
+    assert re.search(r"found 1 of \d+ tasks to begin with: \d+ drafts, rejected by: near_", text)
+    shutil.rmtree(finished.with_name("few"))
+
+
+def test_eval_repeats_the_table(coevo: Coevo, finished: Path) -> None:
+    table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
+    for name in ("random", "warm-up", "coevolve"):
+        row = json.loads(coevo("eval", "toy-run", "--policy", name, "--json"))
+        assert row["split"] == "val"
+        practised = {"mixed_groups": None, "explored": None}  # an evaluation knows nothing of it
+        assert row.items() >= (table[name] | practised).items()
+    text = coevo("eval", "toy-run", "--policy", "scripted", "--overwrite")
+    assert "scripted: 10/10" in text  # it says how far it is
+    assert "100.0%" in text
+    *_, row, end = text.rstrip().splitlines()
+    assert row.startswith("│ scripted")
+    assert end.startswith("└"), "the headline comes last"
+    assert text.count("┏") == 1, "other tables are printed on request only (--by)"
+    assert "success on test" in coevo("eval", "toy-run", "--split", "test")
+
+
+def test_tasks_of_a_benchmark(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "toy", "--split", "val", "--json"))
+    assert {row["split"] for row in rows} == {"val"}
+    text = coevo("tasks", "toy", "--split", "val")
+    assert all(row["name"] in text for row in rows)
+
+
+def test_brackets_in_a_text_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "marks with [x] what is packed [/tmp/x]"
+    print_tasks([{"name": "a", "instruction": text}], 1)
+    assert text in capsys.readouterr().out
+
+
+def test_tasks_of_a_run_show_their_lineage(coevo: Coevo, finished: Path) -> None:
+    rows = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))
+    arms = read_json(finished / "summary.json")["arms"]
+    assert len(rows) == arms["coevolve"]["pool_size"] - 8
+    assert {row["arm"] for row in rows} == {"coevolve"}
+    assert all(row["signal"] in ("forgetting", "boundary", "rare") for row in rows)
+    assert all(row["parents"] and row["parents"][0].startswith("toy/") for row in rows)
+    everything = json.loads(coevo("tasks", "toy-run", "--json"))
+    assert len(everything) == len(rows) + 2 * 8
+    assert all(row["parents"][0].startswith("toy/") for row in everything)
+    text = coevo("tasks", "toy-run", "--evolved")
+    assert all(row["name"] in text for row in rows)
+
+
+def test_tasks_that_evolved_in_all_runs_of_a_benchmark(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "toy", "--evolved", "--json"))
+    alone = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))
+    assert [{**row, "run": "toy-run"} for row in alone] == rows
+    assert "There is no run of webshop" in coevo("tasks", "webshop", "--evolved", code=2)
+    for arguments in (["toy", "--evolved"], ["toy-run"]):
+        text = coevo("tasks", *arguments, "--split", "val", code=2)
+        assert "are for a benchmark's own tasks" in text
+
+
+def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "toy", "--search", "GREEN red", "--json"))
+    assert rows
+    assert all("green" in row["name"] and "red" in row["name"] for row in rows)
+    assert (
+        json.loads(coevo("tasks", "toy", "--search", "green red", "--limit=2", "--json"))
+        == rows[:2]
+    )
+    assert f"2 of {len(rows)} tasks" in coevo("tasks", "toy", "--search", "green red", "--limit=2")
+    assert "0 tasks" in coevo("tasks", "toy", "--search", "nothing of this kind")
+
+
+def test_one_task_is_shown(coevo: Coevo) -> None:
+    native = json.loads(coevo("tasks", "toy", "--limit=1", "--json"))[0]
+    for given in (native["name"], native["id"]):
+        text = coevo("tasks", "show", given)
+        assert native["instruction"] in text
+        assert "1  press" in text
+    assert json.loads(coevo("tasks", "show", native["name"], "--json"))["verifier"]
+    evolved = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))[0]
+    text = coevo("tasks", "show", evolved["name"], "--run", "toy-run")
+    assert evolved["instruction"] in text
+    assert evolved["signal"] in text
+    assert "add --run" in coevo("tasks", "show", "nosuch", code=2)
+    assert "`coevo tasks toy-run`" in coevo("tasks", "show", "x", "--run", "toy-run", code=2)
+
+
+def test_a_task_that_evolved_can_be_played(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    evolved = json.loads(coevo("tasks", "toy-run", "--evolved", "--json"))[0]
+    lines = iter((*("press nothing",) * 9, *evolved["actions"]))
+    monkeypatch.setattr("builtins.input", lambda *_: next(lines))
+    text = coevo("play", "--run", "toy-run", "--task", evolved["name"])
+    assert evolved["instruction"] in text
+    assert "solved: score 1.00" in text
+    monkeypatch.setattr("builtins.input", lambda *_: "q")
+    shown = {coevo("play", "--run", "toy-run", "--seed=4").splitlines()[0] for _ in range(2)}
+    assert len(shown) == 1
+    assert "evolved" in shown.pop()
+    assert "Name a benchmark, or a run" in coevo("play", code=2)
+    assert "toy-run" in coevo("play", "webshop", "--run", "toy-run", code=2)
+
+
+def test_resuming_a_finished_run_says_that_it_is_finished(coevo: Coevo, finished: Path) -> None:
+    report = (finished / "report.html").read_bytes()
+    text = coevo("resume", "toy-run")
+    assert "This is one seed: repeats can differ by more than these intervals." in text
+    assert "toy-run is finished" in text
+    assert "coevolve" in text
+    assert (finished / "report.html").read_bytes() == report
+
+
+def test_report_can_be_drawn_again_also_of_a_run_under_way(coevo: Coevo, finished: Path) -> None:
+    before = (finished / "report.html").read_bytes()
+    assert "Report: runs/toy-run/report.html" in coevo("report", "toy-run")
+    assert (finished / "report.html").read_bytes() == before
+    half = finished.with_name("half")
+    shutil.copytree(finished, half)
+    (half / "summary.json").unlink()
+    assert "half/report.html" in coevo("report", "half")
+    shutil.rmtree(half)
+
+
+@pytest.mark.parametrize("missing", ["run.db", "metrics.jsonl", "manifest.json"])
+def test_what_is_missing_of_a_run_is_named(coevo: Coevo, finished: Path, missing: str) -> None:
+    part = finished.with_name("part")
+    shutil.copytree(finished, part)
+    (part / missing).unlink()
+    there = sorted(part.rglob("*"))
+    verbs = ["report", "tasks", "resume"] if missing == "run.db" else ["report"]
+    code = 2 if missing == "manifest.json" else 1
+    for verb in verbs:
+        said = coevo(verb, "part", code=code)
+        assert f"part/{missing}, " in said
+        assert "is missing." in said
+        assert not set(part.rglob("*")) - set(there) - {part / ".lock"}
+    shutil.rmtree(part)
+
+
+def test_a_report_can_lie_elsewhere(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
+    report = tmp_path / "somewhere" / "else.html"
+    report.parent.mkdir()
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob("*")}
+    assert f"Report: {report}" in coevo("report", "toy-run", "--output", str(report))
+    assert report.read_bytes() == (finished / "report.html").read_bytes()
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*")} == before
+
+
+def test_a_report_that_cannot_be_written_says_where_else(coevo: Coevo, finished: Path) -> None:
+    full = finished.with_name("full")
+    shutil.copytree(finished, full, ignore=shutil.ignore_patterns("report.html"))
+    (full / "report.html").mkdir()
+    assert "--output FILE" in coevo("report", "full", code=1)
+    shutil.rmtree(full)
+
+
+def test_the_report_comes_with_a_picture(coevo: Coevo, finished: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "success.svg"
+    assert f"Picture: {picture}" in coevo("report", "toy-run", "--picture", str(picture))
+    assert picture.read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_config_show(coevo: Coevo, columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = json.loads(coevo("config", "show", TOY, "--set", "learner.lr=0.5", "--json"))
+    by_key = {row["key"]: row for row in rows}
+    assert by_key["learner.lr"] == {"key": "learner.lr", "value": 0.5, "origin": "command line"}
+    assert by_key["warmup.n_tasks"]["origin"] == TOY
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setattr(output, "console", Console(width=int(columns)))
+    lines = coevo("config", "show", "quickstart", "--set", "learner.lr=0.5").splitlines()
+    assert "learner.lr = 0.5  (command line)" in lines
+    assert "name = quickstart  (preset quickstart)" in lines
+    assert "sinks = (empty)" in lines
+    assert len(lines) == len({line.partition(" = ")[0] for line in lines}) > 150
+
+
+def test_presets_are_listed_with_what_they_need(coevo: Coevo) -> None:
+    rows = {row["name"]: row for row in json.loads(coevo("train", "--list", "--json"))}
+    assert list(rows) == preset_names()
+    assert rows["webshop_llm"]["benchmark"] == "webshop"
+    assert rows["quickstart"]["arms"] == ["static", "coevolve"]
+    text = " ".join(coevo("train", "--list").split())  # lines are as wide as the terminal
+    for name, row in rows.items():
+        assert f"{name} {row['about']} arms {', '.join(row['arms'])} cost {row['cost']} " in text
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("coevo tra", "train"),
+        ("coevo train webshop_", "webshop_llm webshop_smollm2"),
+        ("coevo train quickstart --card h", "h100 h200"),
+        ("coevo compare toy", "toy-run"),
+        ("coevo config show quick", "quickstart"),
+        ("coevo play alf", "alfworld"),
+        ("coevo resume to", "toy-run"),
+        ("coevo eval to", "toy toy-run"),
+        ("coevo eval toy --split v", "val"),
+        ("coevo experiment contr", "controls"),
+    ],
+)
+def test_the_shell_completes(
+    coevo: Coevo, words: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_COEVO_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    assert coevo().split() == found.split()
+
+
+@pytest.mark.parametrize("verb", ["", "eval", "tasks", "tasks list", "play", "experiment", "serve"])
+def test_help_is_short_and_shows_no_type_of_python(coevo: Coevo, verb: str) -> None:
+    text = coevo(*verb.split(), "-h")
+    assert text == coevo(*verb.split(), "--help")
+    assert not re.findall(r"<\w+|\{|list\[|range", text.partition("Options")[2])
+
+
+def test_help_shows_choices_and_units(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    assert "train|val|test|held_out" in coevo("eval", "-h")
+    assert "tiny|small|paper" in coevo("experiment", "-h")
+    assert coevo("serve", "-h").count("SECONDS") == 2
+    assert "coevo compare [OPTIONS] A [B]" in coevo("compare", "-h")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *("envs", "doctor", "install", "play", "train", "resume", "eval", "report", "config show"),
+        "compare",
+        *("tasks", "tasks list", "tasks show", "tasks review", "tasks import", "tasks export"),
+        *("model list", "model fetch"),
+    ],
+)
+def test_help_has_an_example(coevo: Coevo, verb: str) -> None:
+    assert f"coevo {verb} " in " ".join(coevo(*verb.split(), "--help").split())
+
+
+def test_looking_needs_no_pytorch_and_training_says_so(finished: Path) -> None:
+    def coevo_without(*arguments: str) -> subprocess.CompletedProcess[str]:
+        code = (
+            "import sys; sys.modules['torch'] = None; from tests import toy; toy.register();"
+            "from coevo_gym.cli import main; main()"
+        )
+        return subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=finished.parents[1],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+    assert coevo_without("config", "show", "quickstart").returncode == 0
+    assert coevo_without("tasks", "toy-run", "--evolved").returncode == 0
+    assert coevo_without("report", "toy-run").returncode == 0
+    assert coevo_without("train", "quickstart", "--dry-run").returncode == 0
+    spoken = ["train", "alfworld", "--set", "policy.kind=transformers"]
+    assert coevo_without(*spoken, "--dry-run").returncode == 0
+    assert coevo_without("eval", "toy", "--policy", "random").returncode == 0
+    done = coevo_without("train", "quickstart", "--name", "never")
+    assert done.returncode == 3
+    assert "[train]'`" in done.stderr
+    assert not finished.with_name("never").exists()

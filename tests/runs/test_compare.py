@@ -1,0 +1,315 @@
+"""Two policies on the same tasks: the numbers, and the command as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.evals.comparison import Side, compare
+from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.store.reader import EvaluatedTask
+from tests.runs.conftest import Coevo
+
+
+def side(name: str, outcomes: Mapping[str, Sequence[bool]], **keywords: Any) -> Side:
+    tasks = {id: EvaluatedTask(id, f"task {id}", "val", "", "", f"Do {id}.", ()) for id in outcomes}
+    return Side(name, name, "toy", "val", outcomes, tasks, **keywords)
+
+
+def once(both: int, lost: int, won: int, neither: int) -> tuple[Side, Side]:
+    """Two sides with so many tasks in each cell of their table."""
+    pairs = [(True, True)] * both + [(True, False)] * lost
+    pairs += [(False, True)] * won + [(False, False)] * neither
+    return (
+        side("A", {str(i): [a] for i, (a, _) in enumerate(pairs)}),
+        side("B", {str(i): [b] for i, (_, b) in enumerate(pairs)}),
+    )
+
+
+def test_the_numbers_of_a_table_that_is_known() -> None:
+    found = compare(*once(both=20, lost=4, won=12, neither=14))
+    assert (found.both, len(found.lost), len(found.won), found.neither) == (20, 4, 12, 14)
+    assert (found.success_a, found.success_b) == (24 / 50, 32 / 50)
+    assert found.difference == pytest.approx(8 / 50)
+    assert found.p == pytest.approx(2 * (1 + 16 + 120 + 560 + 1820) / 2**16)  # McNemar, exact
+    assert [found.low, found.high] == pytest.approx([-0.000502, 0.308194], abs=1e-6)
+    assert (found.better, found.worse, found.tasks) == (12, 4, 50)
+    assert [task.instruction for task in found.lost] == [f"Do {i}." for i in range(20, 24)]
+
+
+def test_equal_sides_differ_by_nothing_and_not_for_sure() -> None:
+    found = compare(*once(both=3, lost=0, won=0, neither=2))
+    assert (found.difference, found.p, found.won, found.lost) == (0.0, 1.0, (), ())
+    assert found.low < -0.2
+    assert found.high > 0.2
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from("abcdefgh"),
+        st.tuples(*[st.lists(st.booleans(), min_size=1, max_size=4)] * 2),
+        min_size=1,
+    )
+)
+def test_every_task_is_in_one_cell_and_the_sides_can_be_exchanged(
+    outcomes: dict[str, tuple[list[bool], list[bool]]],
+) -> None:
+    a = side("A", {id: pair[0] for id, pair in outcomes.items()})
+    b = side("B", {id: pair[1] for id, pair in outcomes.items()})
+    found, back = compare(a, b), compare(b, a)
+    assert found.both + found.neither + len(found.won) + len(found.lost) == len(outcomes)
+    assert found.low <= found.difference <= found.high or len(outcomes) < 3
+    assert back.difference == pytest.approx(-found.difference)
+    assert [back.low, back.high] == pytest.approx([-found.high, -found.low])
+    assert back.p == found.p
+    assert {task.id for task in back.won} == {task.id for task in found.lost}
+    assert found.success_b - found.success_a == pytest.approx(found.difference)
+
+
+def test_several_episodes_are_shares_and_half_of_them_is_solved() -> None:
+    a = side("A", {"x": [True, False], "y": [False, False], "z": [True, True]})
+    b = side("B", {"x": [False, False, True], "y": [True, True, False], "w": [True]})
+    found = compare(a, b)
+    assert (found.tasks, found.only_in_a, found.only_in_b) == (2, 1, 1)
+    assert (found.samples_a, found.samples_b) == ((2, 2), (3, 3))
+    assert found.difference == pytest.approx((1 / 3 - 1 / 2 + 2 / 3) / 2)
+    assert [task.id for task in found.won] == ["y"]
+    assert [task.id for task in found.lost] == ["x"]
+    assert (found.won[0].success_a, found.won[0].success_b) == (0.0, pytest.approx(2 / 3))
+
+
+def test_types_are_those_of_the_tasks_that_both_have() -> None:
+    tags = {"x": ("goal:heat", "scene:1"), "y": ("goal:heat",), "z": ("goal:cool",)}
+
+    def tagged(name: str, outcomes: Mapping[str, Sequence[bool]]) -> Side:
+        plain = side(name, outcomes)
+        known = {id: task._replace(tags=tags.get(id, ())) for id, task in plain.tasks.items()}
+        return replace(plain, tasks=known)
+
+    a = tagged("A", {"x": [True], "y": [True, True], "z": [False]})
+    b = tagged("B", {"x": [False], "y": [True, False, False, False], "w": [True]})
+    heat, scene = compare(a, b).types
+    assert heat == ("goal", "heat", 2, 1.0, 0.125, 0, 2)
+    assert scene == ("scene", "1", 1, 1.0, 0.0, 0, 1)
+    assert compare(b, a).types[0] == ("goal", "heat", 2, 0.125, 1.0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("cells", "said"),
+    [
+        ((20, 4, 20, 6), "On tasks like these, B does better than A."),
+        ((20, 20, 4, 6), "On tasks like these, B does worse than A."),
+        ((20, 4, 12, 14), "The interval includes zero: either may do better on tasks like these."),
+    ],
+)
+def test_the_verdict_is_about_two_policies_and_not_about_methods(
+    cells: tuple[int, int, int, int], said: str
+) -> None:
+    a, b = once(*cells)
+    assert compare(a, b).verdict == said
+    verdict = compare(replace(a, trained=True), replace(b, trained=True)).verdict
+    assert verdict.startswith(said)
+    assert "it takes several seeds to tell whether the methods" in verdict.lower()
+    assert ("These two trained policies differ" in verdict) is said.startswith("On tasks")
+    assert "seeds" not in compare(a, replace(b, trained=True)).verdict
+
+
+def test_what_makes_it_uneven_is_said() -> None:
+    a = side("A", {"x": [True]}, settings={"max_steps": 8, "greedy": True, "only a": 1})
+    b = side("B", {"x": [True]}, settings={"max_steps": 9, "greedy": True})
+    assert compare(a, b).uneven == ("max_steps: 8 in A, 9 in B",)
+
+
+def test_what_shares_no_task_is_refused() -> None:
+    a, b = side("A", {"x": [True]}), side("B", {"y": [True]})
+    with pytest.raises(ConfigError, match=r"A \(1 val tasks\) and B \(1 val tasks\) share no task"):
+        compare(a, b)
+
+
+# As a user runs it.
+
+
+@pytest.fixture
+def beside(finished: Path, tmp_path: Path) -> Path:
+    """A folder with the finished run in it, to which evaluations may be added."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "toy-run").symlink_to(finished)
+    return tmp_path
+
+
+def compared(coevo: Coevo, *arguments: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(coevo("compare", *arguments, "--json"))
+    return found
+
+
+def test_the_arms_of_a_run(coevo: Coevo, finished: Path) -> None:
+    found = compared(coevo, "toy-run")
+    table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
+    static, evolved = table["static"]["success"], table["coevolve"]["success"]
+    assert (found["success_a"], found["success_b"]) == (static, evolved)
+    assert found["difference"] == pytest.approx(evolved - static)
+    digits = {
+        line["arm"]: line["solved"]
+        for line in read_lines(finished / "metrics.jsonl")
+        if line["event"] == "eval"
+    }
+    pairs = list(zip(digits["static"], digits["coevolve"], strict=True))
+    assert found["both"] == pairs.count(("1", "1"))
+    assert len(found["lost"]) == pairs.count(("1", "0"))
+    assert len(found["won"]) == pairs.count(("0", "1"))
+    assert found["tasks"] == len(pairs)
+    text = coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
+    assert "A: runs/toy-run, warm-up solves" in text
+    assert "B: runs/toy-run, static at step 6 solves" in text
+    assert "takes several seeds" in text
+    assert "seeds" not in coevo("compare", "toy-run", "--arm", "random", "--arm", "static")
+    assert "McNemar's exact test" in text
+    lines = coevo("compare", "toy-run").splitlines()
+    rows = [[part.strip() for part in line.split("│")[1:-1]] for line in lines if "│" in line]
+    types = [one for one in found["types"] if one["kind"] == "first"]
+    assert len(types) > 1
+    for one in types:
+        shares = [f"{one['success_a']:.1%}", f"{one['success_b']:.1%}"]
+        row = [one["value"], str(one["tasks"]), *shares]
+        assert [str(one["won"]), str(one["lost"])] in [r[5:] for r in rows if r[:4] == row]
+    assert compared(coevo, "toy-run", "--arm=random")["b"] == found["b"]
+
+
+def test_arms_that_are_left_out_are_named(coevo: Coevo, beside: Path) -> None:
+    assert "arms" not in coevo("compare", "toy-run").splitlines()[0]
+    run = beside / "runs" / "toy-run"
+    copy = run.resolve()
+    run.unlink()
+    shutil.copytree(copy, run)
+    manifest = read_json(run / "manifest.json")
+    manifest["config"]["arms"][1:1] = ["plr", "adarft"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    text = coevo("compare", "toy-run")
+    assert "toy-run has 4 arms; this compares the first with the last." in text
+    assert "coevo compare toy-run --arm plr. The other arms: adarft." in text
+    assert "has 4 arms" not in coevo("compare", "toy-run", "--arm", "warm-up", "--arm", "static")
+
+
+def test_an_arm_whose_number_is_a_mean_is_compared_by_it(
+    coevo: Coevo, finished: Path, beside: Path
+) -> None:
+    late = beside / "runs" / "late"
+    shutil.copytree(finished, late)
+    manifest = read_json(late / "manifest.json")
+    manifest["config"]["evaluation"]["last"] = 2
+    (late / "manifest.json").write_text(json.dumps(manifest))
+    found = compared(coevo, "late")
+    digits: dict[str, list[str]] = {}
+    for line in read_lines(finished / "metrics.jsonl"):
+        if line["event"] == "eval" and line["step"]:
+            digits.setdefault(line["arm"], []).append(line["solved"])
+    for arm, success in (("static", found["success_a"]), ("coevolve", found["success_b"])):
+        assert success == pytest.approx("".join(digits[arm]).count("1") / 20)
+    assert found["a"] == "runs/late, static at step 3, 6"
+    assert found["samples_a"] == [2, 2]
+
+
+def test_a_run_and_an_evaluation_of_the_same_weights_are_equal(coevo: Coevo) -> None:
+    coevo("eval", "toy-run", "--policy", "static", "--name", "again")
+    found = compared(coevo, "toy-run", "again", "--arm", "static")
+    assert (found["difference"], found["p"], found["won"], found["lost"]) == (0, 1, [], [])
+    assert found["trained"]
+    assert (found["tasks"], found["uneven"]) == (10, [])
+
+
+def test_two_evaluations_with_their_changed_tasks(coevo: Coevo, beside: Path) -> None:
+    for policy, n in (("random", 8), ("scripted", 12)):
+        few = f"--set=evaluation.n_tasks={n}"
+        coevo("eval", "toy", "--policy", policy, few, "--name", policy)
+    found = compared(coevo, "random", "evals/scripted")
+    assert (found["tasks"], found["only_in_a"], found["only_in_b"]) == (8, 0, 4)
+    assert (found["success_b"], found["trained"]) == (1.0, False)
+    lines = {line["id"]: line for line in read_lines(beside / "evals/random/results.jsonl")}
+    failed = {id for id, line in lines.items() if not line["success"]}
+    assert {task["id"] for task in found["won"]} == failed
+    assert found["lost"] == []
+    text = coevo("compare", "random", "scripted", "--limit", "2")
+    assert f"B alone solves {len(failed)}:" in text
+    assert "4 tasks of B are left out" in text
+    assert "A alone solves none." in text
+    for number, task in enumerate(found["won"]):
+        assert (task["name"] in text) is (number < 2)
+    assert f"and {len(failed) - 2} more" in text
+
+
+def test_several_samples(coevo: Coevo) -> None:
+    more = ("--set=evaluation.n_tasks=6", "--split=train")
+    coevo("eval", "toy", "--policy=random", *more, "--samples=3", "--name=three")
+    coevo("eval", "toy", "--policy=scripted", *more, "--name=one")
+    text = coevo("compare", "three", "one")
+    assert "3 episodes per task" in text
+    assert "sign test over tasks" in text
+    assert "at least half of its episodes" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("toy-rn", "Did you mean 'toy-run'?"),
+        ("toy-run nosuch", "There is no run and no evaluation 'nosuch'"),
+        ("toy-run toy-run", "is on both sides"),
+        ("toy-run --arm static --arm static", "is on both sides"),
+        ("toy-run --arm nosuch", "has no arm 'nosuch'. Choose one of: static, coevolve, warm-up"),
+        ("toy-run --arm static --arm random --arm coevolve", "--arm may be given twice"),
+        ("here", "An evaluation is of one policy: name two"),
+        ("here elsewhere", "nothing can be paired"),
+        ("here here --arm static", "--arm is for a run"),
+        ("toy-run there", "share no task"),
+    ],
+)
+def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+    one = "--set=evaluation.n_tasks=1"
+    if "here" in arguments:
+        coevo("eval", "toy", "--policy=random", one, "--name=here")
+        coevo("eval", "toy", "--policy=random", one, "--split=test", "--name=there")
+        coevo("eval", "webshop", "--policy=random", one, "--name=elsewhere")
+    text = coevo("compare", *arguments.split(), code=2)
+    assert message in text
+    assert "Traceback" not in text
+
+
+def test_one_name_for_two_things_is_asked_about(coevo: Coevo) -> None:
+    coevo("eval", "toy", "--policy=random", "--set=evaluation.n_tasks=1", "--name=toy-run")
+    text = coevo("compare", "toy-run", code=2)
+    assert "Use runs/toy-run or evals/toy-run" in text
+
+
+def test_a_run_of_before_says_what_to_run(coevo: Coevo, finished: Path, beside: Path) -> None:
+    old = beside / "runs" / "old"
+    shutil.copytree(finished, old)
+    with closing(sqlite3.connect(old / "run.db")) as database:
+        database.executescript("DROP TABLE evaluations; DROP TABLE evaluated_tasks;")
+    text = coevo("compare", "old", "toy-run", code=2)
+    command = "coevo eval old --policy coevolve --split val --name old-coevolve"
+    assert f"`{command}`, and compare old-coevolve" in text
+    coevo(*command.split()[1:])
+    assert compared(coevo, "old-coevolve", "toy-run")["difference"] == 0.0
+
+
+def test_an_arm_that_was_not_evaluated_yet_is_said_to_be(
+    coevo: Coevo, finished: Path, beside: Path
+) -> None:
+    young = beside / "runs" / "young"
+    shutil.copytree(finished, young)
+    with closing(sqlite3.connect(young / "run.db")) as database:
+        database.executescript("DELETE FROM evaluations WHERE arm = 'coevolve'")
+        database.commit()
+    assert "has not evaluated coevolve yet. Go on with `coevo resume young`" in coevo(
+        "compare", "young", code=2
+    )

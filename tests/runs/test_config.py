@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import re
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.curricula.pool_curriculum import CurriculumConfig
+from coevo_gym.runs.config import Resolved, RunConfig, Sets, arm_configs, load_config, preset_names
+from coevo_gym.runs.config.keys import RENAMED, leaves
+from coevo_gym.trainers.protocols import LoopConfig
+
+
+@pytest.fixture
+def toml(tmp_path: Path) -> Path:
+    return tmp_path / "mine.toml"
+
+
+def load(toml: Path, text: str, *sets: str, **environ: str) -> Resolved:
+    toml.write_text(text)
+    return load_config(str(toml), sets=sets, environ=environ)
+
+
+def test_the_last_origin_wins(toml: Path) -> None:
+    text = "seed = 1\n[learner]\nlr = 0.1\nepochs = 2\nminibatches = 3\n"
+    env = {"COEVO_CFG__LEARNER__EPOCHS": "5", "COEVO_CFG__LEARNER__MINIBATCHES": "5", "OTHER": "x"}
+    found = load(toml, text, "learner.minibatches=7", **env)
+    learner = found.config.learner
+    assert (learner.lr, learner.epochs, learner.minibatches) == (0.1, 5, 7)
+    origins = {key: origin for key, _, origin in found.rows()}
+    assert origins["learner.lr"] == str(toml)
+    assert origins["learner.epochs"] == "environment variable COEVO_CFG__LEARNER__EPOCHS"
+    assert origins["learner.minibatches"] == "command line"
+    assert origins["learner.clip_low"] == "default"
+    assert origins["loop.seed"] == "seed"
+    assert found.config.loop.seed == found.config.seed == 1
+    assert found.config.name == "mine"
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_presets_load_and_round_trip(preset: str) -> None:
+    found = load_config(preset, environ={})
+    assert RunConfig.model_validate(found.config.to_json()) == found.config
+    assert found.origins["name"] == f"preset {preset}"
+
+
+def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'learner.lrr' \(from .*mine.toml\).*mean learner.lr\?"):
+        load(toml, "[learner]\nlrr = 1\n")
+    with pytest.raises(ConfigError, match=r"'lop' \(from .*mine.toml\)"):
+        load(toml, "[lop]\nmax_steps = 1\n")
+    with pytest.raises(
+        ConfigError, match=r"environment variable COEVO_CFG__LOOP__SEEED.*loop.seed"
+    ):
+        load(toml, "", COEVO_CFG__LOOP__SEEED="1")
+    with pytest.raises(ConfigError, match=r"'epochs' \(from command line\).*mean learner.epochs\?"):
+        load(toml, "", "epochs=1")
+    with pytest.raises(ConfigError, match=r"takes section.key=value, actual: 'seed'"):
+        load(toml, "", "seed")
+
+
+def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
+    ways = [
+        load(toml, "", "benchmark=toy"),
+        load(toml, 'benchmark = "toy"\n'),
+        load(toml, "", COEVO_CFG__BENCHMARK="toy"),
+        load(toml, '[benchmark]\nname = "webshop"\nmax_steps = 9\n', "benchmark=toy"),
+    ]
+    for found in ways:
+        assert found.config.benchmark.name == "toy"
+        assert "benchmark.name" in found.origins
+    assert ways[-1].config.benchmark.max_steps == 9
+    with pytest.raises(ConfigError, match=r"benchmark.name = 'webshp'.*mean 'webshop'"):
+        load(toml, "", "benchmark=webshp")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("learner.lr=-1", r"learner.lr = '-1' \(from command line\): Input should be greater"),
+        ("arms=statc", "there is no method 'statc'. Did you mean 'static'"),
+        ("arms=static,static", "each arm may be named only once"),
+        ("benchmark.name=webshp", "Did you mean 'webshop'"),
+        ("curriculum.growth.kind=none", "decided by each arm"),
+        ("loop.max_env_steps=none", "training needs a limit"),
+        ("name=../up", "a name takes letters, digits and"),
+        ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),
+    ],
+)
+def test_values_out_of_bounds(toml: Path, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml, "", setting)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("max_steps = 2.5", r"benchmark.max_steps = 2.5 \(from .*mine.toml\): .* valid integer"),
+        ("max_steps = true", r"benchmark.max_steps = True \(from .*mine.toml\): .* valid integer"),
+        ('max_steps = "3"', r"benchmark.max_steps = '3' \(from .*mine.toml\): .* valid integer"),
+        ("max_steps = [3]", r"benchmark.max_steps = \[3\] \(from .*mine.toml\): .* valid integer"),
+        ("max_steps = 2000-01-01", r"benchmark.max_steps = datetime.* valid integer"),
+        ("max_steps = 0", r"benchmark.max_steps = 0 .* greater than or equal to 1"),
+        ("subset = 5", r"benchmark.subset = 5 .* valid string"),
+    ],
+)
+def test_values_of_another_type(toml: Path, line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml, f"[benchmark]\n{line}\n")
+
+
+@pytest.mark.parametrize("text", ["2.5", "true", "abc", "[3]", "0"])
+def test_values_of_another_type_on_the_command_line(toml: Path, text: str) -> None:
+    message = rf"benchmark.max_steps = '{re.escape(text)}' \(from command line\): Input should be"
+    with pytest.raises(ConfigError, match=message):
+        load(toml, "", f"benchmark.max_steps={text}")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_presets_say_every_value_in_its_own_type(name: str) -> None:
+    load_config(name)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("learner.kind=pppo", r"learner.kind = 'pppo' \(from command .*no kind.*mean 'ppo'"),
+        ("learner.gamma=1", r"learner.gamma = '1' \(from .*kind = 'pg' has no such.*'ppo' has"),
+        ("curriculum.selector.rho=.2", r"selector.kind = 'uniform' has no such setting; 'plr' has"),
+        ("curriculum.selector=plrr", r"curriculum.selector.kind = 'plrr' .*Did you mean 'plr'"),
+        ("learner.lambda=1", r"There is no setting 'learner.lambda'.*learner.lam\?"),
+    ],
+)
+def test_mistakes_in_a_section_of_several_kinds(toml: Path, setting: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(toml, "", setting)
+
+
+def test_a_kind_decides_which_settings_there_are(toml: Path) -> None:
+    text = '[learner]\nkind = "ppo"\ngamma = 0.9\n[curriculum.selector]\nkind = "plr"\n'
+    found = load(toml, text, "curriculum.selector.rho=0.5")
+    assert (found.config.learner.kind, found.config.curriculum.selector.kind) == ("ppo", "plr")
+    rows = {key: (value, origin) for key, value, origin in found.rows()}
+    assert rows["learner.gamma"] == (0.9, str(toml))
+    assert rows["curriculum.selector.rho"] == (0.5, "command line")
+    assert "learner.advantage" not in rows
+    assert load(toml, "", "learner=rest").config.learner.kind == "rest"
+    assert RunConfig.model_validate(found.config.to_json()) == found.config
+    old = RunConfig().to_json()
+    del old["learner"]["kind"], old["curriculum"]["selector"], old["arm"], old["plugins"]
+    assert RunConfig.model_validate(old) == RunConfig()  # the manifest of an older version
+
+
+def test_lists_and_none_on_the_command_line(toml: Path) -> None:
+    config = load(toml, "", "arms=static, random_append", "loop.max_steps=3").config
+    assert config.arms == ("static", "random_append")
+    assert (config.loop.max_steps, config.loop.max_env_steps) == (3, None)
+    assert load(toml, "", 'arms=["signal_blind"]').config.arms == ("signal_blind",)
+
+
+def test_broken_files_are_named_with_the_line(toml: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mine.toml is not valid TOML: .*line 2"):
+        load(toml, "seed = 1\nname = \n")
+    toml.write_bytes(b"name = '\xff'")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(str(toml))
+    with pytest.raises(ConfigError, match=r"Cannot read .*nowhere.toml: No such file"):
+        load_config(str(toml.with_name("nowhere.toml")))
+    with pytest.raises(ConfigError, match="Did you mean 'quickstart'"):
+        load_config("quikstart")
+
+
+def test_a_config_made_in_python_has_one_seed() -> None:
+    config = RunConfig.model_validate({"seed": 4, "loop": LoopConfig(max_steps=3)})
+    assert config.loop.seed == 4
+    assert RunConfig().loop.max_env_steps == RunConfig(seed=1).loop.max_env_steps
+
+
+OLD, NEW = "explorer.model.endpoint.max_cost_usd", "explorer.model.endpoint.max_usd_total"
+VARIABLE = f"COEVO_CFG__{OLD.upper().replace('.', '__')}"
+
+
+@pytest.mark.parametrize(
+    ("old_in_file", "sets", "environ", "origin"),
+    [
+        (True, (), {}, "mine.toml"),
+        (False, (f"{OLD}=2.0",), {}, "command line"),
+        (False, {OLD: 2.0}, {}, "sets"),
+        (False, (), {VARIABLE: "2.0"}, f"environment variable {VARIABLE}"),
+    ],
+)
+def test_an_old_key_is_read_with_a_warning_that_names_the_new_one(
+    toml: Path,
+    caplog: pytest.LogCaptureFixture,
+    old_in_file: bool,
+    sets: Sets,
+    environ: dict[str, str],
+    origin: str,
+) -> None:
+    cap = "max_cost_usd = 2.0" if old_in_file else "max_usd_total = 3.0"
+    toml.write_text(f"[explorer.model.endpoint]\nusd_per_million_prompt_tokens = 1.0\n{cap}\n")
+    found = load_config(str(toml), sets=sets, environ=environ)
+    assert found.config.explorer.model.endpoint.max_usd_total == 2.0
+    assert origin in dict((key, origin) for key, _, origin in found.rows())[NEW]
+    (said,) = caplog.messages
+    assert said.startswith(f"{OLD} (from ")
+    assert said.endswith(f"{origin}) is now called {NEW}. Use the new name.")
+
+
+def test_an_arm_may_set_an_old_key(toml: Path) -> None:
+    price = "explorer.model.endpoint.usd_per_million_prompt_tokens"
+    text = f'arms = ["a"]\n[arm.a]\nmethod = "coevolve"\nset = {{"{price}" = 1.0, "{OLD}" = 2.0}}\n'
+    config = load(toml, text).config
+    assert arm_configs(config)["a"].explorer.model.endpoint.max_usd_total == 2.0
+
+
+OLDER = {
+    "evolve_every_groups": 5, "max_contexts_per_round": 6, "drafts_per_round": 7, "theta": 9.0,
+    "contexts": "mixed", "when": "signals", "window": 3, "signals": ["rare"], "initial_size": 8,
+}  # fmt: skip
+"""Settings of a curriculum as they were before growth was of kinds."""
+
+
+@pytest.mark.parametrize("kind", ["none", "anywhere", "coverage", "blind", "signals"])
+def test_a_curriculum_of_an_older_version_is_read(kind: str, toml: Path) -> None:
+    before = {"none": "off", "anywhere": "random", "signals": "guided"}.get(kind, kind)
+    found = CurriculumConfig.model_validate({**OLDER, "evolve": before})
+    growth = {"every_groups": 5, "drafts": 7, "when": "signals"}
+    growth |= {"max_contexts": 6} if kind in ("blind", "signals") else {}
+    growth |= {"contexts": "mixed"} if kind == "signals" else {}
+    assert found.growth.model_dump() == {"kind": kind, **(growth if kind != "none" else {})}
+    assert (found.detector.theta, found.detector.signals) == (9.0, ("rare",))
+    assert found.initial_size == 8
+    toml.write_text(
+        'arms = ["mine"]\n[arm.mine]\nmethod = "coevolve"\n'
+        f'set = {{"curriculum.evolve" = "{before}"}}\n'
+    )
+    sets = [f"curriculum.{k}={v}" for k, v in OLDER.items() if k != "signals"]
+    (arm,) = arm_configs(
+        load_config(str(toml), sets=[*sets, "curriculum.signals=rare"], environ={}).config
+    ).values()
+    assert arm.curriculum == found
+
+
+@pytest.mark.parametrize("key", ["growth.kind=signals", "growth.kind=none", "evolve=guided"])
+def test_the_kind_of_growth_is_set_by_methods_only(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"curriculum\.growth\.kind is decided by each arm"):
+        load_config("quickstart", sets=[f"curriculum.{key}"], environ={})
+
+
+def test_every_renamed_key_is_read_from_what_an_older_version_stored() -> None:
+    stored = RunConfig.model_validate(
+        {"policy": {"endpoint": {"usd_per_million_prompt_tokens": 1.0, "max_usd_total": 2.0}},
+         "arm": {"static": {"set": {NEW: None}}}}
+    )  # fmt: skip
+    old, known = stored.to_json(), leaves(RunConfig)
+    for before, now in RENAMED.items():
+        assert now in known
+        assert before not in known
+        if before.startswith("curriculum.") or before == "learner.max_staleness":
+            continue  # these are in another section now, and have tests of their own
+        *sections, name = before.split(".")
+        section = reduce(getitem, sections, old)
+        section[name] = section.pop(now.rpartition(".")[2])
+    old["arm"]["static"]["set"] = {OLD: None}
+    assert RunConfig.model_validate(old) == stored

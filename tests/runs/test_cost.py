@@ -1,0 +1,195 @@
+"""What a run's models may cost: worked out, shown, and agreed to before anything is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import coevo_gym
+from coevo_gym.cli import app
+from coevo_gym.cli.app import exit_code
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.spend import Usage
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.evolving.cost import (
+    ACT_TOKENS,
+    QUESTION_TOKENS,
+    WALK_TOKENS,
+    CostEstimate,
+    estimates,
+    evaluation_estimate,
+    is_local,
+)
+
+LOCAL = {
+    "explorer.model.endpoint.base_url": "http://127.0.0.1:9/v1",
+    "explorer.model.endpoint.usd_per_million_prompt_tokens": 0,
+    "explorer.model.endpoint.usd_per_million_completion_tokens": 0,
+    "advisor.max_usd_total": None,
+    "advisor.max_tokens_per_round": None,
+}
+
+
+def config(**sets: Any) -> RunConfig:
+    return load_config("webshop_llm", sets=sets, environ={}).config
+
+
+def only(**sets: Any) -> CostEstimate:
+    (estimate,) = estimates(config(**sets))
+    return estimate
+
+
+def test_it_is_rounds_by_contexts_by_walks_by_steps_by_tokens() -> None:
+    sets = {
+        **LOCAL,
+        "arms": ["coevolve"],
+        "loop.max_steps": 21,
+        "loop.groups_per_step": 16,
+        "curriculum.growth.every_groups": 160,
+        "curriculum.growth.max_contexts": 3,
+        "curriculum.initial_size": 5,
+        "explorer.walks": 2,
+        "explorer.max_steps": 8,
+        "explorer.max_action_tokens": 100,
+        "explorer.max_answer_tokens": 1000,
+    }
+    found = only(**sets)
+    # The first round tries 4 x 5 contexts without a summary; then two rounds of 3 with one. Each
+    # question may have to be repaired.
+    walks, questions = 2 * 8 * (20 + 6), 2 * (2 * 20 + 3 * 6)
+    assert found.rounds == 3
+    assert found.cost.calls == walks + questions
+    assert found.cost.prompt_tokens == walks * WALK_TOKENS + questions * QUESTION_TOKENS
+    assert found.cost.completion_tokens == walks * 100 + questions * 1000
+    assert (found.paid, found.cost.usd, found.caps) == (False, 0.0, {})
+    assert only(**sets | {"advisor.max_calls_per_round": 10}).cost.calls == 30
+    judged = only(**sets | {"gates.judge": True}).cost.calls
+    assert judged == found.cost.calls + 2 * (20 + 2 * 24)
+
+
+def test_caps_on_the_run_are_in_it() -> None:
+    found = only()
+    assert found.cost.usd == pytest.approx(5.0)
+    assert found.caps["advisor.max_usd_total"] == 5.0
+    assert found.cost.calls > only(**{"arms": ["static"]}).cost.calls
+    less = only(**{"advisor.max_tokens_total": 1000})
+    assert less.cost.tokens <= 1001
+    dearer = only(**{"advisor.max_usd_total": None, "arms": ["coevolve"]})
+    assert dearer.cost.usd > 5.0
+
+
+def test_one_model_is_estimated_once_and_its_first_round_too() -> None:
+    one, two = only(**{"arms": ["coevolve"]}), only(**{"arms": ["static", "coevolve"]})
+    assert one.cost == two.cost
+    assert estimates(load_config("quickstart", environ={}).config) == []
+    assert estimates(config(**{"tape.mode": "replay"})) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:8000/v1", True),
+        ("http://localhost/v1", True),
+        ("http://10.1.2.3:80/v1", True),
+        ("http://[::1]:80/v1", True),
+        ("http://gpu-box:8000/v1", True),
+        ("https://api.openai.com/v1", False),
+        ("https://8.8.8.8/v1", False),
+    ],
+)
+def test_what_is_local(url: str, local: bool) -> None:
+    assert is_local(url) is local
+
+
+def test_somebody_elses_server_has_to_be_agreed_to_without_prices_too() -> None:
+    found = only(**LOCAL | {"explorer.model.endpoint.base_url": "https://api.example.com/v1"})
+    told = dict(found.rows())
+    assert found.paid
+    assert "not known" in told["price of that"]
+    assert "max_usd_total" in told["warning: no caps on it"]
+
+
+def test_nobody_agreed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["train", "webshop_llm"])
+    assert isinstance(done.exception, ConfigError)
+    assert exit_code(done.exception) == 2
+    assert "--yes" in str(done.exception)
+    assert "5.00 USD" in str(done.exception)
+    with pytest.raises(ConfigError, match="yes=True"):
+        coevo_gym.train("webshop_llm", folder=tmp_path / "run", progress=False)
+    assert not (tmp_path / "runs").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["eval", "webshop", "--policy", "openai:m"])
+    assert isinstance(done.exception, ConfigError)
+    assert exit_code(done.exception) == 2
+    said = str(done.exception)
+    assert "This evaluation asks a model that may cost money." in said
+    assert "model: m at https://api.openai.com/v1" in said
+    assert "price of that: not known: the endpoint's prices are not set" in said
+    assert "policy.endpoint.max_usd_total or policy.endpoint.max_tokens_total" in said
+    assert "--yes" in said
+    for name in (None, "kept"):
+        with pytest.raises(ConfigError, match="yes=True"):
+            coevo_gym.evaluate("webshop", "openai:m", name=name, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_evaluation_asks_an_answer_a_step() -> None:
+    sets = {
+        "policy.kind": "openai",
+        "policy.endpoint.usd_per_million_completion_tokens": 2.0,
+        "policy.endpoint.max_tokens_total": 1_000_000,
+        "policy.chat.max_answer_tokens": 100,
+        "benchmark.max_steps": 10,
+    }
+    (found,) = evaluation_estimate(config(**sets), 5)
+    assert found.paid
+    assert found.cost == Usage(
+        calls=50, prompt_tokens=50 * ACT_TOKENS, completion_tokens=50 * 100, usd=0.01
+    )
+    assert found.caps == {"policy.endpoint.max_tokens_total": 1_000_000}
+    (less,) = evaluation_estimate(config(**sets | {"policy.endpoint.max_tokens_total": 1000}), 5)
+    assert less.cost.tokens <= 1001
+    assert evaluation_estimate(config(**sets), 0) == evaluation_estimate(config(), 5) == []
+    (local,) = evaluation_estimate(
+        config(**{"policy.kind": "openai", "policy.endpoint.base_url": "http://gpu-box/v1"}), 5
+    )
+    assert not local.paid
+
+
+def test_a_look_at_it() -> None:
+    done = CliRunner().invoke(app, ["train", "webshop_llm", "--dry-run"])
+    assert "gpt-4.1-mini" in done.output
+    assert "about 5.00 USD at most" in done.output
+    data = json.loads(
+        CliRunner().invoke(app, ["train", "webshop_llm", "--dry-run", "--json"]).output
+    )
+    assert data["asked"][0]["paid"] is True
+    assert data["asked"][0]["usd"] == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("sets", "problem"),
+    [
+        ({"explorer.model": "policy"}, "does not talk"),
+        (
+            {"explorer.model": "policy", "policy": "transformers", "evolver.overlap": True},
+            "its weights change meanwhile",
+        ),
+        ({"explorer.model": "tiny"}, "explorer.model.kind"),
+        ({"tape.mode": "rewind"}, "tape.mode"),
+        ({"advisor.max_usd_totl": 3}, "Did you mean advisor.max_usd_total"),
+    ],
+)
+def test_settings_that_are_wrong(sets: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        config(**sets)

@@ -1,0 +1,216 @@
+"""What people did in training tasks, and the warm-up that imitates it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from coevo_gym import tasks
+from coevo_gym.agents.choice import ChoiceAgent
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError, SplitLeakError, StoreError, TaskError
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.task_file import read_tasks, write_tasks
+from coevo_gym.core.trajectory import ChoiceDecision, Trajectory
+from coevo_gym.envs.bfcl.choices import single_calls
+from coevo_gym.envs.webshop import BENCHMARK
+from coevo_gym.episodes import EnvPool
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.demonstrations import keep_demonstration, read_demonstrations
+from coevo_gym.runs.manifest import check_unchanged, make_manifest
+from coevo_gym.runs.tasks.importing import Importer
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.trainers.demonstrations import demonstrate
+from coevo_gym.view.play.desk import Desk
+from coevo_gym.view.play.game import PlayedGame
+from coevo_gym.view.play.source import run_source
+from tests import toy
+
+TASK, OTHER = tasks("webshop", "train")[:2]
+HELD_OUT = tasks("webshop", "val")[0]
+NOBODY: Any = None
+"""The policy of an agent that only demonstrates."""
+DETOUR = ("click[description]", "click[< prev]")
+
+
+def way(task: Task) -> tuple[str, ...]:
+    """What a person does who looks closer before buying."""
+    return (*task.solution[:-1], *DETOUR, task.solution[-1])
+
+
+def played(task: Task, actions: Sequence[str]) -> Trajectory:
+    with closing(gym.make("CoEvolve-WebShop-v0", disable_env_checker=True)) as env:
+        game = PlayedGame(env, task)
+        game.begin()
+        for action in actions:
+            assert game.act(action) is None
+    assert game.played is not None
+    assert game.played.training is not None
+    return game.played.training
+
+
+def config_of(path: Path, **sets: object) -> dict[str, object]:
+    return {"warmup.demonstrations": str(path), "warmup.n_tasks": 5, **sets}
+
+
+def test_a_demonstration_is_a_task_with_what_was_done(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "shown.jsonl"
+    keep_demonstration(path, TASK, played(TASK, TASK.solution), BENCHMARK)
+    keep_demonstration(path, OTHER, played(OTHER, OTHER.solution), BENCHMARK)
+    keep_demonstration(path, TASK, played(TASK, way(TASK)), BENCHMARK)
+    first, second = read_tasks(path)
+    assert (first.id, second.id) == (OTHER.id, TASK.id)
+    assert second.solution == way(TASK)
+    assert second.verifier == TASK.verifier
+    assert second.provenance["kind"] == "demonstration"
+    env = gym.make("CoEvolve-WebShop-v0", tasks=str(path), disable_env_checker=True)
+    assert [task.id for task in env.unwrapped.tasks] == [OTHER.id, TASK.id]  # type: ignore[attr-defined]
+    env.close()
+
+
+def test_the_warm_up_imitates_what_was_done(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    plain = Assembly(load_config(None, sets={"warmup.n_tasks": 5}).config)
+    drawn = plain.warmup_tasks()
+    keep_demonstration(path, TASK, played(TASK, way(TASK)), BENCHMARK)
+    known = drawn[2]
+    keep_demonstration(path, known, played(known, way(known)), BENCHMARK)
+    config = load_config(None, sets=config_of(path)).config
+    assembly = Assembly(config)
+    found = assembly.warmup_tasks()
+    assert [task.id for task in found[:2]] == [TASK.id, known.id]
+    rest = [task.id for task in drawn if task.id not in (TASK.id, known.id)]
+    assert [task.id for task in found[2:]] == rest
+    with closing(assembly.envs()) as envs:
+        agent = assembly.agent(assembly.policy)
+        shown = demonstrate(found[:2], envs, BENCHMARK, agent, seed=0)
+    assert shown.unsolved == 0
+    for task, decisions in zip(found[:2], shown.decisions, strict=True):
+        done = [d.choices[d.index] for d in decisions if isinstance(d, ChoiceDecision)]
+        assert [action for action in done if action in DETOUR] == list(DETOUR)
+        assert len(done) + shown.skipped >= len(task.solution)
+
+
+def test_a_run_notices_that_its_demonstrations_are_others(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    keep_demonstration(path, TASK, played(TASK, TASK.solution), BENCHMARK)
+    resolved = load_config(None, sets=config_of(path))
+    manifest = make_manifest(resolved, task_sets=Assembly(resolved.config).task_sets)
+    assert set(manifest["task_sets"]) == {"training", "held-out", "demonstrated"}
+    again = Assembly(resolved.config).task_sets
+    assert check_unchanged(manifest, resolved.config, again) == []
+    keep_demonstration(path, OTHER, played(OTHER, OTHER.solution), BENCHMARK)
+    with pytest.raises(StoreError, match="demonstrated tasks are not those"):
+        check_unchanged(manifest, resolved.config, Assembly(resolved.config).task_sets)
+
+
+def test_held_out_tasks_never_become_demonstrations(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    record = replace(played(TASK, TASK.solution), task_id=HELD_OUT.id)
+    with pytest.raises(SplitLeakError, match="is a val task"):
+        keep_demonstration(path, HELD_OUT, record, BENCHMARK)
+    claimed = HELD_OUT.model_copy(update={"split": Split.TRAIN})
+    with pytest.raises(SplitLeakError, match="claims to be a training task"):
+        keep_demonstration(path, claimed, record, BENCHMARK)
+    assert not path.exists()
+    for leaked in (HELD_OUT, claimed):
+        write_tasks(path, [leaked])
+        with pytest.raises(SplitLeakError, match="Refusing to imitate"):
+            Assembly(load_config(None, sets=config_of(path)).config).warmup_tasks()
+
+
+def test_scenarios_that_a_run_sets_aside_are_not_imitated(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    sets = config_of(path, **{"benchmark.hold_out": 0.5})
+    aside = Assembly(load_config(None, sets={"benchmark.hold_out": 0.5}).config)
+    task = next(
+        task for task in tasks("webshop", "train") if aside.benchmark.side_of(task) != "train"
+    )
+    keep_demonstration(path, task, played(task, task.solution), BENCHMARK)
+    with pytest.raises(SplitLeakError, match="Refusing to imitate"):
+        Assembly(load_config(None, sets=sets).config).warmup_tasks()
+
+
+def test_what_is_no_demonstration_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    with pytest.raises(ConfigError, match="Only an episode that has solved"):
+        keep_demonstration(path, TASK, played(TASK, ["search[dress]"] * 15), BENCHMARK)
+    with pytest.raises(ConfigError, match="not one of"):
+        keep_demonstration(path, OTHER, played(TASK, TASK.solution), BENCHMARK)
+    with pytest.raises(TaskError, match="Cannot read tasks"):
+        read_demonstrations(path, BENCHMARK)
+    write_tasks(path, toy.BENCHMARK.tasks(Split.TRAIN)[:1])
+    with pytest.raises(ConfigError, match="a task of toy"):
+        read_demonstrations(path, BENCHMARK)
+    write_tasks(path, [TASK.model_copy(update={"solution": ()})])
+    with pytest.raises(ConfigError, match="without a solution"):
+        read_demonstrations(path, BENCHMARK)
+
+
+def test_the_gates_take_demonstrations_as_tasks_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "shown.jsonl"
+    keep_demonstration(path, TASK, played(TASK, way(TASK)), BENCHMARK)
+    (judged,) = Importer().judge(path)
+    assert judged.task is not None
+    assert not set(DETOUR) & set(judged.task.solution)  # it is shortened to what is needed
+
+
+def test_calls_as_people_write_them_are_imitated(tmp_path: Path) -> None:
+    """Several calls in a message, one of which fails: each becomes a decision of its own."""
+    bfcl = get_benchmark("bfcl")
+    task = next(t for t in tasks("bfcl", "train") if t.name == "bfcl/multi_turn_base_2")
+    first = "[cd(folder='nowhere'), cd(folder='documents'), touch(file_name='TeamNotes.txt')]"
+    actions = (first, *task.solution[1:])
+    with closing(gym.make("CoEvolve-BFCL-v0", disable_env_checker=True)) as env:
+        game = PlayedGame(env, task)
+        game.begin()
+        for action in actions:
+            assert game.act(action) is None
+    assert game.played is not None
+    assert game.played.training is not None
+    kept = keep_demonstration(tmp_path / "shown.jsonl", task, game.played.training, bfcl)
+    assert kept.solution == actions
+    with closing(EnvPool(lambda: gym.make("CoEvolve-BFCL-v0"))) as envs:
+        shown = demonstrate([kept], envs, bfcl, ChoiceAgent(NOBODY, bfcl.choices))
+    assert shown.unsolved == 0
+    assert shown.env_steps == sum(len(single_calls(action)) for action in actions)
+
+
+def test_what_no_choice_stands_for_is_played_as_it_was_done() -> None:
+    class FreeCode:
+        def demonstration(self, task: Task) -> tuple[str, ...]:
+            return ()
+
+    task = toy.BENCHMARK.tasks(Split.TRAIN)[0]
+    with closing(EnvPool(toy.ToyEnv)) as envs:
+        agent = ChoiceAgent(NOBODY, toy.BENCHMARK.choices)
+        shown = demonstrate([task], envs, FreeCode(), agent)  # type: ignore[arg-type]
+    assert shown.unsolved == 0
+    assert shown.env_steps == len(task.solution)
+
+
+@pytest.mark.parametrize(
+    "said", ["[mv(source='a'), fly(to='b')]", "[cd('a', 'b', 'c')]", "[nothing()]"]
+)
+def test_calls_that_fit_no_function_stay_as_they_are(said: str) -> None:
+    assert single_calls(said) == (said,)
+
+
+def test_what_evolved_in_a_run_can_be_played_and_kept(finished: Path, tmp_path: Path) -> None:
+    source = run_source(RunFolder(finished))
+    desk = Desk(source, demonstrations=tmp_path / "shown.jsonl")
+    task = source.tasks[0]
+    state = desk.begin(task.id)
+    for step, action in enumerate(task.solution):
+        state = desk.act(state["id"], action, step)
+    assert state["grade"]["success"]
+    assert desk.keep(state["id"])["keep"]["kept"]
+    assert read_demonstrations(desk.demonstrations, toy.BENCHMARK)[0].origin == "evolved"
+    desk.close()

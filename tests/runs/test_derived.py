@@ -1,0 +1,129 @@
+"""Settings that follow from others: learning rates by the kind of the policy, seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.config import (
+    ArmSettings,
+    PolicySettings,
+    RunConfig,
+    WarmupSettings,
+    arm_configs,
+    load_config,
+    preset_names,
+)
+from coevo_gym.trainers.settings import GRPOConfig, ImproveConfig, PPOConfig, RestConfig
+
+LM = "policy.kind=transformers"
+
+
+def config(*sets: str, **environ: str) -> RunConfig:
+    return load_config(None, sets=sets, environ=environ).config
+
+
+def test_a_language_model_is_trained_in_smaller_steps_than_the_tiny_policy() -> None:
+    tiny, model = config(), config(LM)
+    assert (tiny.warmup.lr, tiny.warmup.max_epochs, tiny.learner.lr) == (3e-3, 200, 1e-3)
+    assert (tiny.warmup.max_grad_norm, tiny.learner.epochs) == (None, 4)
+    assert (model.warmup.lr, model.warmup.max_epochs, model.warmup.batch_tokens) == (5e-5, 2, 2048)
+    assert (model.warmup.max_grad_norm, model.warmup.batch_decisions) == (1.0, 8)
+    assert (model.learner.lr, model.learner.epochs) == (1e-6, 1)
+    assert config("policy.kind=vllm").learner == model.learner
+    assert config("policy.kind=openai").learner == tiny.learner
+
+
+def test_an_adapter_and_a_gpu_change_what_follows() -> None:
+    assert config(LM, "policy.model.lora_rank=8").learner.lr == 1e-5
+    on_gpu = config(LM, "policy.model.device=cuda").warmup
+    assert (on_gpu.lr, on_gpu.batch_tokens) == (5e-5, 16_384)
+
+
+@pytest.mark.parametrize("kind", ["ppo", "rest"])
+def test_every_learner_has_them(kind: str) -> None:
+    learner = config(LM, f"learner.kind={kind}").learner
+    if isinstance(learner, RestConfig):
+        assert learner.imitation.max_epochs == 2
+        assert learner.imitation.lr == 5e-5
+    else:
+        assert isinstance(learner, PPOConfig)
+        assert (learner.lr, learner.epochs) == (1e-6, 1)
+
+
+def test_what_is_set_wins_wherever_it_is_set(tmp_path: Path) -> None:
+    toml = tmp_path / "mine.toml"
+    toml.write_text('[policy]\nkind = "transformers"\n[warmup]\nlr = 2e-5\n[learner]\nepochs = 3\n')
+    found = load_config(
+        str(toml), sets=["learner.lr=2e-6"], environ={"COEVO_CFG__WARMUP__MAX_EPOCHS": "5"}
+    )
+    warmup, learner = found.config.warmup, found.config.learner
+    assert (warmup.lr, warmup.max_epochs, warmup.batch_tokens) == (2e-5, 5, 2048)
+    assert (learner.lr, learner.epochs) == (2e-6, 3)
+    origins = {key: origin for key, _, origin in found.rows()}
+    assert origins["warmup.batch_tokens"] == "policy.kind"
+    assert origins["learner.lr"] == "command line"
+    assert origins["learner.clip_low"] == "default"
+
+
+def test_models_as_sections_keep_what_they_were_given() -> None:
+    policy = PolicySettings(kind="transformers")
+    found = RunConfig(policy=policy, warmup=WarmupSettings(lr=1e-4), learner=GRPOConfig(epochs=2))
+    assert (found.warmup.lr, found.warmup.max_epochs) == (1e-4, 2)
+    assert (found.learner.lr, found.learner.epochs) == (1e-6, 2)
+    rest = RunConfig(policy=policy, learner=RestConfig(imitation=ImproveConfig(max_epochs=7)))
+    assert isinstance(rest.learner, RestConfig)
+    assert (rest.learner.imitation.max_epochs, rest.learner.imitation.lr) == (7, 5e-5)
+
+
+def test_an_arm_with_another_learner_has_that_learner_s() -> None:
+    arm: dict[str, Any] = {"method": "static", "set": {"learner.kind": "rest"}}
+    found = RunConfig(
+        policy=PolicySettings(kind="transformers"),
+        arms=("mine",),
+        arm={"mine": ArmSettings.model_validate(arm)},
+    )
+    learner = arm_configs(found)["mine"].learner
+    assert isinstance(learner, RestConfig)
+    assert (learner.imitation.lr, learner.imitation.max_epochs) == (5e-5, 2)
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_a_config_gives_itself_again(preset: str) -> None:
+    first = load_config(preset, environ={}).config
+    assert load_config(first, environ={}).config == first
+    assert RunConfig.model_validate(first.to_json()) == first
+
+
+def test_what_follows_does_so_again_when_a_config_is_changed() -> None:
+    model = config(LM, "seed=3")
+    changed = load_config(model, sets=["policy.model.lora_rank=8", "seed=4"], environ={}).config
+    assert changed.learner.lr == 1e-5
+    assert changed.loop.seed == 4
+
+
+def test_a_wrong_policy_is_told_of_and_nothing_else() -> None:
+    with pytest.raises(ConfigError, match=r"^policy.kind = 'transformer'.*[^\n]$"):
+        config("policy.kind=transformer")
+
+
+@pytest.mark.parametrize(
+    ("sets", "keys"),
+    [
+        ([LM], []),
+        ([LM, "learner.lr=1e-5", "warmup.lr=5e-5"], []),
+        ([LM, "learner.lr=1e-3"], ["learner.lr"]),
+        ([LM, "learner.lr=1e-3", "warmup.lr=3e-3"], ["learner.lr", "warmup.lr"]),
+        ([LM, "warmup.lr=3e-3", "warmup.n_tasks=0"], []),
+        ([LM, "policy.model.lora_rank=8", "learner.lr=2e-4"], []),
+        ([LM, "policy.model.lora_rank=8", "learner.lr=1e-3"], ["learner.lr"]),
+        ([], []),
+    ],
+)
+def test_rates_of_the_tiny_policy_are_warned_of(sets: list[str], keys: list[str]) -> None:
+    warned = list(config(*sets).warnings())
+    assert [text.partition(" = ")[0] for text in warned] == keys
+    assert all("likely to destroy a language model" in text for text in warned)

@@ -1,0 +1,332 @@
+"""Which device a plan is about, and runs that are refused because they cannot fit it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner, Result
+
+import coevo_gym
+from coevo_gym.cli import app
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs import train as run_train
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.manifest import make_manifest
+from coevo_gym.runs.plan import plan, rows
+from coevo_gym.runs.planning import device
+from coevo_gym.runs.planning.device import CARDS, device_here, device_to_plan_for, find_card
+from coevo_gym.runs.planning.fitting import memory_warnings, require_memory
+from coevo_gym.store.folder import write_json
+
+GIB = 2**30
+SMOL = ("policy.kind=transformers", "policy.model.path=smollm2")
+QWEN = ("policy.kind=transformers", "policy.model.path=Qwen/Qwen3-4B")
+NOMINAL_GB = {
+    "h100": 80,
+    "h200": 141,
+    "a100": 80,
+    "a100-40gb": 40,
+    "l40s": 48,
+    "l4": 24,
+    "rtx4090": 24,
+}
+
+
+def settings(preset: str, *sets: str) -> RunConfig:
+    return load_config(preset, sets=sets, environ={}).config
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], None]:
+    """Puts a GPU into this machine."""
+
+    def put(name: str, gib: float) -> None:
+        found = SimpleNamespace(name=name, total_memory=int(gib * GIB))
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: found)
+
+    return put
+
+
+@pytest.fixture
+def cpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Takes the GPU away; the machine has so much memory then."""
+
+    def left(gib: float) -> None:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        monkeypatch.setattr(device, "_machine_memory", lambda: int(gib * GIB))
+
+    return left
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["train", *arguments], env={"COLUMNS": "400"})
+
+
+# Cards.
+
+
+def test_memory_of_cards_is_a_little_less_than_their_size() -> None:
+    assert CARDS.keys() == NOMINAL_GB.keys()
+    for name, card in CARDS.items():
+        assert 0.85 < card.memory / (NOMINAL_GB[name] * GIB) < 1, name
+        assert card.is_gpu
+        assert card.flops is not None
+        assert card.bandwidth is not None
+        # Cards for large models do some hundred operations for each byte that they read.
+        assert 100 < card.flops / card.bandwidth < 450, name
+
+
+def test_an_unknown_card_is_refused_with_the_known_ones() -> None:
+    assert find_card("H100") is find_card("h100") is CARDS["h100"]
+    done = command("quickstart", "--dry-run", "--card", "h9000")
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception) == (
+        "There is no card 'h9000'. Choose one of: h100, h200, a100, a100-40gb, l40s, l4, rtx4090."
+    )
+
+
+def test_a_card_is_for_a_plan() -> None:
+    done = command("quickstart", "--card", "h100")
+    assert "pass it with --dry-run" in str(done.exception)
+
+
+# The device at hand.
+
+
+def test_a_known_gpu_has_its_own_memory_and_the_rates_of_its_kind(
+    gpu: Callable[[str, float], None],
+) -> None:
+    gpu("NVIDIA H100 80GB HBM3", 79.1)
+    found = device_to_plan_for(settings("alfworld", *SMOL).policy)
+    assert found.name == "NVIDIA H100 80GB HBM3"
+    assert found.memory == int(79.1 * GIB)
+    assert (found.flops, found.bandwidth) == (CARDS["h100"].flops, CARDS["h100"].bandwidth)
+    assert found.is_gpu
+    told = dict(rows(config := settings("alfworld", *SMOL), plan(config, found)))
+    assert told["device"] == "NVIDIA H100 80GB HBM3, 79 GiB of memory (found here)"
+    assert "sampling" in told
+
+
+def test_every_name_that_cuda_gives_leads_to_a_card() -> None:
+    assert set(device._CUDA_NAMES.values()) == set(CARDS)
+
+
+def test_an_unknown_gpu_gets_no_hours(gpu: Callable[[str, float], None]) -> None:
+    gpu("NVIDIA H100 PCIe", 79.1)  # its rates are lower than those of the H100 on the list
+    config = settings("coevolve_bfcl_qwen3_4b")
+    planned = plan(config, device_to_plan_for(config.policy))
+    assert planned.model is not None
+    assert planned.model.sampling_s is planned.model.learning_s is None
+    assert (
+        "peak rates of the NVIDIA H100 PCIe are not known" in dict(rows(config, planned))["hours"]
+    )
+    assert planned.model.least > planned.model.device.memory
+
+
+def test_a_cpu_is_told_with_its_memory_and_no_hours(cpu: Callable[[float], None]) -> None:
+    cpu(24)
+    config = settings("alfworld", *SMOL, "loop.max_steps=10")
+    found = device_to_plan_for(config.policy)
+    assert not found.is_gpu
+    told = dict(rows(config, plan(config, found)))
+    assert told["device"] == "CPU of this machine, 24 GiB of memory"
+    assert told["hours"] == "no estimate for a CPU"
+    assert told["sampled tokens"].startswith("at most ")
+    assert told["tokens read in updates"].startswith("at most ")
+    assert "host memory for checkpoints" not in told  # part of the memory of the machine
+    assert "checkpoint" in told["most memory, by phase"]
+
+
+def test_a_cpu_that_is_chosen_is_planned_for_beside_a_gpu(
+    gpu: Callable[[str, float], None],
+) -> None:
+    gpu("NVIDIA L4", 22)
+    assert not device_to_plan_for(
+        settings("alfworld", *SMOL, "policy.model.device=cpu").policy
+    ).is_gpu
+    config = settings("alfworld", *SMOL, "policy.model.device=cpu")
+    asked = device_to_plan_for(config.policy, "h100")
+    told = dict(rows(config, plan(config, asked)))
+    assert told["device"] == (
+        "H100, 79 GiB of memory (the run itself uses the CPU, because policy.model.device is 'cpu')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sets", "assumed"),
+    [
+        ((), True),  # vLLM with a share of a GPU
+        (("policy.model.device=cuda", "policy.kind=transformers"), True),
+        (("policy.vllm.kv_cache_gib=4",), False),
+        (("policy.kind=transformers",), False),
+        (("policy.model.device=cpu",), False),
+    ],
+)
+def test_settings_for_a_gpu_are_planned_for_an_h200_where_there_is_none(
+    sets: tuple[str, ...], assumed: bool, cpu: Callable[[float], None]
+) -> None:
+    cpu(24)
+    config = settings("coevolve_bfcl_qwen3_4b", *sets)
+    found = device_to_plan_for(config.policy)
+    assert (found.name == "H200") is assumed
+    told = dict(rows(config, plan(config, found)))["device"]
+    assert ("assumed: these settings are for a GPU, and none was found here" in told) is assumed
+
+
+def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
+    whole = device._machine_memory(tmp_path)
+    assert whole > GIB / 2
+    (tmp_path / "memory.max").write_text("max\n")
+    assert device._machine_memory(tmp_path) == whole
+    (tmp_path / "memory.max").write_text("1048576\n")
+    assert device._machine_memory(tmp_path) == 2**20
+    (tmp_path / "memory.max").unlink()
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    assert device._machine_memory(tmp_path) == whole  # no limit, in version 1
+
+
+def test_json_tells_the_device(gpu: Callable[[str, float], None]) -> None:
+    gpu("NVIDIA L40S", 44.5)
+    done = command("alfworld", "--dry-run", "--json", *(f"--set={one}" for one in SMOL))
+    found = json.loads(done.output)["model"]["device"]
+    assert (found["name"], found["memory"]) == ("NVIDIA L40S", int(44.5 * GIB))
+    assert found["bandwidth"] == CARDS["l40s"].bandwidth
+
+
+# Runs that cannot fit.
+
+
+def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], None]) -> None:
+    gpu("NVIDIA H100 80GB HBM3", 79.1)
+    with pytest.raises(ConfigError) as refused:
+        require_memory(settings("coevolve_appworld_qwen3_4b"))
+    assert str(refused.value) == (
+        "Qwen/Qwen3-4B-Instruct-2507 does not fit the NVIDIA H100 80GB HBM3 with these settings: "
+        "training takes at least 87 GiB (15 GiB for weights, 45 GiB for gradients and AdamW's "
+        "moments, 7.5 GiB "
+        "for the reference, 20 GiB for vLLM), and it has 79 GiB. To need less, lower "
+        "policy.vllm.gpu_memory_utilization, train an adapter (policy.model.lora_rank), leave out "
+        "the reference (learner.kl_coef = 0), or choose a smaller model (policy.model.path). "
+        "`coevo train … --dry-run` prints the whole estimate; pass --ignore-memory "
+        "(ignore_memory=True in Python) to start anyway."
+    )
+    require_memory(settings("coevolve_appworld_qwen3_4b", "policy.model.lora_rank=64"))
+    gpu("NVIDIA H200", 139.8)
+    require_memory(settings("coevolve_appworld_qwen3_4b"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "begins"),
+    [((), False), (("--ignore-memory",), True)],
+    ids=["refused", "ignored"],
+)
+def test_the_command_refuses_unless_it_is_told_to_go_on(
+    arguments: tuple[str, ...],
+    begins: bool,
+    cpu: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = []
+
+    def begin(*_: Any, **__: Any) -> None:
+        begun.append(True)
+        raise ConfigError("It has begun.")
+
+    monkeypatch.setattr(run_train, "train", begin)
+    cpu(24)
+    done = command("alfworld", *(f"--set={one}" for one in QWEN), *arguments)
+    assert isinstance(done.exception, ConfigError)
+    assert bool(begun) is begins
+    assert ("at least 90 GiB" in str(done.exception)) is not begins
+    with pytest.raises(ConfigError, match="It has begun" if begins else "at least 90 GiB"):
+        coevo_gym.train("alfworld", sets=QWEN, ignore_memory=bool(arguments))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_goes_on_elsewhere_has_to_fit_there(
+    cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = []
+    monkeypatch.setattr(run_train, "resume", lambda *_: begun.append(True))
+    resolved = load_config("alfworld", sets=[*QWEN, "name=mine"], environ={})
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    write_json(tmp_path / "runs" / "mine" / "manifest.json", make_manifest(resolved, task_sets={}))
+    cpu(24)
+    done = CliRunner().invoke(app, ["resume", "mine"])
+    assert isinstance(done.exception, ConfigError)
+    assert "at least 90 GiB" in str(done.exception)
+    assert not begun
+    CliRunner().invoke(app, ["resume", "mine", "--ignore-memory"])
+    assert begun
+
+
+def test_no_cell_of_a_table_is_begun_that_cannot_fit(
+    cpu: Callable[[float], None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cpu(24)
+    sets = [f"--set={one}" for one in QWEN]
+    done = CliRunner().invoke(app, ["experiment", "controls", "--seeds", "1", *sets])
+    assert isinstance(done.exception, ConfigError)
+    assert "at least 90 GiB" in str(done.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_may_not_fit_is_warned_of(cpu: Callable[[float], None]) -> None:
+    cpu(24)
+    large = settings("alfworld", *SMOL, "learner.microbatch_tokens=20480")
+    require_memory(large)
+    (warning,) = memory_warnings(large)
+    assert warning.startswith("An update takes up to 48 GiB")
+    assert "lower learner.microbatch_tokens" in warning
+    small = ("policy.model.max_context=2048", "learner.microbatch_tokens=2048")
+    assert not list(memory_warnings(settings("alfworld", *SMOL, *small)))
+    assert not list(memory_warnings(settings("alfworld")))
+
+
+def test_what_is_not_known_is_not_refused(
+    cpu: Callable[[float], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu(0.01)
+    require_memory(settings("alfworld", *SMOL[:1], "policy.model.path=someone/unheard-of"))
+    (tmp_path / "config.json").write_text('{"n_embd": 768}')  # a model of another family
+    require_memory(settings("alfworld", *SMOL[:1], f"policy.model.path={tmp_path}"))
+    require_memory(
+        settings("alfworld", *SMOL, "policy.model.device=cuda")
+    )  # fails for its own cause
+    require_memory(settings("alfworld", "policy.kind=openai"))
+    with pytest.raises(ConfigError, match="does not fit the CPU of this machine"):
+        require_memory(settings("alfworld", *SMOL))
+
+
+def test_the_memory_of_a_tiny_policy_is_not_asked_for() -> None:
+    code = (
+        "import sys\n"
+        "from coevo_gym.runs.config import load_config\n"
+        "from coevo_gym.runs.planning.device import device_to_plan_for\n"
+        "from coevo_gym.runs.planning.fitting import require_memory\n"
+        "config = load_config('quickstart').config\n"
+        "require_memory(config)\n"
+        "device_to_plan_for(config.policy)\n"
+        "print('torch' in sys.modules)\n"
+        "device_to_plan_for(load_config('alfworld', sets=['policy.kind=vllm']).config.policy)\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600
+    )
+    assert done.stdout.split() == ["False", "True"]
+    assert device_here(settings("alfworld", *SMOL, "policy.model.device=cpu").policy) is not None

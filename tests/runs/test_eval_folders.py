@@ -1,0 +1,425 @@
+"""``coevo eval`` keeps what it finds, and goes on where it was stopped, whatever stopped it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.errors import DataError
+from coevo_gym.core.seams import Completion, Prompt
+from coevo_gym.core.spend import Usage
+from coevo_gym.core.stats import wilson_interval
+from coevo_gym.core.task import Split
+from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.runs import progress as run_progress
+from coevo_gym.runs.evals import job
+from coevo_gym.runs.evals.identity import differences
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import read_json, read_lines
+from coevo_gym.store.progress import WorkProgress, read_progress
+from tests.runs.conftest import Child, Coevo
+from tests.toy import BENCHMARK, ToyEnv
+
+NewChild = Callable[..., Child]
+TWELVE = ("eval", "toy", "--policy", "random", "--set", "evaluation.n_tasks=12")
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def evaluation(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], EvalFolder]:
+    """What the command says of an evaluation, and its folder."""
+    found = json.loads(coevo("eval", *arguments, "--json"))
+    return found, EvalFolder(Path(found["folder"]))
+
+
+def test_an_evaluation_is_a_folder_of_all_that_was_found(coevo: Coevo) -> None:
+    found, folder = evaluation(coevo, *TWELVE[1:])
+    assert found.pop("folder") == str(folder.path)
+    assert read_json(folder.summary) == found
+    tasks = {task.id: task for task in BENCHMARK.tasks(Split.VAL)}
+    lines = read_lines(folder.results)
+    assert [line["id"] for line in sorted(lines, key=lambda line: line["id"])] == sorted(tasks)[:12]
+    for line, trajectory in folder.trajectories():
+        assert (line.success, line.score) == (trajectory.success, trajectory.score)
+        assert (line.end_reason, line.steps) == (trajectory.end_reason, len(trajectory.steps))
+        assert (line.id, line.name) == (trajectory.task_id, tasks[line.id].name)
+        assert line.seed == episode_seed(0, line.id)
+        assert f"first:{line.scenario.partition('-')[0]}" in line.tags
+    successes = sum(line["success"] for line in lines)
+    assert found["success"] == successes / 12
+    assert [found["low"], found["high"]] == list(wilson_interval(successes, 12))
+    assert found["steps"] == sum(line["steps"] for line in lines) / 12
+    config = folder.read_config()
+    assert config["n_tasks"] == 12
+    assert {"weights", "prompt", "tasks", "versions", "seed", "env"} <= set(config)
+
+
+def test_success_is_told_by_type_of_task(coevo: Coevo) -> None:
+    thirty = ("toy", "--policy=random", "--split=train", "--set=evaluation.n_tasks=30")
+    found, folder = evaluation(coevo, *thirty)
+    lines = list(folder.lines().values())
+    for colour, rate in found["types"]["first"].items():
+        mine = [line.success for line in lines if f"first:{colour}" in line.tags]
+        assert (rate["tasks"], rate["success"]) == (len(mine), sum(mine) / len(mine))
+        assert [rate["low"], rate["high"]] == list(wilson_interval(sum(mine), len(mine)))
+    plain, text = coevo("eval", *thirty), coevo("eval", *thirty, "--by", "first")
+    types = found["types"]["first"]
+    shown = [colour for colour, rate in types.items() if rate["tasks"] >= 5]
+    assert 0 < len(shown) < len(types)
+    assert "--by first" in plain
+    assert [colour for colour in types if f"│ {colour} " in plain] == []
+    assert [colour for colour in types if f"│ {colour} " in text] == shown
+    few = len(types) - len(shown)
+    left_out = f"{few} of {len(types)} values of first have fewer than 5 tasks and are not shown."
+    assert left_out in text
+    assert left_out in coevo("eval", *thirty, "--by", "all")
+    assert text.index(left_out) < text.index("Evaluation: ") < text.index("│ random")
+
+
+def test_a_kind_of_tag_that_no_task_has_is_refused_before_all_else(coevo: Coevo) -> None:
+    given = ("eval", "toy", "--policy", "random", "--name", "unplayed", "--by", "frist")
+    assert "Pass --by with one of: colour, first, all." in coevo(*given, code=2)
+    assert not Path("evals/unplayed").exists()
+
+
+def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coevo: Coevo) -> None:
+    given = (*TWELVE, "--split", "train")
+    found = json.loads(coevo(*given, "--json"))
+    text = coevo(*given)
+    assert "are done already" in text
+    (row,) = (line for line in text.splitlines() if line.startswith("│ random"))
+    assert row.split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
+
+
+def test_an_evaluation_by_a_model_is_told_from_its_first_answers_on(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[WorkProgress]()
+
+    class Llama:
+        def generate(self, requests: list[Prompt]) -> list[Completion]:
+            found = read_progress(Path("evals/early"))
+            assert found is not None
+            seen.append(found)
+            used = Usage(calls=1, prompt_tokens=90, completion_tokens=10)
+            return [Completion("<action>think</action>", None, usage=used) for _ in requests]
+
+    monkeypatch.setattr(run_progress, "_EVERY_S", 0.0)
+    monkeypatch.setattr(job, "make_policy", lambda *given, **named: Llama())
+    given = (
+        "--yes",
+        "--name",
+        "early",
+        "--set",
+        "evaluation.n_tasks=2",
+        "--set",
+        "benchmark.max_steps=4",
+    )
+    text = coevo("eval", "webshop", "--policy", "openai:llama", *given)
+    assert [(found.done, found.steps, found.tokens) for found in seen] == [
+        (0, 0, 0), (0, 2, 200), (0, 4, 400), (0, 6, 600),
+    ]  # fmt: skip
+    assert seen[1].left_s is not None
+    assert re.search(r"openai:llama: 2 episodes × up to 4 steps: about \d+ s\n", text)
+    assert "openai:llama: 0/2, 2 steps, 200 tokens" in text
+
+
+def uncut(coevo: Coevo, *arguments: str) -> tuple[dict[str, Any], list[str]]:
+    """What an evaluation finds that nobody stops, and its lines."""
+    found, folder = evaluation(coevo, *arguments[1:], "--name", "uncut")
+    del found["folder"]
+    return found, sorted(folder.results.read_text().splitlines())
+
+
+@pytest.mark.parametrize("where", ["kept:1", "kept:7", "stored:1", "stored:5"])
+def test_one_that_was_killed_goes_on_and_loses_nothing(
+    coevo: Coevo, child: NewChild, where: str
+) -> None:
+    scripted = tuple("scripted" if word == "random" else word for word in TWELVE)
+    found, lines = uncut(coevo, *scripted)
+    cut = child(where, *scripted, "--name", "cut", module="tests.runs.eval_stops")
+    cut.wait_for("stopped here")
+    cut.process.kill()
+    cut.end()
+    folder = EvalFolder.of("cut")
+    done = folder.results.read_text().splitlines() if folder.results.exists() else []
+    assert len(done) == int(where[-1]) - where.startswith("stored")
+    again, _ = evaluation(coevo, *scripted[1:], "--name", "cut")
+    assert {**again, "folder": None} == {**found, "folder": None}
+    now = folder.results.read_text().splitlines()
+    assert now[: len(done)] == done
+    assert sorted(now) == lines
+    assert len(list(folder.trajectories())) == 12
+
+
+def test_ctrl_c_stops_at_once_and_says_how_to_go_on(coevo: Coevo, child: NewChild) -> None:
+    cut = child("kept:5", *TWELVE, "--name", "cut", module="tests.runs.eval_stops")
+    cut.wait_for("stopped here")
+    cut.process.send_signal(signal.SIGINT)
+    assert cut.end() == 130
+    assert "Finished episodes are in evals/cut; run the same command to continue." in cut.text
+    assert "Traceback" not in cut.text
+    before = EvalFolder.of("cut").results.read_text()
+    assert "5 of 12 episodes are done already" in coevo(*TWELVE, "--name", "cut")
+    assert EvalFolder.of("cut").results.read_text().startswith(before)
+    assert len(EvalFolder.of("cut").lines()) == 12
+    text = coevo(*TWELVE, "--name", "cut")
+    assert "All 12 episodes are done already" in text
+
+
+def test_a_file_of_lines_may_be_cut_anywhere(coevo: Coevo) -> None:
+    scripted = ("eval", "toy", "--policy", "scripted", "--set", "evaluation.n_tasks=3")
+    _, lines = uncut(coevo, *scripted)
+    folder = EvalFolder.of("uncut")
+    whole = folder.results.read_bytes()
+    for end in range(0, len(whole), 97):
+        folder.results.write_bytes(whole[:end])
+        evaluation(coevo, *scripted[1:], "--name", "uncut")
+        assert sorted(read_lines(folder.results), key=lambda line: line["id"]) == sorted(
+            map(json.loads, lines), key=lambda line: line["id"]
+        )
+
+
+def test_a_line_that_is_no_result_is_an_error(coevo: Coevo) -> None:
+    evaluation(coevo, *TWELVE[1:], "--name", "mine")
+    with EvalFolder.of("mine").results.open("a") as file:
+        file.write('{"id": "x"}\n')
+    assert "holds a line that is no result" in coevo(*TWELVE, "--name", "mine", code=1)
+
+
+def test_another_evaluation_is_refused_and_says_what_differs(coevo: Coevo) -> None:
+    coevo(*TWELVE, "--name", "mine")
+    text = coevo(*TWELVE[:-1], "evaluation.n_tasks=11", "--set=seed=4", "--name", "mine", code=2)
+    assert "evals/mine holds another evaluation" in text
+    assert "n_tasks: 12 there, 11 now" in text
+    assert "seed: 0 there, 4 now" in text
+    assert "--overwrite" in text
+    assert "policy: random there, scripted now" in coevo(
+        "eval", "toy", "--policy", "scripted", "--name", "mine", code=2
+    )
+    config = EvalFolder.of("mine").config
+    old = {**read_json(config), "versions": {"coevo_gym": "0.0.1"}}
+    config.write_text(json.dumps(old))
+    assert "versions.coevo_gym: 0.0.1 there" in coevo(*TWELVE, "--name", "mine", code=2)
+    coevo(*TWELVE, "--name", "mine", "--overwrite")
+    assert len(EvalFolder.of("mine").lines()) == 12
+
+
+def test_each_that_nobody_names_has_a_folder_of_its_own(coevo: Coevo) -> None:
+    first, folder = evaluation(coevo, *TWELVE[1:])
+    again, same = evaluation(coevo, *TWELVE[1:])
+    _, another = evaluation(coevo, *TWELVE[1:], "--set", "seed=1")
+    assert folder == same != another
+    assert first == again
+    assert folder.path.name.startswith("toy-random-val-")
+
+
+def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, beside: Path) -> None:
+    other = beside / "evals" / "thesis"
+    other.mkdir(parents=True)
+    (other / "thesis.tex").write_text("years")
+    for more in ((), ("--overwrite",)):
+        text = coevo(*TWELVE, "--name", "thesis", *more, code=2)
+        assert "is not empty and holds no evaluation" in text
+    assert (other / "thesis.tex").read_text() == "years"
+
+
+def test_two_processes_do_not_share_a_folder(coevo: Coevo, child: NewChild) -> None:
+    first = child("kept:2", *TWELVE, "--name", "one", module="tests.runs.eval_stops")
+    first.wait_for("stopped here")
+    assert "is in use by another process" in coevo(*TWELVE, "--name", "one", code=1)
+    first.process.kill()
+    first.end()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """Scenarios whose engine fails."""
+    scenarios, real = set[str](), ToyEnv._act
+
+    def act(self: ToyEnv, action: str) -> Any:
+        if self.task.scenario in scenarios:
+            raise DataError("the engine has died")
+        return real(self, action)
+
+    monkeypatch.setattr(ToyEnv, "_act", act)
+    yield scenarios
+    scenarios.clear()
+
+
+def test_what_is_lost_is_counted_is_no_failure_and_is_tried_again(
+    coevo: Coevo, broken: set[str]
+) -> None:
+    tasks = sorted(BENCHMARK.tasks(Split.VAL), key=lambda task: task.id)[:12]
+    broken.update(task.scenario for task in tasks[:2])
+    scripted = ("toy", "--policy", "scripted", "--set", "evaluation.n_tasks=12", "--name", "mine")
+    found, folder = evaluation(coevo, *scripted)
+    assert (found["success"], found["n_tasks"], found["lost"]) == (1.0, 10, 2)
+    lost = read_lines(folder.lost)
+    assert {line["id"] for line in lost} == {task.id for task in tasks[:2]}
+    assert {line["error"] for line in lost} == {"the engine has died"}
+    assert not {line["id"] for line in lost} & {line.id for line in folder.lines().values()}
+    assert "2 of 12 episodes were lost to a fault" in coevo("eval", *scripted)
+    broken.clear()
+    healed, _ = evaluation(coevo, *scripted)
+    assert (healed["success"], healed["n_tasks"], healed["lost"]) == (1.0, 12, 0)
+    assert len(read_lines(folder.results)) == 12
+
+
+def test_if_all_is_lost_there_is_no_number(coevo: Coevo, broken: set[str]) -> None:
+    broken.update(task.scenario for task in BENCHMARK.tasks(Split.VAL))
+    text = coevo(*TWELVE, "--name", "mine", code=1)
+    assert "All 12 evaluation episodes were lost" in text
+    assert not EvalFolder.of("mine").summary.exists()
+
+
+def test_several_samples_give_pass_at_k(coevo: Coevo) -> None:
+    found, folder = evaluation(coevo, *TWELVE[1:], "--samples", "5", "--split", "train")
+    lines = folder.lines()
+    assert len(lines) == 60
+    assert len({line.seed for line in lines.values()}) == 60
+    tasks = {id for id, _ in lines}
+    solved = [sum(lines[id, sample].success for sample in range(5)) for id in tasks]
+    assert found["success"] == pytest.approx(sum(solved) / 60)
+    assert found["pass_at"]["1"] == pytest.approx(found["success"])
+    assert found["pass_at"]["5"] == sum(n > 0 for n in solved) / 12
+    assert set(found["pass_at"]) == {"1", "2", "4", "5"}
+    assert len({trajectory.actions for _, trajectory in folder.trajectories()}) > 30
+    _, again = evaluation(coevo, *TWELVE[1:], "--samples=5", "--split=train", "--name=again")
+    assert again.results.read_text() == folder.results.read_text()  # the same draws
+    text = coevo(*TWELVE, "--samples", "5", "--split", "train")
+    assert "avg@5 on train" in text
+    assert "pass@5" in text
+    assert "would be the same" in coevo(
+        "eval", "toy", "--policy", "scripted", "--samples", "2", code=2
+    )
+
+
+def test_one_cut_in_its_samples_goes_on_with_other_draws(coevo: Coevo, child: NewChild) -> None:
+    few = ("eval", "toy", "--policy=random", "--set=evaluation.n_tasks=3", "--samples=3")
+    cut = child("kept:7", *few, "--name", "cut", module="tests.runs.eval_stops")
+    cut.wait_for("stopped here")
+    cut.process.kill()
+    cut.end()
+    evaluation(coevo, *few[1:], "--name", "cut")
+    lines = EvalFolder.of("cut").lines()
+    assert sorted(lines) == sorted((id, s) for id in {key[0] for key in lines} for s in range(3))
+    assert len(lines) == 9
+
+
+def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: Path) -> None:
+    mixed = [BENCHMARK.tasks(split)[0] for split in (Split.VAL, Split.TEST)]
+    (beside / "mixed.jsonl").write_text("".join(f"{task.to_json()}\n" for task in mixed))
+    (beside / "none.jsonl").write_text("")
+    given = ("eval", "toy", "--policy", "random", "--name", "mine", "--env")
+    assert "is a test task" in coevo(*given, "tasks=mixed.jsonl", code=2)
+    coevo(*given, "tasks=none.jsonl", code=2)
+    (beside / "one.jsonl").write_text(mixed[0].to_json())
+    assert "random: 1/1" in coevo(*given, "tasks=one.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("eval toy --policy random --samples 0", "--samples"),
+        ("eval toy --policy random --on webshop", "--on takes the policy of a run elsewhere"),
+        ("eval toy --policy random --name ../x", "--name takes letters"),
+    ],
+)
+def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
+    text = coevo(*arguments.split(), code=2)
+    assert message in text
+    assert "Traceback" not in text
+
+
+class TestOfARun:
+    """Policies of a run, evaluated beside it."""
+
+    @pytest.fixture
+    def beside(self, finished: Path, tmp_path: Path) -> Path:
+        (tmp_path / "runs").mkdir()
+        (tmp_path / "runs" / "toy-run").symlink_to(finished)
+        return tmp_path
+
+    def test_one_sample_is_what_the_run_measured(self, coevo: Coevo, finished: Path) -> None:
+        table = {row["name"]: row for row in read_json(finished / "summary.json")["table"]}
+        found, folder = evaluation(coevo, "toy-run", "--policy", "static")
+        same = ("name", "success", "low", "high", "score", "n_tasks", "env_steps")
+        assert {key: found[key] for key in same} == {key: table["static"][key] for key in same}
+        config = folder.read_config()
+        assert (
+            config["weights"] == read_json(finished / "summary.json")["arms"]["static"]["weights"]
+        )
+        assert (config["source"], config["temperature"]) == ("toy-run", 0.0)
+
+    def test_samples_are_drawn_at_the_temperature_of_training(self, coevo: Coevo) -> None:
+        found, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--samples", "4")
+        assert folder.read_config()["temperature"] == 1.0
+        actions: dict[str, set[tuple[str, ...]]] = {}
+        for line, trajectory in folder.trajectories():
+            actions.setdefault(line.id, set()).add(trajectory.actions)
+        assert len(actions) == 10
+        assert max(map(len, actions.values())) > 1
+        again = ("toy-run", "--policy", "warm-up", "--samples", "4", "--name", "again")
+        assert evaluation(coevo, *again)[1].lines() == folder.lines()
+        assert found["pass_at"]["1"] <= found["pass_at"]["4"]
+
+    def test_the_same_weights_play_another_benchmark(self, coevo: Coevo) -> None:
+        found, folder = evaluation(coevo, "toy-run", "--policy", "warm-up", "--on", "webshop")
+        config = folder.read_config()
+        assert (config["benchmark"], config["n_tasks"]) == ("webshop", 10)
+        assert found["n_tasks"] == 10
+        assert "webshop" in folder.path.name
+        assert {line.name.split("/")[0] for line in folder.lines().values()} == {"webshop"}
+        here, there = (
+            evaluation(coevo, "toy-run", *more)[1].read_config() for more in ((), ("--on", "toy"))
+        )
+        assert here == there
+        assert "Unknown benchmark 'webshp'" in coevo("eval", "toy-run", "--on", "webshp", code=2)
+
+    def test_scenarios_that_are_set_aside_are_so_elsewhere(
+        self, coevo: Coevo, finished: Path, beside: Path
+    ) -> None:
+        aside = beside / "runs" / "aside"
+        shutil.copytree(finished, aside)
+        manifest = read_json(aside / "manifest.json")
+        manifest["config"]["benchmark"]["hold_out"] = 0.5
+        manifest["config"]["evaluation"]["split"] = "held_out"
+        (aside / "manifest.json").write_text(json.dumps(manifest))
+        for more in ((), ("--on", "webshop")):
+            found, folder = evaluation(coevo, "aside", "--split", "held_out", *more)
+            assert (found["n_tasks"], found["split"]) == (10, "held_out")
+            assert folder.read_config()["hold_out"] == 0.5
+
+    def test_a_policy_that_cannot_play_elsewhere_says_so(
+        self, coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from coevo_gym.core.benchmark import get_benchmark
+
+        monkeypatch.setattr(get_benchmark("webshop"), "_choices", lambda view: ())
+        text = coevo("eval", "toy-run", "--on", "webshop", code=2)
+        assert "coevolve of toy-run cannot play webshop: No actions to choose from" in text
+
+    def test_other_weights_are_another_evaluation(self, coevo: Coevo) -> None:
+        coevo("eval", "toy-run", "--policy", "static", "--name", "mine")
+        text = coevo("eval", "toy-run", "--policy", "coevolve", "--name", "mine", code=2)
+        assert "weights: " in text
+        shutil.rmtree("evals/mine")
+
+
+def test_keys_of_older_versions_are_understood() -> None:
+    old = {"settings": {"chat": {"context": "causal"}}}
+    now = {"settings": {"chat": {"history": "causal", "style": "plain"}}}
+    assert differences(old, now) == []
+    now["settings"]["chat"]["style"] = "react"
+    assert differences(old, now) == ["settings.chat.style: plain there, react now"]

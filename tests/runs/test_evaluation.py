@@ -1,0 +1,127 @@
+"""Models and baselines are evaluated on a benchmark, without a run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from coevo_gym.agents.chat.agent import ChatAgent
+from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
+from coevo_gym.cli import app
+from coevo_gym.core.errors import CoevoError, ConfigError, ModelError, SplitLeakError
+from coevo_gym.prompts import load_prompt
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import load_config
+from coevo_gym.testing import make_env
+from tests.agents.fake_openai import FakeOpenAI, Refuse, Say
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations are folders: each test has a place for its own."""
+    monkeypatch.chdir(tmp_path)
+
+
+def coevo(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["eval", *arguments], catch_exceptions=True)
+
+
+def endpoint(server: FakeOpenAI) -> list[str]:
+    settings = {
+        "policy.endpoint.base_url": server.url,
+        "policy.endpoint.api_key_env": "none",
+        "policy.endpoint.max_attempts": 1,
+        "benchmark.max_steps": 1,
+        "evaluation.n_tasks": 2,
+    }
+    return [f"--set={key}={value}" for key, value in settings.items()]
+
+
+def first_prompts() -> list[list[tuple[str, str]]]:
+    """What a model is told at first in the two tasks that are evaluated."""
+    settings = load_config(None, sets=["benchmark=webshop", "evaluation.n_tasks=2"], environ={})
+    tasks = Assembly(settings.config).held_out_tasks
+    with OpenAIPolicy(settings.config.policy.endpoint) as policy:
+        agent = ChatAgent(policy, load_prompt("webshop"))
+        views = [make_env("webshop", task).view for task in tasks]
+        return [[(m.role, m.content) for m in agent.messages(view)] for view in views]
+
+
+def test_an_endpoint_is_talked_to_and_its_cost_told() -> None:
+    with FakeOpenAI() as server:
+        for prompt in first_prompts():
+            server.expect(prompt, Say("<action>search[mug]</action>", usage=(100, 7)))
+        done = coevo("webshop", "--policy", "openai:fake", "--json", *endpoint(server))
+        assert done.exit_code == 0, done.output
+        assert not server.problems
+    found = json.loads(done.stdout)
+    assert (found["name"], found["n_tasks"], found["success"]) == ("openai:fake", 2, 0.0)
+    spent = found["evaluation"]
+    assert (spent["prompt_tokens"], spent["completion_tokens"]) == (200, 14)
+    assert "200 tokens sent and 14 answered, price not set" in " ".join(done.stderr.split())
+
+
+def test_an_endpoint_that_fails_is_no_failure_of_the_model() -> None:
+    with FakeOpenAI() as server:
+        for prompt in first_prompts():
+            server.expect(prompt, Refuse(500), Refuse(500))
+        done = coevo("webshop", "--policy", "openai:fake", *endpoint(server))
+    assert isinstance(done.exception, ModelError)
+
+
+@pytest.mark.parametrize("policy", ["random", "scripted"])
+def test_baselines_need_no_model(policy: str) -> None:
+    done = coevo("webshop", "--policy", policy, "--json", "--set=evaluation.n_tasks=3")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert found["n_tasks"] == 3
+    assert (found["success"] == 1.0) is (policy == "scripted")
+
+
+def test_the_env_takes_arguments() -> None:
+    few = ["--policy=scripted", "--json", "--set=benchmark.subset=base"]
+    index = json.loads(coevo("bfcl", "--split=test", *few).stdout)
+    every = json.loads(coevo("bfcl", "--split=test", "--env=scheme=all200", *few).stdout)
+    assert index["n_tasks"] < every["n_tasks"] == 200
+    refused = coevo("bfcl", "--split=train", "--env=scheme=all200", *few)
+    assert isinstance(refused.exception, SplitLeakError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        (["webshop"], ConfigError, "Pass --policy transformers:MODEL"),
+        (["webshop", "--policy=static"], ConfigError, "actual: 'static'"),
+        (["webshop", "--policy=openai:"], ConfigError, "has no model name"),
+        (["webshop", "--policy=random", "--env=scheme"], ConfigError, "takes name=value"),
+        (["webshop", "--policy=transformers:nowhere"], ModelError, "nowhere"),
+        (["webshp", "--policy=random"], ConfigError, "Did you mean 'webshop'?"),
+    ],
+)
+def test_bad_requests_say_what_to_do(
+    arguments: list[str], kind: type[CoevoError], message: str
+) -> None:
+    done = coevo(*arguments)
+    assert isinstance(done.exception, kind)
+    assert re.search(re.escape(message), str(done.exception))
+
+
+def test_a_run_is_evaluated_with_its_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some-run").mkdir()
+    (tmp_path / "some-run" / "manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    done = coevo("some-run", "--set=seed=1")
+    assert isinstance(done.exception, ConfigError)
+    assert "--set and --env work for a benchmark only" in str(done.exception)
+
+
+def test_an_endpoint_cannot_be_trained() -> None:
+    settings = load_config(None, sets=["policy.kind=openai"], environ={}).config
+    with pytest.raises(ConfigError, match="can be evaluated"):
+        Assembly(settings).policy  # noqa: B018 (made on demand)

@@ -1,0 +1,209 @@
+"""Tasks as files for others: whole, as a table, and described."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coevo_gym.core.errors import ConfigError, SplitLeakError
+from coevo_gym.core.task import Split
+from coevo_gym.core.task_file import read_tasks
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.runs.listing import run_rows
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.view.files.bundle import write_bundle
+from coevo_gym.view.files.rows import COLUMNS, ExportedTask, of_benchmark, of_run
+from tests import needs
+from tests.runs import told
+from tests.runs.conftest import Coevo
+from tests.runs.test_stories import beside, run  # noqa: F401 (fixtures)
+from tests.toy import BENCHMARK
+
+with_pyarrow = pytest.mark.skipif(bool(needs.pyarrow()), reason=needs.pyarrow())
+NATIVE = BENCHMARK.tasks(Split.TRAIN)[:3]
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    from pyarrow import parquet
+
+    rows: list[dict[str, Any]] = parquet.read_table(file).to_pylist()
+    return rows
+
+
+@with_pyarrow
+def test_a_run_is_exported_and_read_back(coevo: Coevo, run: Path, tmp_path: Path) -> None:  # noqa: F811
+    """From a run of the scripted explorer and a round of a model to the files, and back."""
+    listed = json.loads(coevo("tasks", "told", "--json"))
+    shown = json.loads(coevo("tasks", "show", listed[0]["name"], "--run", "told", "--json"))
+    text = coevo("tasks", "export", "told")
+    assert "told-tasks/croissant.json" in text
+    assert "Before you share these tasks (toy)" in text
+    folder = tmp_path / "told-tasks"
+    tasks = read_tasks(folder / "tasks.jsonl")
+    assert [task.id for task in tasks] == list(dict.fromkeys(row["id"] for row in listed))
+    shown.pop("history")
+    assert json.loads(tasks[0].to_json()) == shown
+    assert PoolCurriculum(tasks).next(len(tasks), np.random.default_rng(0))
+    table = rows_of(folder / "tasks.parquet")
+    assert [row["id"] for row in table] == [task.id for task in tasks]
+    assert list(table[0]) == [column.name for column in COLUMNS]
+    assert table[0]["arms"] == ["static", "coevolve"]
+    row = next(row for row in table if row["id"] == told.ACCEPTED.id)
+    assert row["signal"] == "boundary"
+    assert row["round"] == "round-50"
+    assert row["gates"] == ["parse", "draft: 3 of 5 actions are needed", "build"]
+    assert row["parents"] == [told.PARENT.id]
+    assert row["n_actions"] == 5
+
+
+@with_pyarrow
+def test_solutions_are_in_the_table_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:
+    coevo("tasks", "export", "told", "--out", "bare")
+    coevo("tasks", "export", "told", "--out", "whole", "--with-solutions")
+    assert "solution" not in rows_of(tmp_path / "bare" / "tasks.parquet")[0]
+    tasks = read_tasks(tmp_path / "whole" / "tasks.jsonl")
+    table = rows_of(tmp_path / "whole" / "tasks.parquet")
+    assert [tuple(row["solution"]) for row in table] == [task.solution for task in tasks]
+
+
+def test_what_people_let_in_is_exported_before_it_joins(coevo: Coevo, run: Path) -> None:  # noqa: F811
+    folder = RunFolder(run)
+    assert told.HELD.id not in {one.task.id for one in of_run(folder)}
+    coevo("tasks", "review", "told", "--release", told.HELD.name, "--reject", told.SECOND.name)
+    found = {one.task.id: one for one in of_run(folder)}
+    assert told.SECOND.id not in found
+    assert found[told.HELD.id].gates[-1] == "hold: released by a person"
+    assert found[told.HELD.id].round_id == ""
+    update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
+    told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
+    joined = {one.task.id: one for one in of_run(folder)}[told.HELD.id]
+    assert joined.round_id == "round-51"
+    assert joined.gates[-1] == "hold: released by a person"
+
+
+def test_one_arm_is_exported(run: Path) -> None:  # noqa: F811
+    folder = RunFolder(run)
+    static = [one.task.id for one in of_run(folder, "static")]
+    assert static == [row["id"] for row in run_rows(folder) if row["arm"] == "static"]
+    assert told.ACCEPTED.id in {one.task.id for one in of_run(folder, "coevolve")}
+    with pytest.raises(ConfigError, match="Choose one of: static, coevolve"):
+        of_run(folder, "nosuch")
+
+
+def test_the_description_says_what_is_there(tmp_path: Path) -> None:
+    written = write_bundle(
+        tmp_path / "out", "mine", of_benchmark(NATIVE), parquet=False, today=date(2026, 1, 2)
+    )
+    data = json.loads((tmp_path / "out" / "croissant.json").read_text())
+    assert data["conformsTo"] == "http://mlcommons.org/croissant/1.0"
+    assert data["@type"] == "sc:Dataset"
+    assert data["datePublished"] == "2026-01-02"
+    for field in ("name", "description", "license", "creator", "url"):
+        assert data[field], field
+    assert data["description"].startswith("3 training tasks")
+    (file,) = data["distribution"]
+    whole = (tmp_path / "out" / file["contentUrl"]).read_bytes()
+    assert file["sha256"] == hashlib.sha256(whole).hexdigest()
+    assert file["contentSize"] == f"{len(whole)} B"
+    assert [path.name for path in written.files] == ["tasks.jsonl", "croissant.json"]
+    (records,) = data["recordSet"]
+    first = json.loads(whole.split(b"\n")[0])
+    for field in records["field"]:
+        assert field["source"]["fileObject"] == {"@id": file["@id"]}
+        value = first[field["source"]["extract"]["column"]]
+        assert isinstance(value, list) == field.get("repeated", False)
+
+
+@with_pyarrow
+def test_every_column_of_the_table_is_described(tmp_path: Path) -> None:
+    write_bundle(tmp_path, "mine", of_benchmark(NATIVE), with_solutions=True)
+    data = json.loads((tmp_path / "croissant.json").read_text())
+    records = data["recordSet"][0]
+    assert records["key"] == {"@id": records["field"][0]["@id"]}
+    (row, *_) = rows_of(tmp_path / "tasks.parquet")
+    assert [field["name"] for field in records["field"]] == list(row)
+    ids = [field["@id"] for one in data["recordSet"] for field in one["field"]]
+    assert len(set(ids)) == len(ids)
+    terms = set(data["@context"])
+    used = {key for field in records["field"] for key in field} | set(records) | set(data)
+    plain = {"@context", "@type", "@id", "name", "description", "license", "creator", "url"}
+    assert used - plain - {"datePublished", "version", "distribution"} <= terms
+
+
+def test_equal_tasks_give_equal_files(tmp_path: Path) -> None:
+    for name in "ab":
+        write_bundle(
+            tmp_path / name, "mine", of_benchmark(NATIVE), parquet=False, today=date(2026, 1, 2)
+        )
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_validation_and_test_tasks_are_never_exported(run: Path) -> None:  # noqa: F811
+    for split in (Split.VAL, Split.TEST):
+        with pytest.raises(SplitLeakError, match="Refusing to export"):
+            of_benchmark(BENCHMARK.tasks(split))
+    leak = BENCHMARK.tasks(Split.TEST)[0]
+    told.add_result(run / "run.db", told.RESULT.model_copy(update={"accepted": (leak,)}))
+    with pytest.raises(SplitLeakError, match="Refusing to export"):
+        of_run(RunFolder(run))
+
+
+def test_a_benchmark_is_exported_with_its_terms(coevo: Coevo, tmp_path: Path) -> None:
+    text = coevo("tasks", "export", "webshop", "--no-parquet", "--out", "shop")
+    assert "do not publish them" in text
+    tasks = read_tasks(tmp_path / "shop" / "tasks.jsonl")
+    assert {task.split for task in tasks} == {Split.TRAIN}
+    data = json.loads((tmp_path / "shop" / "croissant.json").read_text())
+    assert "do not publish them" in data["license"]["description"]
+
+
+def test_a_table_without_pyarrow_says_what_to_install(
+    coevo: Coevo,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    text = coevo("tasks", "export", "told", code=3)
+    assert "[export]" in text
+    assert "--no-parquet" in text
+    assert not (tmp_path / "told-tasks").exists()
+    coevo("tasks", "export", "told", "--no-parquet")
+    assert read_tasks(tmp_path / "told-tasks" / "tasks.jsonl")
+
+
+@with_pyarrow
+def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path: Path) -> None:
+    coevo("tasks", "export", "told")
+    assert "already exists" in coevo("tasks", "export", "told", code=2)
+    (tmp_path / "told-tasks" / "notes.txt").write_text("mine")
+    coevo("tasks", "export", "told", "--overwrite", "--no-parquet")
+    left = sorted(path.name for path in (tmp_path / "told-tasks").iterdir())
+    assert left == ["croissant.json", "notes.txt", "tasks.jsonl"]
+
+
+def test_mistakes_are_explained(coevo: Coevo, run: Path, finished: Path) -> None:  # noqa: F811
+    assert "--arm is for" in coevo("tasks", "export", "toy", "--arm", "static", code=2)
+    assert "--subset is for" in coevo("tasks", "export", "told", "--subset", "x", code=2)
+    assert "There is no benchmark and no run" in coevo("tasks", "export", "nosuch", code=2)
+    with pytest.raises(ConfigError, match="has no tasks to export"):
+        write_bundle(run / "x", "none", list[ExportedTask]())
+    shutil.copytree(finished, run.with_name("again"))
+    coevo("tasks", "export", "again", "--no-parquet", "--out", "a")
+    text = coevo("tasks", "import", "a/tasks.jsonl", "--run", "again", code=1)
+    assert "0 of" in text  # it has them all
+
+
+def test_an_export_can_be_imported(coevo: Coevo, tmp_path: Path) -> None:
+    coevo("tasks", "export", "told", "--no-parquet", "--arm", "static")
+    exported = tmp_path / "told-tasks" / "tasks.jsonl"
+    coevo("tasks", "import", str(exported), "--out", "back.jsonl")
+    assert (tmp_path / "back.jsonl").read_bytes() == exported.read_bytes()

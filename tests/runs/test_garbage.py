@@ -1,0 +1,68 @@
+"""While a run is under way, Python seldom looks through all objects; afterwards as before."""
+
+from __future__ import annotations
+
+import gc
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from coevo_gym.cli.progress import RunProgress
+from coevo_gym.episodes.live import SELDOM, rare_full_collections
+from coevo_gym.runs.config import load_config
+from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.train import train
+from coevo_gym.store.folder import RunFolder
+from tests.runs.conftest import TOY
+
+USUAL = (600, 9, 8)
+
+
+@pytest.fixture(autouse=True)
+def _usual() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(*USUAL)
+    yield
+    gc.set_threshold(*before)
+
+
+class Watch(RunProgress):
+    """Progress that nobody sees; it notes how often full collections come."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(file=io.StringIO()))
+        self.seen = set[int]()
+
+    def update(self, done: int, **facts: str) -> None:
+        self.seen.add(gc.get_threshold()[2])
+        super().update(done, **facts)
+
+
+def test_the_young_are_collected_as_before_and_all_is_put_back() -> None:
+    def fail() -> None:
+        with rare_full_collections():
+            assert gc.get_threshold() == (*USUAL[:2], SELDOM)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert gc.get_threshold() == USUAL
+
+
+def test_who_has_them_more_seldom_keeps_that() -> None:
+    gc.set_threshold(0, 5, SELDOM + 1)
+    with rare_full_collections():
+        assert gc.get_threshold() == (0, 5, SELDOM + 1)
+
+
+def test_runs_and_evaluations_have_them_seldom(tmp_path: Path) -> None:
+    folder, watch = RunFolder(tmp_path / "run"), Watch()
+    train(folder, load_config(TOY, sets=["arms=static"], environ={}), watch, lambda: False)
+    assert watch.seen == {SELDOM}
+    watch = Watch()
+    evaluate_policy(folder, "static", "val", watch)
+    assert watch.seen == {SELDOM}
+    assert gc.get_threshold() == USUAL

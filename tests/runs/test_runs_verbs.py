@@ -1,0 +1,231 @@
+"""``coevo runs``: what there is, deleting it, and freeing what nobody needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.runs.folders import removing
+from coevo_gym.runs.progress import ProgressFile
+from coevo_gym.store.checkpoint import Checkpoints
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import RunFolder, locked, read_json
+from tests.runs.conftest import Coevo
+from tests.runs.test_hold import Silent
+
+RUN = Path("runs/toy-run")
+
+
+@pytest.fixture
+def beside(finished: Path, tmp_path: Path) -> Path:
+    """A folder with a finished run, of which a test may delete anything."""
+    shutil.copytree(finished, tmp_path / RUN)
+    return tmp_path
+
+
+def listed(coevo: Coevo, *arguments: str) -> dict[str, dict[str, Any]]:
+    """The rows of a listing by name."""
+    found = json.loads(coevo("runs", "list", *arguments, "--json"))
+    return {row["name"]: row for kind in ("runs", "tables", "evals") for row in found[kind]}
+
+
+@contextmanager
+def another_writer(folder: Path) -> Iterator[None]:
+    """A scope in which the folder's lock is held, as by a process that trains."""
+    held, over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locked(folder):
+            held.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    try:
+        yield
+    finally:
+        over.set()
+        holder.join()
+
+
+def test_a_listing_says_how_each_stands(coevo: Coevo) -> None:
+    coevo("eval", "toy-run", "--policy", "random", "--name", "floor")
+    for name in ("cut", "broken"):
+        shutil.copytree(RUN, RUN.with_name(name))
+        (RUN.with_name(name) / "summary.json").unlink()
+    (Path("runs/broken") / "run.db").write_bytes(b"no database")
+    shutil.copytree(RUN, "runs/table/static-1")
+    rows = listed(coevo)
+    assert {name: row["state"] for name, row in rows.items()} == {
+        "toy-run": "finished", "cut": "stopped", "broken": "damaged", "floor": "finished",
+        "table": "finished",
+    }  # fmt: skip
+    row = rows["toy-run"]
+    assert (row["benchmark"], row["preset"], row["seed"]) == ("toy", "toy.toml", 3)
+    assert row["arms"] == ["static", "coevolve"]
+    assert row["steps"] == {"static": 6, "coevolve": 6}
+    assert row["size"] == sum(p.stat().st_size for p in RUN.rglob("*") if p.is_file())
+    assert row["progress"]["phase"] == "train coevolve"
+    assert "run.db" in rows["broken"]["problem"]
+    assert rows["table"]["cells"] == {"finished": 1}
+    assert list(listed(coevo, "table")) == ["table/static-1"]
+    evaluation = rows["floor"]
+    assert (evaluation["source"], evaluation["policy"]) == ("toy-run", "random")
+    assert (evaluation["done"], evaluation["total"]) == (10, 10)
+    assert evaluation["success"] == read_json(EvalFolder.of("floor").summary)["success"]
+    text = coevo("runs", "list")
+    assert all(name in text for name in rows)
+    assert "broken: " in text
+    assert "Tables here: table" in coevo("runs", "list", "nosuch", code=2)
+
+
+def test_what_is_running_says_what_it_does(coevo: Coevo) -> None:
+    (RUN / "summary.json").unlink()
+    with another_writer(RUN), ProgressFile(Silent(), RUN, "train", "toy-run") as progress:
+        progress.phase("train static", 8)
+        progress.update(2)
+        progress.phase("train coevolve", 8, 2)
+        assert listed(coevo)["toy-run"]["state"] == "running"
+        assert "running: train coevolve 25%" in coevo("runs", "list")
+        assert "in use by another process" in coevo("runs", "rm", "toy-run", "--yes", code=1)
+        assert "There is nothing to delete" in coevo("runs", "gc", "--dry-run")
+    assert RUN.is_dir()
+
+
+def test_a_listing_where_there_is_nothing(
+    coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "runs/ and evals/ are empty" in coevo("runs", "list")
+    assert "There is nothing to delete" in coevo("runs", "gc")
+    assert not list(Path.cwd().iterdir())
+
+
+def test_a_run_is_deleted_when_somebody_agrees(
+    coevo: Coevo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "Pass --yes" in coevo("runs", "rm", "toy-run", code=2)
+    assert RUN.is_dir()
+    shutil.copytree(RUN, "runs/table/static-1")
+    (Path("evals") / "toy-run").mkdir(parents=True)
+    (Path("evals") / "toy-run" / "config.json").write_text('{"policy": "", "tasks": ""}')
+    assert "say runs/toy-run or evals/toy-run" in coevo("runs", "rm", "toy-run", "--yes", code=2)
+    coevo("runs", "rm", "evals/toy-run", "runs/toy-run", "runs/../runs/toy-run", "--yes")
+    assert not RUN.exists()
+    assert not Path("evals/toy-run").exists()
+    coevo("runs", "rm", "table", "--yes")
+    assert not Path("runs/table").exists()
+    assert "There is no run, table or evaluation" in coevo("runs", "rm", "toy-run", code=2)
+
+
+@pytest.mark.parametrize("name", [".", "..", "runs", "/", "evals", ""])
+def test_nothing_else_can_be_deleted(coevo: Coevo, name: str) -> None:
+    assert "There is no run" in coevo("runs", "rm", name, "--yes", code=2)
+    assert RUN.is_dir()
+
+
+def test_a_link_is_not_followed(coevo: Coevo, tmp_path: Path) -> None:
+    RUN.rename(tmp_path / "elsewhere")
+    RUN.symlink_to(tmp_path / "elsewhere")
+    assert "is a symbolic link" in coevo("runs", "rm", "toy-run", "--yes", code=2)
+    assert (tmp_path / "elsewhere" / "run.db").is_file()
+
+
+def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
+    before = json.loads(coevo("eval", "toy-run", "--policy", "static", "--json"))
+    checkpoints = RUN / "checkpoints" / "static"
+    old = Checkpoints(checkpoints).older()
+    assert len(old) == 1
+    left = [RUN / ".summary.json.part", checkpoints / ".checkpoint.part"]
+    left += [checkpoints / "step-000001.0123456789abcdef.damaged", *old]
+    for path in left[:-1]:
+        path.write_bytes(b"12345")
+    left += Checkpoints(RUN / "checkpoints" / "coevolve").older()
+    Path("runs/never").mkdir()
+    (Path("runs/never") / ".lock").touch()
+    Path("runs/thesis").mkdir()
+    (Path("runs/thesis") / "thesis.tex").write_text("years")
+    shutil.copytree(RUN, "runs/cut")
+    (Path("runs/cut") / "summary.json").unlink()
+    kept = {path for path in Path("runs").rglob("*") if path.is_file()}
+    told = json.loads(coevo("runs", "gc", "--dry-run", "--json"))
+    assert told["freed"] == 0
+    assert {path for path in Path("runs").rglob("*") if path.is_file()} == kept
+    coevo("runs", "gc", "--json", code=2)  # it could ask nobody
+    assert "In all:" in coevo("runs", "gc", "--dry-run")
+    done = json.loads(coevo("runs", "gc", "--yes", "--json"))
+    assert done["freed"] == done["size"] == told["size"]
+    gone = kept - {path for path in Path("runs").rglob("*") if path.is_file()}
+    of_the_cut = {Path("runs/cut") / path.relative_to(RUN) for path in left[:3]}
+    assert gone - {path for path in gone if path.name == ".lock"} == {*left, *of_the_cut}
+    assert not Path("runs/never").exists()
+    assert "There is nothing to delete" in coevo("runs", "gc")
+    # All that a run is for still works.
+    again = json.loads(coevo("eval", "toy-run", "--policy", "static", "--name", "x", "--json"))
+    assert again["success"] == before["success"]
+    coevo("report", "toy-run")
+    coevo("compare", "toy-run")
+    coevo("resume", "cut")
+    assert read_json(Path("runs/cut/summary.json")) == read_json(RUN / "summary.json")
+
+
+def test_indexes_that_nobody_uses_are_freed(
+    coevo: Coevo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coevo_gym.view.index.schema import index_file
+
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path / "home"))
+    coevo("runs", "gc", "--dry-run")
+    assert not (tmp_path / "home").exists()
+    files = {name: index_file(Path("runs") / name) for name in ("toy-run", "gone", "old")}
+    Path("runs/old").mkdir()
+    (Path("runs/old") / "thesis.tex").write_text("years")
+    for name, file in files.items():
+        with closing(sqlite3.connect(file)) as db:
+            db.execute("CREATE TABLE meta (key, value)")
+            path = str(Path("runs") / name)
+            db.execute("INSERT INTO meta VALUES ('path', ?)", (str(Path(path).resolve()),))
+            db.commit()
+    long_ago = files["old"].stat().st_mtime - 8 * 86_400
+    os.utime(files["old"], (long_ago, long_ago))
+    told = json.loads(coevo("runs", "gc", "--dry-run", "--json"))
+    indexes = {row["path"] for row in told["items"] if "index" in row["why"]}
+    assert indexes == {str(files["gone"]), str(files["old"])}
+    coevo("runs", "gc", "--yes")
+    assert [name for name, file in files.items() if file.exists()] == ["toy-run"]
+
+
+def test_an_older_checkpoint_stays_where_the_latest_is_damaged(coevo: Coevo) -> None:
+    checkpoints = Checkpoints(RUN / "checkpoints" / "static")
+    latest, before = (path for _, path in checkpoints._found())
+    latest.write_bytes(b"damaged")
+    assert checkpoints.older() == []
+    coevo("runs", "gc", "--yes")
+    assert before.is_file()
+
+
+def test_what_is_written_to_meanwhile_is_left_alone(coevo: Coevo, beside: Path) -> None:
+    (RUN / ".summary.json.part").write_bytes(b"12345")
+    coevo("runs", "list")  # goes to the folder
+    items = removing.freeable()
+    assert items
+    with another_writer(RUN):
+        assert removing.free(items) == 0
+    assert removing.free(items) == sum(item.size for item in items)
+    assert RunFolder(RUN).manifest.is_file()
+
+
+@pytest.mark.parametrize("verb", ["list", "rm", "gc"])
+def test_help_has_examples(coevo: Coevo, verb: str) -> None:
+    assert f"coevo runs {verb} " in " ".join(coevo("runs", verb, "--help").split())

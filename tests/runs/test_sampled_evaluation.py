@@ -1,0 +1,263 @@
+"""Runs whose evaluations sample, once or several times per task."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from coevo_gym.agents.tiny.policy import TinyPolicy
+from coevo_gym.cli.progress import RunProgress
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.seams import Completion, Prompt, Request
+from coevo_gym.core.stats import SOLVED, wilson_interval
+from coevo_gym.core.trajectory import View
+from coevo_gym.runs.assembly import Assembly
+from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.evals.comparison import compare
+from coevo_gym.runs.evals.sides import find_sides
+from coevo_gym.runs.evaluation import evaluate_policy
+from coevo_gym.runs.table import RANDOM, WARMUP
+from coevo_gym.runs.train import RunSummary, train
+from coevo_gym.store.folder import RunFolder, read_lines
+from coevo_gym.store.reader import RunReader
+from coevo_gym.view.library import Library
+from coevo_gym.view.model.evals import evaluation_detail
+from coevo_gym.view.model.measures import run_measures
+from coevo_gym.view.model.runs import run_detail
+from coevo_gym.view.shelf import Shelf
+from tests.agents.tiny_llama import make_tiny_llama
+from tests.runs.conftest import TOY
+from tests.toy import PROMPT
+
+SAMPLES = 3
+SHORT = ["arms=static", "loop.max_steps=4", "loop.evaluate_every_steps=2"]
+SAMPLED = ["evaluation.temperature=1", f"evaluation.samples={SAMPLES}"]
+
+
+def quiet() -> RunProgress:
+    return RunProgress(Console(file=io.StringIO()))
+
+
+def run(folder: Path, *sets: str, progress: RunProgress | None = None) -> RunSummary:
+    resolved = load_config(TOY, sets=[*SHORT, *sets], environ={})
+    return train(RunFolder(folder), resolved, progress or quiet(), lambda: False)
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunSummary]:
+    folder = tmp_path_factory.mktemp("sampled") / "run"
+    return folder, run(folder, *SAMPLED, "arms=static,coevolve", "evaluation.n_trained=4")
+
+
+def test_several_samples_need_a_temperature() -> None:
+    message = "3 samples of a greedy policy would be the same. Set evaluation.temperature"
+    with pytest.raises(ConfigError, match=message):
+        load_config(TOY, sets=["evaluation.samples=3"], environ={})
+    for sets in (["evaluation.temperature=0.5"], SAMPLED):
+        load_config(TOY, sets=sets, environ={})
+
+
+class Phases(RunProgress):
+    """Progress that nobody sees, and which phase it is."""
+
+    name = ""
+
+    def __init__(self) -> None:
+        super().__init__(Console(file=io.StringIO()))
+
+    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
+        self.name = name
+        super().phase(name, total, done, similar=similar)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_every_evaluation_of_a_run_has_its_temperature(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, temperature: float
+) -> None:
+    asked: dict[str, set[float]] = {}
+    phases, evaluating = Phases(), list[bool]()
+    generate, evaluate = TinyPolicy.generate, Assembly.evaluate
+
+    def recorded(self: TinyPolicy, requests: Sequence[Request]) -> list[Completion]:
+        what = "evaluation" if evaluating else phases.name
+        asked.setdefault(what, set()).update(r.sampling.temperature for r in requests)
+        return generate(self, requests)
+
+    def evaluated(self: Assembly, *arguments: Any, **named: Any) -> Any:
+        evaluating.append(True)
+        try:
+            return evaluate(self, *arguments, **named)
+        finally:
+            evaluating.pop()
+
+    monkeypatch.setattr(TinyPolicy, "generate", recorded)
+    monkeypatch.setattr(Assembly, "evaluate", evaluated)
+    settings = (f"evaluation.temperature={temperature}", "evaluation.n_trained=4")
+    run(tmp_path / "run", *settings, progress=phases)
+    assert asked == {"evaluation": {temperature}, "train static": {1.0}}
+
+
+@pytest.mark.parametrize(("record", "kept"), [("all", True), ("signals", False), ("none", False)])
+def test_trajectories_are_kept_as_the_run_says(tmp_path: Path, record: str, kept: bool) -> None:
+    run(tmp_path / "run", *SAMPLED, f"store.record={record}")
+    reader = RunReader(tmp_path / "run" / "run.db")
+    for arm, steps in ((RANDOM, [0]), (WARMUP, [0]), ("static", [2, 4])):
+        assert reader.evaluation_steps(arm) == steps
+        for step in steps:
+            for ended in reader.evaluation(arm, step):
+                found = reader.eval_trajectory(arm, step, ended.task_id, ended.sample)
+                assert (found is not None) is kept
+                if found is not None:
+                    assert (found.success, len(found.steps)) == (ended.success, ended.steps)
+
+
+class Recording:
+    """A language model that says nothing, and keeps the temperatures that it is asked at."""
+
+    def __init__(self) -> None:
+        self.temperatures: list[float] = []
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        for request in requests:
+            assert isinstance(request, Prompt)
+            self.temperatures.append(request.sampling.temperature)
+        return [Completion("", None) for _ in requests]
+
+
+def test_a_language_model_is_asked_at_the_temperature(tmp_path: Path) -> None:
+    (tmp_path / "toy.j2").write_text(PROMPT)
+    sets = ["policy.kind=transformers", f"policy.prompt={tmp_path / 'toy.j2'}"]
+    config = load_config(TOY, sets=[*sets, "evaluation.temperature=0.6"], environ={}).config
+    policy, assembly = Recording(), Assembly(config)
+    for agent in (assembly.evaluated(policy), assembly.agent(policy)):
+        agent.act([View("Press red.", "Pressed: nothing.")])
+    assert policy.temperatures == [0.6, 1.0]
+
+
+def test_what_an_evaluation_draws_is_not_missing_in_training(
+    tmp_path: Path, sampled: tuple[Path, RunSummary]
+) -> None:
+    weights = {
+        run(tmp_path / name, *sets).arms["static"]["weights"]
+        for name, sets in (("greedy", []), ("once", ["evaluation.temperature=1"]))
+    }
+    assert weights == {sampled[1].arms["static"]["weights"]}
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.slow
+def test_the_draws_of_a_language_model_in_training_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "toy.j2").write_text(PROMPT)
+    model = make_tiny_llama(tmp_path / "llama")
+    sets = [
+        "policy.kind=transformers",
+        f"policy.model.path={model}",
+        f"policy.prompt={tmp_path / 'toy.j2'}",
+        "policy.chat.max_answer_tokens=32",
+        "benchmark.max_steps=4",
+        "warmup.n_tasks=8",
+        "warmup.max_epochs=25",
+        "warmup.holdout=0",
+        "warmup.lr=3e-3",
+        "curriculum.initial_size=2",
+        "learner.outcome=score",
+        "loop.max_steps=2",
+        "loop.groups_per_step=2",
+        "loop.evaluate_every_steps=1",
+    ]
+    settings = {"greedy": ["evaluation.n_tasks=2"], "sampled": ["evaluation.n_tasks=1", *SAMPLED]}
+    found = {name: run(tmp_path / name, *sets, *own) for name, own in settings.items()}
+    assert len({summary.arms["static"]["weights"] for summary in found.values()}) == 1
+    lines = read_lines(tmp_path / "greedy" / "metrics.jsonl")
+    norms = [line["grad_norm"] for line in lines if line["event"] == "step"]
+    assert norms[-1] > 0, "nothing is learned from what was drawn after an evaluation"
+
+
+def test_each_sample_is_kept_and_each_task_counts_once(sampled: tuple[Path, RunSummary]) -> None:
+    folder, summary = sampled
+    reader = RunReader(RunFolder(folder).database)
+    tasks = [task.id for task in reader.evaluated_tasks()]
+    for row in summary.table:
+        step = reader.evaluation_steps(row.name)[-1]
+        found = reader.evaluation(row.name, step)
+        assert [(one.task_id, one.sample) for one in found] == [
+            (task, sample) for task in tasks for sample in range(SAMPLES)
+        ]
+        assert row.n_tasks == len(tasks) == 10
+        assert row.success == pytest.approx(sum(one.success for one in found) / len(found))
+        # As wide as that of ten episodes, not of thirty.
+        expected = wilson_interval(row.success * 10, 10)
+        assert (row.low, row.high) == pytest.approx(expected)
+    mixed = [sum(one.success for one in found if one.task_id == task) % SAMPLES for task in tasks]
+    assert any(mixed), "all samples of a task are alike"
+
+
+def test_the_report_and_the_table_count_tasks(sampled: tuple[Path, RunSummary]) -> None:
+    folder, summary = sampled
+    assert summary.samples == SAMPLES
+    run = Shelf(Library([RunFolder(folder)])).runs()[0]
+    data = run_detail(run)
+    assert [row.n_tasks for row in data.arms] == [10, 10, 10, 10]
+    assert "The policy acts at temperature 1, in 3 episodes per task." in " ".join(data.notes)
+    (cross,) = run_measures(run).cross
+    assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
+    reader = RunReader(RunFolder(folder).database)
+    for line in read_lines(folder / "metrics.jsonl"):
+        if line["event"] == "eval" and line["step"]:
+            assert (line["eval.tasks"], line["eval.episodes"]) == (10, 30)
+            assert 0 <= line["eval.warmup_tasks_success"] * 12 % 1 < 1e-9
+            of_task: dict[str, list[bool]] = {}
+            for one in reader.evaluation(line["arm"], line["step"]):
+                of_task.setdefault(one.task_id, []).append(one.success)
+            solved = [sum(each) / len(each) >= SOLVED for each in of_task.values()]
+            assert line["solved"] == "".join(str(int(one)) for one in solved)
+
+
+def test_comparisons_are_over_tasks(sampled: tuple[Path, RunSummary]) -> None:
+    folder, summary = sampled
+    rows = {row.name: row for row in summary.table}
+    found = compare(*find_sides(str(folder), None))
+    assert (found.tasks, found.samples_a, found.samples_b) == (10, (3, 3), (3, 3))
+    assert found.success_a == pytest.approx(rows["static"].success)
+    assert found.success_b == pytest.approx(rows["coevolve"].success)
+    assert found.uneven == ()
+    floor = compare(*find_sides(str(folder), None, [RANDOM, WARMUP]))
+    assert floor.uneven == ("actions: greedy in A, sampled at temperature 1 in B",)
+
+
+def test_the_viewer_shows_a_row_per_task(sampled: tuple[Path, RunSummary]) -> None:
+    folder, summary = sampled
+    shelf = Shelf(Library([str(folder)]))
+    shown = shelf.run(folder.name)
+    row = next(row for row in summary.table if row.name == "coevolve")
+    found = evaluation_detail(shown, "coevolve", "4")
+    assert len(found.tasks) == len({task.id for task in found.tasks}) == 10
+    assert {task.episodes for task in found.tasks} == {SAMPLES}
+    assert all(task.success is (task.share >= SOLVED) for task in found.tasks)
+    assert found.success == pytest.approx(row.success)
+    assert (found.low, found.high) == pytest.approx((row.low, row.high))
+    earlier = {task.id: task.success for task in evaluation_detail(shown, "coevolve", "2").tasks}
+    assert {task.id: task.before for task in found.tasks} == earlier
+    points = [p for p in run_detail(shown).evaluations if p.arm == "coevolve"]
+    assert [point.episodes for point in points] == [10, 10, 10]
+
+
+def test_one_sample_is_drawn_again_by_a_later_evaluation(tmp_path: Path) -> None:
+    summary = run(tmp_path / "run", "evaluation.temperature=3")
+    row = next(row for row in summary.table if row.name == "static")
+    again = evaluate_policy(RunFolder(tmp_path / "run"), "static", "val")
+    assert (again.success, again.score, again.n_tasks) == (row.success, row.score, row.n_tasks)
+    greedy = run(tmp_path / "greedy")
+    assert greedy.table[1].success != summary.table[1].success, "both are greedy"
+
+
+def test_settings_of_before_read_as_greedy() -> None:
+    tree = RunConfig().to_json()
+    del tree["evaluation"]["temperature"], tree["evaluation"]["samples"]
+    found = RunConfig.model_validate(tree).evaluation
+    assert (found.temperature, found.samples) == (0.0, 1)

@@ -1,0 +1,257 @@
+"""What a run knows about a draft, told to people and programs; and what people decide."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.core.errors import TaskError
+from coevo_gym.runs.tasks.story import Story, find_story
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import RunReader
+from tests.runs import told
+from tests.runs.conftest import Coevo
+
+
+@pytest.fixture
+def run(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of its own that a model has explored in, too; its folder is where runs are."""
+    folder = tmp_path / "runs" / "told"
+    shutil.copytree(finished, folder)
+    told.add_round(folder / "run.db")
+    monkeypatch.setenv("COLUMNS", "100")
+    return folder
+
+
+@pytest.fixture
+def beside(run: Path) -> Path:
+    return run.parents[1]
+
+
+def sections(text: str) -> list[str]:
+    return [line.partition(" ──")[0] for line in text.splitlines() if " ──" in line]
+
+
+def test_an_accepted_task_is_told_from_its_signal_to_its_reference(coevo: Coevo) -> None:
+    text = coevo("tasks", "show", told.ACCEPTED.name, "--run", "told")
+    assert sections(text) == [
+        *("Signal", "Context", "Brief", "Walk 1, 12 steps", "What went otherwise than planned"),
+        *("Proposal", "Gates", "Task"),
+    ]
+    for said in (
+        "accepted",
+        "round-50 of coevolve, after step 7",
+        "boundary",
+        "1, 0, 0, 0",
+        "1 of 4 rollouts succeeded.",
+        "The third button was forgotten.",
+        "press [x]",
+        "One repair.",
+        "Press amber, blue, blue, white.",
+        "3 of 5 actions are needed",
+        told.ACCEPTED.instruction,
+        told.PARENT.name,
+    ):
+        assert said in text, said
+
+
+def test_what_a_model_wrote_cannot_steer_the_terminal(coevo: Coevo) -> None:
+    for id in (told.ACCEPTED.name, "aaaa0000"):
+        for full in ([], ["--full"]):
+            assert "\x1b" not in coevo("tasks", "show", id, "--run", "told", *full)
+
+
+def test_walks_are_cut_for_reading(coevo: Coevo) -> None:
+    cut = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told")
+    assert "4 more" in cut
+    assert "--full prints everything" in cut
+    full = coevo("tasks", "show", told.ACCEPTED.id, "--run", "told", "--full")
+    assert "more" not in full
+    told_whole = [" ".join(text.split()).count("amber [bold].") for text in (full, cut)]
+    assert told_whole[0] == 40 > told_whole[1]
+
+
+def test_ids_are_there_to_be_copied(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = coevo("tasks", "show", told.ACCEPTED.name, "--run", "told")
+    for id in (told.ACCEPTED.id, told.DRAFTS[0].id, told.ACCEPTED.name):
+        assert any(line.endswith(id) for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("id", "said"),
+    [
+        (told.REJECTED.id[:6], ["rejected by the gate solve", "solved in 0 of 4 tries", "Draft"]),
+        ("aaaa0000", ["rejected by the gate parse", "not JSON", "I am sorry"]),
+        (told.HELD.id[:8], ["held and waits for a person", "the first of its scenario", "Task"]),
+    ],
+)
+def test_a_draft_that_was_not_accepted_is_told_as_well(
+    coevo: Coevo, id: str, said: list[str]
+) -> None:
+    text = coevo("tasks", "show", id, "--run", "told")
+    assert all(part in text for part in said), text
+
+
+def test_programs_get_the_task_and_its_history(coevo: Coevo) -> None:
+    whole = json.loads(coevo("tasks", "show", told.ACCEPTED.id, "--run", "told", "--json"))
+    history = whole.pop("history")
+    assert whole == json.loads(told.ACCEPTED.to_json())
+    assert history["signal"]["evidence"]["place"] == 1  # the first rollout that failed
+    assert history["brief"]["failure_cause"] == told.BRIEF.failure_cause
+    assert len(history["walks"][0]["exchanges"]) == 12
+    assert history["verdict"]["proposal"]["confidence"] == 0.9
+    assert [check[0] for check in history["verdict"]["checks"]] == ["parse", "draft", "build"]
+    assert history["lineage"][0]["name"] == told.PARENT.name
+    assert history["joined"] == [{"arm": "coevolve", "round": "round-50"}]
+    rejected = json.loads(coevo("tasks", "show", told.REJECTED.id, "--run", "told", "--json"))
+    assert rejected["instruction"] == told.REJECTED.instruction
+    assert rejected["history"]["verdict"]["gate"] == "solve"
+
+
+def test_a_task_of_a_script_is_told_as_far_as_it_is_known(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "told", "--json"))
+    first = coevo("tasks", "show", rows[0]["name"], "--run", "told")
+    assert "round-0 of static and coevolve" in first
+    assert sections(first) == ["Context", "Gates", "Task"]
+    later = next(row for row in rows if row["round"] not in ("round-0", "round-50"))
+    text = coevo("tasks", "show", later["id"][:12], "--run", "told")
+    assert sections(text) == ["Signal", "Context", "Gates", "Task"]
+    assert later["instruction"] in text
+
+
+def test_a_native_task_of_a_run_is_shown_as_ever(coevo: Coevo) -> None:
+    assert "history" not in json.loads(
+        coevo("tasks", "show", told.PARENT.name, "--run", "told", "--json")
+    )
+    assert "1  press red" in coevo("tasks", "show", told.PARENT.name, "--run", "told")
+
+
+def test_an_id_must_say_enough(coevo: Coevo, run: Path) -> None:
+    assert "has no task and no draft 'x'" in coevo("tasks", "show", "x", "--run", "told", code=2)
+    assert "has no task and no draft" in coevo("tasks", "show", "ff%_", "--run", "told", code=2)
+    ids = [row["id"] for row in json.loads(coevo("tasks", "told", "--json"))]
+    folder = RunFolder(run)
+    for id in ids:
+        found = find_story(folder, id)
+        assert isinstance(found, Story)
+        assert found.verdict.task_id == id
+
+
+def test_an_id_that_could_be_several_things(run: Path) -> None:
+    twins = [
+        verdict.model_copy(update={"draft_id": f"abcd{number}", "task_id": ""})
+        for number, verdict in enumerate(told.RESULT.verdicts[:2])
+    ]
+    told.add_result(run / "run.db", told.RESULT.model_copy(update={"verdicts": tuple(twins)}))
+    with pytest.raises(TaskError, match=r"is ambiguous \(2 matches\): abcd0, abcd1"):
+        find_story(RunFolder(run), "abcd")
+
+
+def test_rejected_drafts_are_listed(coevo: Coevo) -> None:
+    rows = json.loads(coevo("tasks", "told", "--rejected", "--json"))
+    mine = [row for row in rows if row["round"] == "round-50"]
+    assert [(row["draft"], row["gate"]) for row in mine] == [
+        (told.REJECTED.id, "solve"),
+        ("aaaa0000aaaa0000", "parse"),
+    ]
+    assert len({(row["round"], row["draft"]) for row in rows}) == len(rows)  # D_0's once
+    assert told.REJECTED.id in coevo("tasks", "told", "--rejected", "--search", "of 4 tries")
+    assert "lists the drafts of a run" in coevo("tasks", "toy", "--rejected", code=2)
+
+
+# What people decide.
+
+
+def decisions(run: Path) -> list[tuple[str, str, str]]:
+    found = RunReader(run / "run.db").decisions().values()
+    assert all(len(one.at) == len("2026-01-01 00:00:00") for one in found)
+    return [(one.task_id, one.what, one.reason) for one in found]
+
+
+def test_what_waits_is_listed(coevo: Coevo) -> None:
+    text = coevo("tasks", "review", "told")
+    assert all(task.name in text for task in (told.HELD, told.SECOND, told.THIRD))
+    assert "Of 3 tasks that were held, 3 wait." in text
+    assert told.ACCEPTED.name not in text
+    rows = json.loads(coevo("tasks", "review", "--json"))
+    assert (rows[0]["run"], rows[0]["name"]) == ("told", told.HELD.name)
+    assert "3 tasks are held" in coevo("tasks", "review")
+
+
+def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:
+    by_draft = told.DRAFTS[2].id
+    why = "its words are odd"
+    arguments = ("--release", told.HELD.name, "--reject", by_draft, "--reason", why)
+    assert "released" in coevo("tasks", "review", "told", *arguments)
+    assert decisions(run) == [(told.SECOND.id, "rejected", why), (told.HELD.id, "released", "")]
+    assert "1 wait, 1 released, 1 rejected" in coevo("tasks", "review", "told")
+    rows = json.loads(coevo("tasks", "review", "told", "--all", "--json"))
+    assert [row["decision"] for row in rows] == ["released", "rejected", "released"]
+    # A narrow terminal breaks what is said.
+    text = " ".join(coevo("tasks", "show", told.SECOND.id, "--run", "told").split())
+    assert "rejected by a person on 20" in text
+    assert why in text
+    text = " ".join(coevo("tasks", "show", told.HELD.id, "--run", "told").split())
+    assert "it joins the next round" in text
+
+
+def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> None:
+    held, other = told.HELD.name, told.SECOND.name
+    for arguments, said in (
+        (["--release", held, "--release", "nosuch"], "is no task that is held"),
+        (["--release", held, "--release", told.ACCEPTED.name], "is no task that is held"),
+        (["--release", held, "--reject", held], "both released and rejected"),
+        (["--release", held, "--reason", "nice"], "Pass it with --reject"),
+    ):
+        assert said in coevo("tasks", "review", "told", *arguments, code=2)
+    assert "Name it: coevo tasks review" in coevo("tasks", "review", "--release", other, code=2)
+    assert decisions(run) == []
+
+
+def test_a_task_that_is_practised_cannot_be_rejected(coevo: Coevo, run: Path) -> None:
+    coevo("tasks", "review", "told", "--release", told.HELD.name)
+    update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
+    told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
+    text = coevo("tasks", "review", "told", "--reject", told.HELD.name, code=2)
+    assert "joined coevolve in round-51" in text
+    assert "coevolve in round-51" in coevo("tasks", "show", told.HELD.name, "--run", "told")
+
+
+def test_a_person_is_asked_about_each(
+    coevo: Coevo, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from coevo_gym.cli.output import console
+
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    monkeypatch.setattr(type(console), "is_terminal", True)
+    answers = iter(["x", "v", "y", "n", "a dull one"])
+
+    def answer(*_: object) -> str:
+        for given in answers:
+            return given
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", answer)
+    text = coevo("tasks", "review", "told")
+    assert decisions(run) == [
+        (told.HELD.id, "released", ""),
+        (told.SECOND.id, "rejected", "a dull one"),
+    ]
+    assert "The third button was forgotten." in text  # v
+    assert told.THIRD.instruction in text
+
+
+def test_a_run_in_which_nothing_was_held(coevo: Coevo, run: Path, finished: Path) -> None:
+    shutil.copytree(finished, run.with_name("bare"))
+    assert "Of 0 tasks that were held, 0 wait." in coevo("tasks", "review", "bare")
+
+
+def test_a_held_task_can_be_played(coevo: Coevo, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter(told.HELD.solution)
+    monkeypatch.setattr("builtins.input", lambda *_: next(lines))
+    assert "solved" in coevo("play", "--run", "told", "--task", told.HELD.name)

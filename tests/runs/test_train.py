@@ -1,0 +1,382 @@
+"""Whole runs: what they leave behind, and that no way of stopping one changes how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym import cli
+from coevo_gym.runs import train
+from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
+from coevo_gym.trainers.protocols import training_success
+from coevo_gym.view.library import Library
+from coevo_gym.view.model.measures import run_measures
+from coevo_gym.view.model.runs import run_detail
+from coevo_gym.view.model.task_set import task_set
+from coevo_gym.view.model.tasks import task_rows
+from coevo_gym.view.shelf import Shelf, ShownRun
+from tests.runs.conftest import TOY, Child
+from tests.runs.test_folder import full
+
+WALL_TIMES = {"cpu_s", "rollout_s", "update_s", "round_s", "old_s", "reference_s", "step_s"}
+NewChild = Callable[..., Child]
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    lines = read_lines(run / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if k not in WALL_TIMES} for line in lines]
+
+
+def rows(run: Path, table: str, columns: str = "*") -> list[tuple[Any, ...]]:
+    database = sqlite3.connect(run / "run.db")
+    try:
+        return sorted(database.execute(f"SELECT {columns} FROM {table}").fetchall())
+    finally:
+        database.close()
+
+
+def assert_same(run: Path, other: Path) -> None:
+    """The same tasks, episodes, rounds, metrics, table and weights, but for wall times."""
+    assert read_json(run / "summary.json") == read_json(other / "summary.json")
+    assert metrics(run) == metrics(other)
+    for table in ("tasks", "groups", "signals", "trajectories", "verdicts", "lineage", "rounds"):
+        assert rows(run, table) == rows(other, table)
+    assert rows(run, "results", "key, round_id") == rows(other, "results", "key, round_id")
+
+
+def test_a_run_leaves_everything_behind(finished: Path) -> None:
+    manifest = read_json(finished / "manifest.json")
+    assert manifest["config"]["seed"] == manifest["seed"] == 3
+    assert manifest["model"].startswith("tiny-")
+    assert set(manifest["task_sets"]) == {"training", "held-out"}
+    assert manifest["versions"]["torch"]
+    summary = read_json(finished / "summary.json")
+    names = [row["name"] for row in summary["table"]]
+    assert names == ["random", "warm-up", "static", "coevolve"]
+    printed = (finished.parents[1] / "output.txt").read_text()
+    for row in summary["table"]:
+        cells = (row["name"], f"{row['success']:.1%}", f"{row['score']:.3f}", f"{row['env_steps']}")
+        assert any(all(cell in line for cell in cells) for line in printed.splitlines())
+        assert row["low"] <= row["success"] <= row["high"]
+        assert row["n_tasks"] == 10
+    for arm, outcome in summary["arms"].items():
+        lines = "\n".join(line for line in printed.splitlines() if f"│ {arm} " in line)
+        assert f" {outcome['curriculum']['mixed_groups']:.1%} " in lines
+        assert f" {outcome['curriculum']['share_explore_steps']:.1%} " in lines
+    assert "<html" in (finished / "report.html").read_text()
+    assert rows(finished, "trajectories")
+    assert not list(finished.rglob("*.part"))
+
+
+def test_arms_share_their_start_and_only_one_evolves(finished: Path) -> None:
+    arms = read_json(finished / "summary.json")["arms"]
+    assert arms["static"]["rounds"] == 1 < arms["coevolve"]["rounds"]
+    assert arms["static"]["pool_size"] == 8 < arms["coevolve"]["pool_size"]
+    first = [row for row in rows(finished, "rounds", "arm, round_id, key") if row[1] == "round-0"]
+    assert len({key for _, _, key in first}) == 1
+    assert len(first) == 2
+    begin = [line for line in metrics(finished) if line["event"] == "eval" and line["step"] == 0]
+    assert begin[0] | {"arm": ""} == begin[1] | {"arm": ""}
+
+
+def test_a_budget_that_the_first_tasks_use_up_is_warned_of(child: NewChild) -> None:
+    running = child("train", TOY, "--set", "loop.max_env_steps=1", "--set", "loop.max_steps=none")
+    assert running.end() == 0, running.text
+    assert re.search(
+        r"warning: static trains no step: .* took \d+ env steps, and loop.max_env_steps is 1\. ",
+        running.text,
+    )
+
+
+def test_no_held_out_task_is_ever_practised_or_stored(finished: Path) -> None:
+    assert {split for (split,) in rows(finished, "tasks", "split")} == {"train"}
+
+
+def shown(run: Path) -> ShownRun:
+    return Shelf(Library([RunFolder(run)])).runs()[0]
+
+
+def test_the_report_shows_the_run(finished: Path) -> None:
+    run = shown(finished)
+    detail, measures, sets = run_detail(run), run_measures(run), task_set(run)
+    static, coevolve = detail.arms[2:]
+    assert [row.name for row in detail.arms] == ["random", "warm-up", "static", "coevolve"]
+    evaluations = [point for point in detail.evaluations if point.arm == "static"]
+    assert evaluations[-1].env_steps == static.env_steps
+    assert len(detail.training[0].success) == 6
+    rows = task_rows(run)
+    evolved = [row for row in rows if row["step"]]
+    assert coevolve.pool_size == 8 + len(evolved) > 8
+    assert sum(row["step"] == 0 for row in rows) == 8
+    assert sum(coevolve.signals.values()) > 0
+    assert all(row["parents"] and row["signal"] for row in evolved)
+    assert any(row["practice"] for row in evolved)
+    assert {item.label for item in sets.similarity} == {"D_0", "evolved by coevolve"}
+    assert len(measures.warmup_loss) > 1
+    (arm,) = sets.arms
+    assert len(arm.distance) > 1
+    assert 0.0 < (arm.self_similarity[0] or 0.0) <= 1.0
+    numbers = measures.arms[1].numbers
+    assert numbers["accepted"] == len(evolved)
+    assert numbers["pass_rate"] == numbers["accepted"] / numbers["candidates"]
+    assert 0.0 < numbers["share_explore_steps"] < 1.0
+    assert 0.0 < numbers["share_gate_steps"] < 1.0
+    assert 0.0 < (measures.arms[1].round_time or 0.0) < 1.0
+    arms = read_json(finished / "summary.json")["arms"]
+    for row in measures.arms:
+        stored = arms[row.arm]["curriculum"]
+        for name in ("mixed_groups", "tags_covered", "reserve"):
+            assert row.numbers[name] == stored[name] > 0
+        practised = ("steps_all_fail", "steps_mixed", "steps_all_pass")
+        assert sum(row.numbers[how] or 0 for how in practised) == stored["practice_steps"]
+    (cross,) = measures.cross
+    assert cross.both + cross.only_ours + cross.only_baseline + cross.neither == 10
+    solved = {row.name: row.success for row in detail.arms}
+    assert cross.both + cross.only_ours == round(10 * solved[cross.ours])
+    assert cross.both + cross.only_baseline == round(10 * solved[cross.baseline])
+
+
+KILLED_AT = [
+    pytest.param("first task set: 4/8", id="first-task-set", marks=pytest.mark.slow),
+    pytest.param("train static: 3/6", id="static", marks=pytest.mark.slow),
+    pytest.param("train coevolve: 3/6", id="after-a-round"),
+    pytest.param("coevolve, step 6", id="last-evaluation", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("line", KILLED_AT)
+def test_a_killed_run_ends_as_if_it_never_was(
+    child: NewChild, finished: Path, tmp_path: Path, line: str
+) -> None:
+    # Checkpoints are two steps apart, so that steps are lost and done again.
+    running = child("train", TOY, "--set", "store.checkpoint_every_steps=2")
+    running.wait_for(line)
+    running.process.kill()
+    assert running.end() == -signal.SIGKILL
+    assert not (tmp_path / "runs" / "toy-run" / "summary.json").exists()
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    running = child("train", TOY)
+    running.wait_for("train static: 2/6")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130, running.text
+    assert re.search(r"Stopping after this step and saving: step \d of static began", running.text)
+    assert "Go on with: coevo resume toy-run" in running.text
+    assert "Traceback" not in running.text
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_ctrl_c_twice_exits_now(child: NewChild, tmp_path: Path) -> None:
+    running = child("train", TOY, module="tests.runs.blocked")
+    running.wait_for("waiting")
+    running.process.send_signal(signal.SIGINT)
+    running.wait_for("Stopping after this step")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    assert "Traceback" not in running.text
+
+
+def test_an_arm_leaves_its_memory_to_the_next(child: NewChild) -> None:
+    run = child("train", TOY, "--set=loop.max_steps=1", module="tests.runs.lifetimes")
+    assert run.end() == 0, run.text
+    assert run.text.count("learners in memory: 0") == 2
+    assert "learners in memory: 1" not in run.text
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["coevo", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code
+
+
+def test_a_full_disk_is_explained_and_survived(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saves: list[int] = []
+    save = Checkpoints.save
+
+    def save_until_full(self: Checkpoints, step: int, state: Any) -> Path:
+        saves.append(step)
+        if len(saves) == 4:  # the warm-up's, then those of steps 1 to 3
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "fsync", full)
+                return save(self, step, state)
+        return save(self, step, state)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", save_until_full)
+        assert run_main(monkeypatch, "train", TOY) == 1
+    text = capsys.readouterr().err
+    assert "No space left on device" in text
+    assert "Go on with: coevo resume toy-run" in text
+    assert run_main(monkeypatch, "resume", "toy-run") == 0
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+def test_a_run_whose_gradients_are_no_numbers_ends_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_main(monkeypatch, "train", TOY, "--set=arms=static", "--set=learner.lr=1e30") == 1
+    told = capsys.readouterr()
+    assert "3 optimiser steps in a row were not finite" in told.err
+    assert "lower learning rate" in told.err
+    assert "coevo resume" not in told.err  # it would end there again
+    assert told.out.count("warning: optimiser step skipped") == 3
+
+
+def test_a_damaged_checkpoint_costs_only_the_steps_since_the_one_before(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    running = child("train", TOY)
+    running.wait_for("train static: 3/6")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130
+    run = tmp_path / "runs" / "toy-run"
+    latest = max((run / "checkpoints" / "static").glob("*.pt"))
+    latest.write_bytes(latest.read_bytes()[:-100])
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert f"{latest.name} is damaged" in again.text.replace("\n", "")
+    assert_same(run, finished)
+
+
+def test_what_is_called_success_is_success_whatever_is_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    sets = ("arms=static", "learner.outcome=score", "loop.max_steps=3", "warmup.n_tasks=0")
+    assert run_main(monkeypatch, "train", TOY, *(f"--set={item}" for item in sets)) == 0
+    lines = [line for line in metrics(tmp_path / "runs" / "toy-run") if line["event"] == "step"]
+    assert any(line["reward"] != line["success"] for line in lines)
+    printed = capsys.readouterr().out
+    for line in lines:
+        assert f"train static: {line['step']}/3, success {line['success']:.0%}" in printed
+    (curve,) = run_detail(shown(tmp_path / "runs" / "toy-run")).training
+    assert list(curve.success) == [line["success"] for line in lines]
+
+
+def test_dynamic_sampling_does_not_hide_what_was_set_aside() -> None:
+    assert training_success({"success": 0.5, "success_before_filter": 0.9}) == 0.9
+    assert training_success({"success": 0.5}) == 0.5
+    assert training_success({}) is None
+
+
+def stopped(child: NewChild, runs: Path) -> Path:
+    """The folder of a run that was stopped within its first arm."""
+    running = child("train", TOY)
+    running.wait_for("train static: 3/6")
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 130, running.text
+    return runs / "runs" / "toy-run"
+
+
+def test_the_reference_is_saved_once_for_all_arms(finished: Path) -> None:
+    folder = RunFolder(finished).checkpoints
+    (start,) = (folder / "warm-up").glob("*.pt")
+    trained = [path for arm in ("static", "coevolve") for path in (folder / arm).glob("*.pt")]
+    assert len(trained) == 4
+    for path in trained:
+        # Weights and two moments of them, and little else; the reference would be a fourth.
+        assert path.stat().st_size < 3.5 * start.stat().st_size
+    for arm in ("static", "coevolve"):
+        saved = Checkpoints(folder / arm).latest()
+        assert saved is not None
+        assert saved.state["learner"]["reference"] is None
+
+
+@pytest.mark.slow
+def test_a_checkpoint_with_a_reference_of_its_own_is_gone_on_from(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(stopped(child, tmp_path)).checkpoints
+    start, arm = Checkpoints(folder / "warm-up").latest(), Checkpoints(folder / "static")
+    saved = arm.latest()
+    assert start is not None
+    assert saved is not None
+    # What older versions wrote: no name of the start, no counters, and the reference in every file.
+    learner = {k: saved.state["learner"][k] for k in ("optimizer", "updates", "rng")}
+    state = {k: saved.state[k] for k in ("policy", "loop", "evaluation")}
+    arm.save(saved.step, state | {"learner": learner | {"reference": start.state["policy"]}})
+    again = child("resume", "toy-run")
+    assert again.end() == 0, again.text
+    assert_same(tmp_path / "runs" / "toy-run", finished)
+
+
+@pytest.mark.slow
+def test_what_was_read_of_a_checkpoint_does_not_stay_in_memory(
+    child: NewChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(child, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    read: list[weakref.ref[Any]] = []
+    latest, run_loop = Checkpoints.latest, train._Run._run_loop
+
+    def noted(self: Checkpoints) -> Checkpoint | None:
+        found = latest(self)
+        if found and self.folder.name == "static":
+            read.extend(map(weakref.ref, found.state["policy"]["net"].values()))
+        return found
+
+    def checked(self: Any, *arguments: Any) -> Any:
+        assert all(weight() is None for weight in read)
+        return run_loop(self, *arguments)
+
+    monkeypatch.setattr(Checkpoints, "latest", noted)
+    monkeypatch.setattr(train._Run, "_run_loop", checked)
+    assert run_main(monkeypatch, "resume", "toy-run") == 0
+    assert read
+
+
+@pytest.mark.slow
+def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Path) -> None:
+    folder = RunFolder(stopped(child, tmp_path)).checkpoints
+    warmup = Checkpoints(folder / "warm-up", keep=1)
+    start = warmup.latest()
+    assert start is not None
+    for weights in start.state["policy"]["net"].values():
+        weights += 1
+    warmup.save(0, start.state)
+    again = child("resume", "toy-run")
+    assert again.end() == 1
+    text = " ".join(again.text.split())
+    assert "was trained from other first weights" in text
+    assert "Bring it back, or train anew with --overwrite" in text
+
+
+def test_a_run_is_not_resumed_on_other_tasks(
+    child: NewChild, finished: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs" / "toy-run"
+    run.mkdir(parents=True)
+    manifest = read_json(finished / "manifest.json")
+    manifest["task_sets"]["training"] = "0" * 64
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    again = child("resume", "toy-run")
+    assert again.end() == 1
+    assert "training tasks are not those that this run began with" in again.text

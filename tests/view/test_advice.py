@@ -1,0 +1,198 @@
+"""Advice and labels of steps, as the viewer answers them, on a small real run with made-up ones."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.advice import AdviceOrigin, AdviceState
+from coevo_gym.core.notes import VERDICTS, Note
+from coevo_gym.core.task import FrozenDict, Split
+from coevo_gym.envs.webshop import BENCHMARK
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.view.api import answer
+from coevo_gym.view.export.gathering import answers, pages
+from coevo_gym.view.library import Library
+from coevo_gym.view.model import advice
+from coevo_gym.view.model.notes import note_views
+from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.shelf import Shelf
+from tests.view.sample import EVAL, RUN
+
+ARM, SECRET = "coevolve", "sk-abcdefghijklmnop1234"
+PATH = f"runs/{RUN}/arms/{ARM}/advice"
+TEXT = "Compare three pages before buying."
+
+
+def ask(shelf: Shelf, path: str, query: str = "") -> Any:
+    return json.loads(answer(shelf, path, query))
+
+
+def _tell(database: Path, group: str, position: int, cue: str) -> None:
+    """Write a cue into a stored episode."""
+    place = "arm = ? AND group_id = ? AND position = ?"
+    with closing(sqlite3.connect(database)) as db:
+        ((body,),) = db.execute(
+            f"SELECT body FROM trajectories WHERE {place}", (ARM, group, position)
+        )
+        episode = json.loads(zlib.decompress(body)) | {"cue_ids": [cue]}
+        packed = zlib.compress(json.dumps(episode).encode())
+        db.execute(
+            f"UPDATE trajectories SET body = ? WHERE {place}", (packed, ARM, group, position)
+        )
+        db.commit()
+
+
+@pytest.fixture(scope="module")
+def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small run with four pieces of advice, one of a held-out task, and an episode told two."""
+    folder = tmp_path_factory.mktemp("advice")
+    shutil.copytree(sample_folder, folder, dirs_exist_ok=True)
+    run = RunFolder(folder / "runs" / RUN)
+    store = RunStore(run.database)
+    ((task_id, group),) = store._rows(
+        "SELECT task_id, group_id FROM trajectories WHERE arm = ? AND step = 1 LIMIT 1", ARM
+    )
+    held_out = BENCHMARK.tasks(Split.VAL)[0]
+    store._add_tasks([held_out])
+
+    def origin(text: str, task: str = task_id, group: str = group) -> AdviceOrigin:
+        texts = FrozenDict(when_to_use="a bag is wanted", content=text)
+        return AdviceOrigin(texts=texts, task_id=task, group_id=group, index=1, source="rule")
+
+    steps = {
+        1: [AdviceState(id="good", origin=origin(TEXT)),
+            AdviceState(id="harmful", origin=origin(f"{SECRET} {'x' * 3000}", group="gone")),
+            AdviceState(id="new", origin=origin("Untested.")),
+            AdviceState(id="secret", origin=origin("LEAKED", task=held_out.id))],
+        2: [AdviceState(id="good", utility=0.5, groups=2),
+            AdviceState(id="harmful", utility=-0.25, groups=1),
+            AdviceState(id="older", utility=1.0, groups=9)],
+        4: [AdviceState(id="good", utility=0.25, groups=3),
+            AdviceState(id="harmful", held=False, why="harmful", utility=-0.5, groups=2)],
+    }  # fmt: skip
+    for step, states in steps.items():
+        store.add_advice(ARM, step, {"experiences": states})
+    ((group, step),) = store._rows(
+        "SELECT group_id, step FROM trajectories WHERE arm = ? AND step = 2 LIMIT 1", ARM
+    )
+    store.close()
+    _tell(run.database, group, 1, "exp:good,secret,unknown")
+    return folder
+
+
+@pytest.fixture
+def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.chdir(folder)
+    shelf = Shelf(Library())
+    index = shelf.run(RUN).index
+    index.refresh()
+    while index.read_on():
+        pass
+    return shelf
+
+
+def test_advice_has_its_text_its_origin_and_its_utility_over_time(shelf: Shelf) -> None:
+    found = ask(shelf, PATH)
+    assert (found["held"], found["dropped"], found["left"]) == (2, {"harmful": 1}, 0)
+    good, new, harmful = found["rows"]
+    assert good["texts"] == {"when_to_use": "a bag is wanted", "content": TEXT}
+    assert (good["id"], good["memory"], good["source"]) == ("good", "experiences", "rule")
+    assert (good["step"], good["held"], good["utility"], good["groups"]) == (1, True, 0.25, 3)
+    assert (good["steps"], good["utilities"]) == ([2, 4], [0.5, 0.25])
+    assert good["task"]["instruction"]
+    detail = ask(shelf, f"runs/{RUN}/trajectories/{good['episode']}")
+    assert detail["task"]["id"] == good["task"]["id"]
+    assert (new["utility"], new["steps"], new["held"]) == (None, [], True)
+    assert (harmful["held"], harmful["why"], harmful["episode"]) == (False, "harmful", None)
+    assert harmful["utilities"] == [-0.25, -0.5]
+    assert SECRET not in json.dumps(harmful)
+    assert len(harmful["texts"]["content"]) <= advice.MOST_CHARACTERS + 1
+
+
+def test_of_much_advice_some_is_shown(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advice, "MOST_ADVICE", 1)
+    found = ask(shelf, PATH)
+    assert (len(found["rows"]), found["left"], found["held"]) == (1, 2, 2)
+
+
+def test_an_episode_shows_the_advice_that_it_was_told(shelf: Shelf) -> None:
+    path = f"runs/{RUN}/trajectories"
+    (row,) = ask(shelf, path, "advice=good")["rows"]
+    assert row["advice"] == ["good", "secret", "unknown"]
+    detail = ask(shelf, f"{path}/{row['id']}")
+    assert [(one["id"], one["texts"]["content"]) for one in detail["advice"]] == [("good", TEXT)]
+    assert ask(shelf, path, "advice=any")["total"] == 1
+    assert ask(shelf, path, "advice=none")["total"] == ask(shelf, path)["total"] - 1
+    assert ask(shelf, path, "advice=goo")["total"] == 0
+
+
+def test_no_page_of_a_held_out_task_shows_advice(shelf: Shelf) -> None:
+    """Nor does any page show advice from a held-out task."""
+    assert "LEAKED" not in "".join(json.dumps(told.value) for told in answers(shelf))
+    held_out = [one["id"] for one in ask(shelf, f"runs/{RUN}/tasks")["rows"]]
+    for place in pages(shelf, held_out=True):
+        text = json.dumps(ask(shelf, place.path))
+        assert "LEAKED" not in text
+        if place.path.startswith(("evals/", f"runs/{RUN}/tasks/")):
+            assert TEXT not in text, place.path
+    assert held_out
+    run = ask(shelf, f"runs/{RUN}")
+    for point in run["evaluations"]:
+        if point["kept"]:
+            path = f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}"
+            assert TEXT not in json.dumps(ask(shelf, path))
+    row = ask(shelf, f"evals/{EVAL}/episodes")["rows"][0]
+    assert ask(shelf, f"evals/{EVAL}/episodes/{row['id']}")["advice"] == []
+    reader = shelf.run(RUN).reader
+    assert advice.advice_told(reader, ARM, ["exp:good"], "train")
+    for split in ("val", "test", "held_out"):
+        assert advice.advice_told(reader, ARM, ["exp:good"], split) == ()
+    assert ask(shelf, "search", "q=three+pages+before+buying")["hits"] == []
+
+
+def test_arms_without_advice_and_older_runs_have_none(
+    shelf: Shelf, sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = {"held": 0, "dropped": {}, "rows": [], "left": 0}
+    path = f"runs/{RUN}/arms/static/advice"
+    assert ask(shelf, path) == {"arm": "static", **nothing}
+    with pytest.raises(NotFound, match="no arm"):
+        ask(shelf, f"runs/{RUN}/arms/random/advice")
+    run = RunFolder(tmp_path / "runs" / RUN)
+    shutil.copytree(sample_folder / "runs" / RUN, run.path)
+    with closing(sqlite3.connect(run.database)) as database:
+        database.executescript("DROP TABLE advice;")
+    monkeypatch.chdir(tmp_path)
+    assert ask(Shelf(Library()), PATH) == {"arm": ARM, **nothing}
+
+
+def test_an_export_holds_the_advice(shelf: Shelf) -> None:
+    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/advice")}
+    assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/advice"]
+    assert told[PATH]["rows"][0]["texts"]["content"] == TEXT
+
+
+def test_labels_of_steps_are_told_with_how_they_were_found() -> None:
+    about: dict[str, Any] = {"kind": "attribution", "task_id": "t", "group_id": "g", "index": 0}
+    notes = [
+        Note(**about, label="examined", value=1.0, evidence=FrozenDict(labels=(1, 0, -1))),
+        Note(**about, label="good", step=0, value=1.0),
+        Note(**about, label="bad", step=2, value=-1.0),
+    ]
+    whole, good, bad = note_views(notes, "train")
+    assert (whole.label, whole.labels, whole.step) == ("examined", (1, 0, -1), None)
+    assert [(one.step, one.tone, one.labels) for one in (good, bad)] == [
+        (1, "good", ()), (3, "bad", ())
+    ]  # fmt: skip
+    assert not any(one.failure for one in (whole, good, bad)), "verdicts are no failures"
+    assert VERDICTS["examined"] == 0
+    assert note_views(notes, "val") == ()

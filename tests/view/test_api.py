@@ -1,0 +1,369 @@
+"""Every answer of the viewer, on a small real run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym import cli
+from coevo_gym.core.spend import Cost
+from coevo_gym.runs.listing import evolved_tasks
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.progress import PROGRESS, WorkProgress
+from coevo_gym.store.reader import RunReader
+from coevo_gym.view.api import answer
+from coevo_gym.view.library import Library
+from coevo_gym.view.refusals import BadRequest, NotFound, Refusal
+from coevo_gym.view.shelf import Shelf
+from tests.view.sample import EVAL, RUN
+
+ARMS = ("static", "coevolve")
+
+
+@pytest.fixture
+def shelf(beside: Path) -> Shelf:
+    return Shelf(Library())
+
+
+def ask(shelf: Shelf, path: str, query: str = "") -> Any:
+    return json.loads(answer(shelf, path, query))
+
+
+def rows(shelf: Shelf, path: str, query: str = "per_page=500") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = ask(shelf, path, query)["rows"]
+    return found
+
+
+@pytest.fixture
+def reader(beside: Path) -> RunReader:
+    return RunReader(RunFolder(beside / "runs" / RUN).database)
+
+
+def test_the_list_has_runs_and_evaluations(shelf: Shelf) -> None:
+    found = ask(shelf, "runs")
+    (run,), (evaluation,) = found["runs"], found["evals"]
+    assert (run["id"], run["benchmark"], run["arms"]) == (RUN, "webshop", list(ARMS))
+    assert run["progress"]["state"] == "finished"
+    assert run["trajectories"] == 240
+    assert not run["problem"]
+    assert (evaluation["id"], evaluation["done"], evaluation["total"]) == (EVAL, 24, 24)
+    assert ask(shelf, "evals")["evals"] == found["evals"]
+
+
+def test_a_run_has_its_arms_side_by_side(shelf: Shelf, reader: RunReader) -> None:
+    run = ask(shelf, f"runs/{RUN}")
+    arms = {arm["name"]: arm for arm in run["arms"]}
+    assert list(arms) == ["random", "warm-up", *ARMS]
+    summary = json.loads(Path(f"runs/{RUN}/summary.json").read_text())
+    for row in summary["table"]:
+        assert arms[row["name"]]["success"] == row["success"]
+    for arm in ARMS:
+        assert arms[arm]["groups"] == 30
+        assert arms[arm]["trajectories"] == len(reader.trajectories(arm)) == 120
+        assert sum(arms[arm]["signals"].values()) == len(reader.signals(arm))
+        judged = [one for r in reader.rounds(arm) for one in r.result.judged]
+        assert arms[arm]["drafts"] == len(judged)
+        assert arms[arm]["accepted"] == sum(one.accepted for one in judged)
+    assert run["record"] == "all"
+    assert run["stores"] == {"choices": True, "tokens": False, "advantages": True}
+    assert {point["arm"] for point in run["evaluations"]} == set(arms)
+    assert [len(series["step"]) for series in run["training"]] == [5, 5]
+
+
+def test_steps_are_columns_of_one_length(shelf: Shelf, reader: RunReader) -> None:
+    table = ask(shelf, f"runs/{RUN}/arms/coevolve/steps")
+    assert table["step"] == [1, 2, 3, 4, 5]
+    columns = [table[name] for name in ("env_steps", "groups", "episodes", "successes", "stored")]
+    columns += [*table["signals"].values(), *table["series"].values()]
+    assert {len(column) for column in columns} == {5}
+    assert sum(table["episodes"]) == 120
+    assert sum(table["successes"]) == sum(t.success for t in reader.trajectories("coevolve"))
+    assert [row["id"] for row in table["rounds"]] == [r.round.id for r in reader.rounds("coevolve")]
+
+
+def test_groups_lead_to_trajectories_and_to_each_other(shelf: Shelf) -> None:
+    path = f"runs/{RUN}/arms/coevolve/groups"
+    groups = rows(shelf, path)
+    assert len(groups) == 30
+    for group in groups:
+        detail = ask(shelf, f"{path}/{group['id']}")
+        assert detail["group"] == group
+        assert [one["position"] for one in detail["trajectories"]] == [0, 1, 2, 3]
+        assert sum(one["success"] for one in detail["trajectories"]) == group["successes"]
+        if detail["before"]:
+            assert ask(shelf, f"{path}/{detail['before']}")["after"] == group["id"]
+    mixed = rows(shelf, path, "outcome=some")
+    assert {row["id"] for row in mixed} == {
+        row["id"] for row in groups if 0 < row["successes"] < row["episodes"]
+    }
+
+
+def test_a_trajectory_is_told_step_by_step(shelf: Shelf, reader: RunReader) -> None:
+    stored = {(t.group_id, t.actions): t for t in reader.trajectories("coevolve")}
+    for row in rows(shelf, f"runs/{RUN}/trajectories", "arm=coevolve&per_page=30"):
+        detail = ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")
+        known = stored[row["group"], tuple(step["action"] for step in detail["steps"])]
+        assert [step["observation"] for step in detail["steps"]] == [s.shown for s in known.steps]
+        assert detail["last_observation"] == known.last_observation
+        assert detail["grade"]["score"] == known.score
+        assert detail["grade"]["report"] == dict(known.report)
+        assert {one["kind"] for one in detail["signals"]} == set(row["signals"])
+        assert len(detail["siblings"]) == 4
+        assert (detail["of"], detail["split"], detail["notice"]) == ("training", "train", "")
+        for step in detail["steps"]:
+            chances = [choice["probability"] for choice in step["choices"]]
+            assert sum(chances) == pytest.approx(1, abs=0.01)
+            assert step["choices"][step["taken"]]["text"] == step["action"]
+            assert step["advantage"] is not None
+        if detail["after"]:
+            other = ask(shelf, f"runs/{RUN}/trajectories/{detail['after']}")
+            assert other["before"] == row["id"]
+
+
+def test_the_shops_pages_are_taken_apart(shelf: Shelf) -> None:
+    seen = set()
+    for row in rows(shelf, f"runs/{RUN}/trajectories", "per_page=40"):
+        detail = ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")
+        for step in detail["steps"]:
+            page = step["page"]
+            seen.add(page["page"])
+            assert page["kind"] == "shop"
+            assert page["instruction"] == detail["instruction"]
+            if page["page"] == "results":
+                assert page["found"] >= len(page["products"])
+                assert all(item["price"].startswith("$") for item in page["products"])
+            if page["page"] == "item":
+                assert page["title"]
+                assert page["price"].startswith("$")
+                for option in page["options"]:
+                    assert option["values"], page
+                    assert option["chosen"] in ("", *map(str.lower, option["values"]))
+    assert {"search", "results", "item"} <= seen
+
+
+def test_a_task_leads_back_to_where_it_began(shelf: Shelf, reader: RunReader) -> None:
+    found = rows(shelf, f"runs/{RUN}/tasks", "origin=evolved&per_page=500")
+    deepest = max(found, key=lambda row: row["generation"])
+    assert deepest["generation"] >= 2
+    detail = ask(shelf, f"runs/{RUN}/tasks/{deepest['id']}")
+    nodes = {node["id"]: node for node in detail["lineage"]["nodes"]}
+    ancestors = [node for node in nodes.values() if node["generation"] > 0]
+    assert any(node["first"] for node in ancestors)
+    assert any(node["origin"] == "native" for node in ancestors)
+    for edge in detail["lineage"]["edges"]:
+        assert nodes[edge["parent"]]["generation"] == nodes[edge["child"]]["generation"] + 1
+    story = detail["story"]
+    assert story["draft"]["accepted"]
+    assert all(gate["passed"] for gate in story["gates"])
+    assert story["context"]["kind"] == deepest["signal"]
+    task = reader.task(deepest["id"])
+    assert task is not None
+    assert tuple(detail["solution"]) == task.solution
+    practised = next(row for row in found if row["episodes"])
+    points = ask(shelf, f"runs/{RUN}/tasks/{practised['id']}")["practice"]
+    assert sum(point["episodes"] for point in points) == practised["episodes"]
+
+
+def test_drafts_are_counted_by_gate(shelf: Shelf, reader: RunReader) -> None:
+    page = ask(shelf, f"runs/{RUN}/drafts", "per_page=500")
+    first, *later = reader.rounds("coevolve")
+    judged = [one for r in (first, *later) for one in r.result.judged]
+    rejected = [one.gate for one in judged if not one.accepted]
+    assert page["total"] == len(judged)  # the first round is shared, and counted once
+    assert page["gates"] == {gate: rejected.count(gate) for gate in page["gates"]}
+    assert sum(page["gates"].values()) == len(rejected)
+    draft = next(row for row in page["rows"] if not row["accepted"])
+    detail = ask(shelf, f"runs/{RUN}/drafts/{draft['id']}")
+    assert detail["gates"][-1] == {
+        "gate": draft["gate"],
+        "passed": False,
+        "said": draft["reason"],
+    }
+    assert ask(shelf, f"runs/{RUN}/drafts", "arm=static")["total"] == len(first.result.judged)
+    for arm, applied in (("static", first), ("coevolve", later[0])):
+        detail = ask(shelf, f"runs/{RUN}/arms/{arm}/rounds/{applied.round.id}")
+        assert len(detail["drafts"]) == len(applied.result.judged)
+
+
+def test_evaluations_are_told_task_by_task(shelf: Shelf) -> None:
+    detail = ask(shelf, f"evals/{EVAL}")
+    summary = json.loads(Path(f"evals/{EVAL}/summary.json").read_text())
+    assert detail["eval"]["success"] == summary["success"]
+    assert detail["pass_at"] == summary["pass_at"]
+    assert {(t["kind"], t["value"]) for t in detail["types"]} == {
+        (kind, value) for kind, values in summary["types"].items() for value in values
+    }
+    episodes = rows(shelf, f"evals/{EVAL}/episodes")
+    assert len(episodes) == 24
+    one = ask(shelf, f"evals/{EVAL}/episodes/{episodes[0]['id']}")
+    assert one["of"] == "evaluation"
+    assert len(one["siblings"]) == 2
+    points = ask(shelf, f"runs/{RUN}")["evaluations"]
+    kept = [point for point in points if point["kept"]]
+    assert {point["arm"] for point in kept} == {"random", "warm-up", *ARMS}
+    for point in kept:
+        found = ask(shelf, f"runs/{RUN}/evaluations/{point['arm']}/{point['step']}")
+        assert found["success"] == pytest.approx(point["success"])
+
+
+def test_two_sides_are_compared_as_the_command_does(shelf: Shelf) -> None:
+    found = ask(shelf, "compare", f"a=runs/{RUN}/warm-up&b=evals/{EVAL}")
+    assert found["tasks"] == 12
+    assert found["both"] + found["neither"] + len(found["won"]) + len(found["lost"]) == 12
+    for task in (*found["won"], *found["lost"]):
+        assert ask(shelf, task["link_b"])["task"]["id"] == task["id"]
+    assert f"evals/{EVAL}" in found["places"]
+    assert "takes several seeds" in found["verdict"]
+    assert ask(shelf, "compare", f"a=runs/{RUN}/random")["b"]["policy"] == "coevolve"
+
+
+def test_a_search_finds_tasks_first(shelf: Shelf) -> None:
+    task = rows(shelf, f"runs/{RUN}/tasks")[0]
+    word = task["name"].rpartition("/")[2]
+    hits = ask(shelf, "search", f"q={word.upper()}")["hits"]
+    assert hits[0]["path"] == f"runs/{RUN}/tasks/{task['id']}"
+    for hit in hits:
+        ask(shelf, hit["path"])
+    index = shelf.run(RUN).index
+    while index.read_on():
+        pass
+    found = ask(shelf, "search", "q=buy+now&limit=200")
+    assert found["read"] == 1
+    assert found["totals"]["trajectory"] > 200
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "kind"),
+    [
+        ("nothing", "", NotFound),
+        ("runs/nobody", "", NotFound),
+        ("runs/../small", "", NotFound),
+        ("runs/%2e%2e%2f%2e%2e%2fetc", "", NotFound),
+        (f"runs/{RUN}/trajectories/coevolve.group-1.9", "", NotFound),
+        (f"runs/{RUN}/trajectories/..", "", NotFound),
+        (f"runs/{RUN}/trajectories/a.b.99999999999999999999", "", NotFound),
+        (f"runs/{RUN}/tasks/%00", "", NotFound),
+        (f"runs/{RUN}/drafts/no-such-draft", "", NotFound),
+        (f"runs/{RUN}/arms/nobody/steps", "", NotFound),
+        (f"runs/{RUN}/arms/static/rounds/round-9", "", NotFound),
+        (f"runs/{RUN}/evaluations/static/-1", "", NotFound),
+        (f"evals/{EVAL}/episodes/x", "", NotFound),
+        ("compare", "a=evals/../../etc/passwd&b=runs/small", NotFound),
+        ("compare", "a=runs/small/..&b=runs/small/../..", BadRequest),
+        ("compare", "", BadRequest),
+        ("compare", f"a=evals/{EVAL}", BadRequest),
+        ("search", "q=", BadRequest),
+        (f"runs/{RUN}/trajectories", "page=0", BadRequest),
+        (f"runs/{RUN}/trajectories", "page=1e9", BadRequest),
+        (f"runs/{RUN}/trajectories", "per_page=501", BadRequest),
+        (f"runs/{RUN}/trajectories", "pge=1", BadRequest),
+        (f"runs/{RUN}/trajectories", "success=maybe", BadRequest),
+        (f"runs/{RUN}/trajectories", "score_from=nan", BadRequest),
+        (f"runs/{RUN}/trajectories", "sort=body", BadRequest),
+        (f"runs/{RUN}/trajectories", "q=" + "x" * 2000, BadRequest),
+        (f"runs/{RUN}/trajectories", "&".join(["arm=a"] * 100), BadRequest),
+        (f"runs/{RUN}", "x=1", BadRequest),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(
+    shelf: Shelf, path: str, query: str, kind: type[Refusal]
+) -> None:
+    with pytest.raises(kind) as refused:
+        answer(shelf, path, query)
+    assert str(refused.value)
+    assert refused.value.to_problem().message
+
+
+def test_a_page_beyond_the_last_is_the_last(shelf: Shelf) -> None:
+    found = ask(shelf, f"runs/{RUN}/trajectories", "page=999999999&per_page=100")
+    assert (found["page"], found["pages"], len(found["rows"])) == (3, 3, 40)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"), [("running", "stopped"), ("failed", "failed"), ("stopped", "stopped")]
+)
+def test_a_run_says_itself_how_far_it_is(
+    sample_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    expected: str,
+) -> None:
+    """One that was killed says that it is running, and nobody holds its file: it was stopped."""
+    run = RunFolder(tmp_path / "runs" / RUN)
+    shutil.copytree(sample_folder / "runs" / RUN, run.path)
+    run.summary.unlink()
+    monkeypatch.chdir(tmp_path)
+    told = WorkProgress(
+        work="train",
+        name=RUN,
+        state=state,  # type: ignore[arg-type]
+        error="ModelError" if state == "failed" else "",
+        phase="train coevolve",
+        done=3,
+        total=5,
+        facts={"success": "31 %"},
+        all_left_s=90.0,
+        cost=Cost(tokens=7, usd=0.5),
+        started="2026-11-22T10:00:00+00:00",
+        updated="2026-11-22T10:01:00+00:00",
+        pid=1,
+    )
+    (run.path / PROGRESS).write_text(told.model_dump_json())
+    shown = ask(Shelf(Library()), f"runs/{RUN}/progress")
+    assert (shown["state"], shown["phase"]) == (expected, "train coevolve")
+    assert (shown["done"], shown["total"], shown["unit"]) == (3, 5, "steps")
+    assert (shown["usd"], shown["tokens"], shown["elapsed_s"]) == (0.5, 7, 60)
+    assert shown["eta_s"] is None  # nothing goes on
+    assert shown["facts"] == {"success": "31 %"}
+    assert shown["error"] == told.error
+    assert shown["arms_done"] == 1
+
+
+def test_a_run_that_tells_nothing_is_judged_by_what_it_wrote(
+    sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path / "runs" / RUN)
+    shutil.copytree(sample_folder / "runs" / RUN, run.path)
+    (run.path / PROGRESS).unlink(missing_ok=True)
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf(Library())
+    assert ask(shelf, f"runs/{RUN}/progress")["state"] == "finished"
+    run.summary.unlink()
+    shown = ask(shelf, f"runs/{RUN}/progress")
+    assert (shown["state"], shown["arm"], shown["share"]) == ("stopped", "coevolve", 1.0)
+    run.metrics.unlink()
+    assert ask(shelf, f"runs/{RUN}/progress")["share"] == 0.0
+
+
+def test_a_failed_episode_says_why(shelf: Shelf) -> None:
+    at = f"runs/{RUN}/trajectories"
+    for row in rows(shelf, at, "success=false&end=failed&per_page=500"):
+        grade = ask(shelf, f"{at}/{row['id']}")["grade"]
+        short = [key for key, value in grade["report"].items() if 0 <= value < 1]
+        assert short
+        assert grade["why"].count(",") == len(short) - 1
+    assert ask(shelf, f"{at}/{rows(shelf, at, 'success=true')[0]['id']}")["grade"]["why"] == ""
+
+
+def test_a_task_that_evolved_says_in_which_run(
+    beside: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = evolved_tasks(RunFolder.of(RUN))[0]
+
+    def play(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["coevo", "play", *arguments])
+        monkeypatch.setattr("builtins.input", lambda *_: "q")
+        with pytest.raises(SystemExit):
+            cli.main()
+        shown = capsys.readouterr()
+        return " ".join(f"{shown.out} {shown.err}".split())
+
+    assert f"evolved in {RUN}: add --run {RUN}." in play("webshop", "--task", task.id)
+    assert "step 1 of" in play("webshop", "--task", task.id, "--run", RUN)
+    assert f"{RUN} is a run of webshop, not of bfcl" in play("bfcl", "--run", RUN)
+    assert "webshop has no task 'none'" in play("webshop", "--task", "none")

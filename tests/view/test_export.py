@@ -1,0 +1,261 @@
+"""Exported pages: the same answers as the server's, in files that need nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import Split
+from coevo_gym.view.api import answer
+from coevo_gym.view.export import write
+from coevo_gym.view.export.write import DataFile, export_pages, one_file
+from coevo_gym.view.library import Library
+from coevo_gym.view.safe import Censor
+from coevo_gym.view.shelf import Shelf
+from coevo_gym.view.shell import STATIC
+from tests.view.exports import data_in, whole, with_data
+from tests.view.sample import EVAL, RUN
+
+
+@pytest.fixture(scope="module")
+def page(sample_folder: Path, coevo_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("export") / "small.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COEVO_HOME", str(coevo_home))
+        patch.chdir(sample_folder)
+        export_pages(Library(), target)
+    return target
+
+
+def test_an_export_says_what_the_server_says(page: Path, beside: Path) -> None:
+    data, shelf = data_in(page), Shelf(Library())
+    while shelf.run(RUN).index.read_on():
+        pass
+    kinds = {re.sub(r"[0-9a-f]{16,}|\d+", "*", path) for path in data["answers"]}
+    assert len(kinds) > 20
+    seen = set()
+    for path, value in data["answers"].items():
+        kind = re.sub(r"[0-9a-f]{16,}|\d+", "*", path)
+        if kind in seen or path in ("about", "search") or path.startswith("compare"):
+            continue
+        seen.add(kind)
+        is_list = path.rpartition("/")[2] in data["lists"]
+        told = json.loads(answer(shelf, path, "per_page=500" if is_list else ""))
+        exported = whole(value, data["texts"])
+        for one in (told, exported):
+            for paging in ("per_page", "pages", "read"):
+                one.pop(paging, None)
+        assert exported == told, path
+    told = json.loads(answer(shelf, "compare", f"a=runs/{RUN}/random&b=runs/{RUN}/static"))
+    found = data["answers"][f"compare?a=runs/{RUN}/random&b=runs/{RUN}/static"]
+    assert whole(found, data["texts"]) == told
+
+
+def test_one_file_needs_nothing_else(page: Path) -> None:
+    text = with_data(page.read_text(), "")
+    assert not re.search(r"<script src=|<link rel=.stylesheet", text)
+    assert "default-src 'none'" in text
+    assert 'name="robots" content="noindex"' in text
+    assert len(re.findall("<script>", text)) == text.count("'sha256-") - text.count("<style>")
+
+
+def test_evaluation_episodes_are_left_out_unless_asked_for(
+    page: Path, beside: Path, tmp_path: Path
+) -> None:
+    data = data_in(page)
+    assert not [path for path in data["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
+    assert "--with-episodes" in " ".join(data["left_out"])
+    asked = tmp_path / "asked.html"
+    export_pages(Library([f"evals/{EVAL}"]), asked, episodes=True)
+    found = data_in(asked)
+    pages = [path for path in found["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
+    assert len(pages) == 24
+    one = whole(found["answers"][pages[0]], found["texts"])
+    assert "must not be trained on" in one["notice"]
+    assert found["left_out"] == []
+
+
+def test_an_export_holds_no_solution_of_a_held_out_task(page: Path, beside: Path) -> None:
+    tasks = {task.id: task for task in get_benchmark("webshop").tasks(Split.VAL)}
+    rows = json.loads(answer(Shelf(Library()), f"evals/{EVAL}/episodes"))["rows"]
+    text = json.dumps(data_in(page))
+    for row in rows:
+        assert json.dumps(row["instruction"])[1:-1] in text  # what they ask for may be looked at
+        assert json.dumps(tasks[row["task"]].solution[0])[1:-1] not in text
+
+
+PAGE_BYTES = 20_000 + len(one_file((STATIC / "index.html").read_text(), STATIC, ""))
+"""Size of an export without data; its plain page takes 20 kB."""
+KINDS = {"groups": "groups", "tasks": "tasks", "drafts": "drafts", "trajectories": "episodes"}
+
+
+@pytest.mark.parametrize(
+    ("most_bytes", "most_unpacked", "short"),
+    [
+        (PAGE_BYTES + 190_000, 10**9, {"tasks", "drafts", "episodes"}),
+        (PAGE_BYTES + 240_000, 10**9, {"episodes"}),
+        (10**9, 1_800_000, {"episodes"}),
+    ],
+)
+def test_a_file_that_is_full_says_what_it_lacks(
+    beside: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    most_bytes: int,
+    most_unpacked: int,
+    short: set[str],
+) -> None:
+    monkeypatch.setattr(write, "MOST_UNPACKED", most_unpacked)
+    target = tmp_path / "full.html"
+    written = export_pages(Library([RUN]), target, most_bytes=most_bytes)
+    assert target.stat().st_size == written.bytes <= most_bytes
+    data = data_in(target)
+    about = whole(data["answers"]["about"], data["texts"])
+    assert about["exported"]
+    assert about["left_out"] == written.left_out == data["left_out"]
+    pages = [path.split("/")[-2:] for path in data["answers"] if path.count("/") > 2]
+    there = {kind: [id for of, id in pages if KINDS.get(of) == kind] for kind in KINDS.values()}
+    told = {line.split()[3]: line for line in written.left_out}
+    assert told.keys() == short
+    for kind, line in told.items():
+        assert line.startswith(f"{len(there[kind])} of ")
+        assert "A folder holds all" in line
+    rows = whole(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
+    assert f" of {len(rows)} episodes of {RUN}" in told["episodes"]
+    latest = [row["id"] for row in reversed(rows)]
+    assert there["episodes"] == latest[: len(there["episodes"])]
+
+
+def test_lists_that_one_file_cannot_hold_are_refused_before_pages_are_made(
+    beside: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write, "page_of", None)
+    with pytest.raises(ConfigError, match=r"Export to a folder: --export .*/full$"):
+        export_pages(Library([RUN]), tmp_path / "full.html", most_bytes=PAGE_BYTES)
+    assert not (tmp_path / "full.html").exists()
+
+
+def test_a_folder_holds_all_and_is_replaced_as_a_whole(beside: Path, tmp_path: Path) -> None:
+    target = tmp_path / "pages"
+    (target / "data").mkdir(parents=True)
+    for name in ("index.js", "left-over.js"):  # of an earlier export
+        (target / "data" / name).touch()
+    written = export_pages(Library([f"evals/{EVAL}"]), target, episodes=True)
+    assert written.page == target / "index.html"
+    names = {file.name for file in (target / "data").iterdir()}
+    assert "left-over.js" not in names
+    data = data_in(target / "data" / "index.js")
+    assert {f"{name}.js" for name in data["files"].values() if name} == names - {"index.js"}
+    held = {}
+    for name in names - {"index.js"}:
+        text = (target / "data" / name).read_text()
+        assert text.startswith(f'coevo.takeExport("{name.removesuffix(".js")}", ')
+        held |= data_in(target / "data" / name)["answers"]
+    assert set(held) == set(data["files"])
+    assert sum("/episodes/" in path for path in held) == 24
+    shown = (target / "index.html").read_text()
+    for file in re.findall(r'(?:src|href)="((?:static|data)/[^"]+)"', shown):
+        assert (target / file).is_file()
+
+
+@pytest.mark.parametrize("target", ["pages.pdf", "there.txt", "full", "no/such/a.html", "no/such"])
+def test_where_nothing_can_be_written_is_told(beside: Path, tmp_path: Path, target: str) -> None:
+    (tmp_path / "there.txt").touch()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with pytest.raises(ConfigError, match=r"--export|hoose another folder|Cannot write to"):
+        export_pages(Library([RUN]), tmp_path / target)
+    assert (tmp_path / "full" / "mine").is_file()
+
+
+def test_an_export_needs_no_server(beside: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None\n"
+        "from pathlib import Path\n"
+        "from coevo_gym.view.export.write import export_pages\n"
+        "from coevo_gym.view.library import Library\n"
+        f"print(export_pages(Library(['{EVAL}']), Path(sys.argv[1])).page)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "a.html")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_text_gets_out_of_its_script() -> None:
+    hostile = ["</script><script>alert(1)</script>", "<!--<script>", "\u2028\u2029\n", "\ud800"]
+    part = DataFile(Censor())
+    part.add("x", {"texts": [text * 20 for text in hostile], "short": hostile, "odd": math.nan})
+    text = part.to_text()
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
+    line, _ = zlib.decompress(base64.b64decode(text)).decode().split("\n")[:2]
+    found = json.loads(line)
+    answer = whole(found["answer"], found["texts"])
+    assert answer == {
+        "texts": [text.replace("\ud800", "?") * 20 for text in hostile],
+        "short": [*hostile[:3], "?"],
+        "odd": None,
+    }
+
+
+QUERIES = {
+    "trajectories": [
+        {"arm": "static", "success": "false"},
+        {"signal": ["boundary", "forgetting"], "sort": "-score"},
+        {"signal": "none", "per_page": "7", "page": "3"},
+        {"score_from": "0.5", "steps_to": "4", "sort": "steps"},
+        {"q": "Buy NOW", "step_from": "2", "sort": "-step"},
+        {"error": "false", "end": "solved"},
+    ],
+    "tasks": [
+        {"origin": "evolved", "sort": "-success"},
+        {"practised": "false"},
+        {"arm": "coevolve", "success_to": "0.5", "sort": "name"},
+    ],
+    "drafts": [{"accepted": "false"}, {"arm": "static", "sort": "-found"}, {"gate": "prefix"}],
+    "arms/coevolve/groups": [{"outcome": "some"}, {"stored": "true", "signal": "any"}],
+}
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node here; browser tests see it, too")
+def test_exported_pages_filter_as_the_server_does(page: Path, beside: Path, tmp_path: Path) -> None:
+    asked = [(path, query) for path, queries in QUERIES.items() for query in queries]
+    (tmp_path / "asked.json").write_text(json.dumps(asked))
+    script = (
+        "const fs = require('fs'); const coevo = globalThis.coevo = {};"
+        f"eval(fs.readFileSync({json.dumps(str(STATIC / 'viewer' / 'exported.js'))}, 'utf8'));"
+        "const read = (name) => JSON.parse(fs.readFileSync(name, 'utf8'));"
+        f"const page = fs.readFileSync({json.dumps(str(page))}, 'utf8');"
+        "const file = page.split('id=\"coevo-export\">')[1].split('<')[0];"
+        "(async () => { const found = [];"
+        "for (const [path, query] of read('asked.json')) found.push("
+        f"await coevo.answerFrom(file, ['runs', '{RUN}', ...path.split('/')], query));"
+        "console.log(JSON.stringify(found)); })();"
+    )
+    done = subprocess.run(
+        ["node", "-e", script], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    shelf = Shelf(Library())
+    while shelf.run(RUN).index.read_on():
+        pass
+    for (path, query), exported in zip(asked, json.loads(done.stdout), strict=True):
+        pairs = [
+            f"{name}={one}"
+            for name, value in query.items()
+            for one in (value if isinstance(value, list) else [value])
+        ]
+        told = json.loads(answer(shelf, f"runs/{RUN}/{path}", "&".join(pairs).replace(" ", "+")))
+        assert [row["id"] for row in exported["rows"]] == [row["id"] for row in told["rows"]], query
+        for field in ("total", "page", "pages", "gates", "accepted"):
+            assert exported.get(field) == told.get(field), (query, field)

@@ -1,0 +1,210 @@
+"""Measures of a run, beside what the run stored."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coevo_gym.core.spend import Usage
+from coevo_gym.curricula.metrics import energy_distance, self_similarity
+from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.growing import diversity
+from coevo_gym.runs.table import TableRow
+from coevo_gym.store.folder import RunFolder, read_json, read_lines
+from coevo_gym.store.reader import RunReader
+from coevo_gym.view.api import answer
+from coevo_gym.view.library import Library
+from coevo_gym.view.model.measures import unused_answers, usage_of
+from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural, spread
+from coevo_gym.view.shapes.steps import RoundRow
+from coevo_gym.view.shelf import Shelf
+from tests.view.sample import RUN
+
+NAN = math.nan
+AT = f"runs/{RUN}"
+
+
+def ask(path: str) -> Any:
+    return json.loads(answer(Shelf(Library()), path))
+
+
+def plain(text: str) -> str:
+    return text.replace("\u202f", " ")
+
+
+def test_measures_are_those_that_the_run_stored(beside: Path) -> None:
+    found = ask(f"{AT}/measures")
+    arms = read_json(Path(AT) / "summary.json")["arms"]
+    assert [row["arm"] for row in found["arms"]] == ["static", "coevolve"] == list(arms)
+    rounds = [one for one in RunReader(Path(AT) / "run.db").rounds("coevolve") if not one.is_first]
+    for row in found["arms"]:
+        numbers = arms[row["arm"]]["curriculum"]
+        for name in ("mixed_groups", "tags_covered", "reserve", "share_gate_steps", "conversion"):
+            assert row["numbers"][name] == numbers[name]
+        assert sum(row["numbers"][f"steps_{how}"] for how in ("all_fail", "mixed", "all_pass")) > 0
+    static, evolved = found["arms"]
+    assert (static["rounds"], static["round_time"]) == (0, None)
+    assert evolved["rounds"] == len(rounds) > 0
+    assert 0 < evolved["round_time"] < 1
+    numbers = evolved["numbers"]
+    assert numbers["accepted"] == sum(len(one.result.accepted) for one in rounds)
+    assert numbers["candidates"] == sum(len(one.result.judged) for one in rounds)
+    assert numbers["pass_rate"] == pytest.approx(numbers["accepted"] / numbers["candidates"])
+    warmup = next(x for x in read_lines(Path(AT) / "metrics.jsonl") if x["event"] == "warm-up")
+    assert found["warmup_loss"] == pytest.approx(warmup["losses"])
+
+
+def test_signals_are_counted_alike_everywhere_by_arm(beside: Path) -> None:
+    with closing(sqlite3.connect(f"{AT}/run.db")) as database:
+        query = "SELECT arm, kind, count(*) FROM signals GROUP BY arm, kind"
+        stored = {(arm, kind): n for arm, kind, n in database.execute(query)}
+    shown = {
+        (arm["name"], kind): n for arm in ask(AT)["arms"] for kind, n in arm["signals"].items()
+    }
+    assert shown == stored
+    for row in ask(f"{AT}/measures")["arms"]:
+        mine = {kind: n for (arm, kind), n in stored.items() if arm == row["arm"]}
+        counted = {kind: row["numbers"][f"signals_{kind}"] for kind in mine}
+        assert counted == mine
+        assert row["signals"] == sum(mine.values()) > 0
+
+
+def test_outcomes_and_lengths_are_those_of_the_latest_evaluations(beside: Path) -> None:
+    found = ask(f"{AT}/measures")
+    (cross,) = found["cross"]
+    table = {row["name"]: row for row in read_json(Path(AT) / "summary.json")["table"]}
+    n = table["static"]["n_tasks"]
+    assert (cross["baseline"], cross["ours"]) == ("static", "coevolve")
+    assert cross["both"] + cross["only_baseline"] == round(n * table["static"]["success"])
+    assert cross["both"] + cross["only_ours"] == round(n * table["coevolve"]["success"])
+    assert sum(cross[k] for k in ("both", "only_baseline", "only_ours", "neither")) == n
+    lengths = {row["policy"]: row for row in found["lengths"]}
+    assert list(lengths) == ["random", "warm-up", "static", "coevolve"]
+    for name, row in lengths.items():
+        assert len(row["solved"]) == round(n * table[name]["success"])
+        assert len(row["solved"]) + len(row["failed"]) == n
+
+
+def test_the_task_set_is_as_diverse_as_the_formulas_say(beside: Path) -> None:
+    found = ask(f"{AT}/task-set")
+    (arm,) = found["arms"]
+    rounds = RunReader(Path(AT) / "run.db").rounds("coevolve")
+    assert len(arm["self_similarity"]) == len(arm["distance"]) == len(rounds)
+    first, *later = ([task.instruction for task in one.result.accepted] for one in rounds)
+    embed, evolved = HashingEmbedder(), [text for texts in later for text in texts]
+    everything = np.concatenate([embed(first), embed(evolved)])
+    assert arm["self_similarity"][0] == pytest.approx(self_similarity(embed(first)))
+    assert arm["self_similarity"][-1] == pytest.approx(self_similarity(everything))
+    assert arm["distance"][0] is None
+    expected = energy_distance(embed(first), embed(evolved)).relative
+    assert arm["distance"][-1] == pytest.approx(expected, abs=1e-6)
+    sizes = {one["label"]: sum(one["counts"]) for one in found["similarity"]}
+    assert sizes == {"D_0": len(first), "evolved by coevolve": len(set(evolved))}
+
+
+def test_a_run_of_an_older_version_lacks_parts(beside: Path, tmp_path: Path) -> None:
+    there = tmp_path / "older"
+    shutil.copytree(AT, there)
+    with closing(sqlite3.connect(there / "run.db")) as database:
+        database.executescript(
+            "DROP TABLE evaluations; DROP TABLE evaluated_tasks; DROP TABLE notes;"
+        )
+    shelf = Shelf(Library([RunFolder(there)]))
+    found = json.loads(answer(shelf, "runs/older/measures"))
+    assert found["lengths"] == []
+    assert found["arms"]
+    assert json.loads(answer(shelf, "runs/older/task-set"))["arms"]
+
+
+def round_row(arm: str, id: str, step: int, **usage: Usage) -> RoundRow:
+    return RoundRow(
+        id=id, arm=arm, step=step, env_steps=0, first=step == 0, kinds={}, contexts=0, drafts=0,
+        accepted=0, held=0, rejected={}, pool_size=0, steps_spent=0, gate_steps=0, seconds=0,
+        usage=usage,
+    )  # fmt: skip
+
+
+def test_usage_of_the_shared_first_set_is_counted_once() -> None:
+    first = {"explore": Usage(calls=3, prompt_tokens=10)}
+    rounds = {
+        arm: [round_row(arm, "round-0", 0, **first), round_row(arm, "round-1", 4, judge=used)]
+        for arm, used in (("a", Usage(calls=2, by_rule=2)), ("b", Usage(cached=1, used=1)))
+    }
+    found = {(row.arm, row.purpose): row.usage for row in usage_of(rounds)}
+    assert found == {
+        ("D_0", "explore"): Usage(calls=3, prompt_tokens=10),
+        ("a", "judge"): Usage(calls=2, by_rule=2),
+        ("b", "judge"): Usage(cached=1, used=1),
+    }
+    (warning,) = unused_answers(usage_of(rounds))
+    assert "a 2 of 2" in warning
+
+
+def test_a_round_without_tasks_leaves_the_diversity_as_it_is() -> None:
+    found = diversity([["a red bag", "a blue bag"], ["two black bags"], [], ["green tea"]])
+    assert len(found) == 4
+    assert math.isnan(found[0].distance)
+    assert found[1].self_similarity == found[2].self_similarity != found[3].self_similarity
+
+
+def test_numbers_and_missing_numbers() -> None:
+    assert plain(percent(0.5)) == "50.0 %"
+    assert plain(interval(0.461, 0.579)) == "46.1–57.9 %"
+    assert percent(NAN) == percent(None) == count(math.inf) == interval(0.1, NAN) == "–"
+    assert (count(12345.6), plural(1, "task"), plural(0, "task")) == ("12,346", "1 task", "0 tasks")
+    assert [compact(v) for v in (0, 500, 2500, 1.5e6)] == ["0", "500", "2.5k", "1.5M"]
+
+
+@given(st.integers(0, 2000), st.integers(2, 200))
+def test_an_even_sample_keeps_both_ends(n: int, most: int) -> None:
+    picked = spread(n, most)
+    assert len(picked) == len(set(picked)) == min(n, most)
+    assert picked == sorted(picked)
+    if n:
+        assert (picked[0], picked[-1]) == (0, n - 1)
+
+
+def test_headline_without_numbers() -> None:
+    assert headline(()) == "This run holds no evaluation on held-out tasks."
+    assert headline((TableRow("a", NAN),)) == headline(())
+
+
+def test_headline_of_one_arm() -> None:
+    row = TableRow("CoEvolve", 0.5, 0.4, 0.6, n_tasks=1)
+    assert plain(headline([row])) == (
+        "CoEvolve solves 50.0 % of 1 held-out task (95 % interval 40.0–60.0 %), "
+        "with one seed; repeats can differ by more."
+    )
+
+
+@pytest.mark.parametrize(
+    ("success", "low", "high", "said"),
+    [
+        (0.70, 0.65, 0.75, "20.0 points more than RIVAL; the intervals do not overlap."),
+        (0.52, 0.47, 0.57, "2.0 points more than RIVAL; the intervals overlap."),
+        (0.40, 0.36, 0.44, "10.0 points fewer than RIVAL; the intervals do not overlap."),
+        (0.50, NAN, NAN, "as many as RIVAL."),
+    ],
+)  # fmt: skip
+def test_headline_names_the_strongest_trained_rival(
+    success: float, low: float, high: float, said: str
+) -> None:
+    table = (
+        TableRow("expert", 1.0, 0.99, 1.0),
+        TableRow("blind", 0.45, 0.4, 0.5, env_steps=9),
+        TableRow("static", 0.5, 0.45, 0.55, env_steps=9),
+        TableRow("CoEvolve", success, low, high, n_tasks=300, env_steps=9),
+    )
+    said = said.replace("RIVAL", "static (50.0 %, 45.0–55.0 %)").removesuffix(".")
+    text = plain(headline(table))
+    assert text.endswith(f"{said} (one seed; repeats can differ by more).")

@@ -1,0 +1,260 @@
+"""What studies noted, as the viewer answers it, on a small real run with made-up notes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.notes import Note
+from coevo_gym.core.task import FrozenDict
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.reader import RunReader
+from coevo_gym.view.api import answer
+from coevo_gym.view.export.gathering import answers
+from coevo_gym.view.library import Library
+from coevo_gym.view.model import notes as notes_model
+from coevo_gym.view.model import tasks
+from coevo_gym.view.model.notes import note_views
+from coevo_gym.view.refusals import NotFound
+from coevo_gym.view.shelf import Shelf
+from tests.view.sample import EVAL, RUN
+
+ARM, ATTACK = "coevolve", "<script>alert(1)</script>\u202e\x00"
+PATH = f"runs/{RUN}/arms/{ARM}/notes"
+VERSIONS = {1: 1, 3: 3, 4: 1}
+"""By the step that has a note of it."""
+SECRET = "sk-abcdefghijklmnop1234"
+
+
+def ask(shelf: Shelf, path: str, query: str = "") -> Any:
+    return json.loads(answer(shelf, path, query))
+
+
+@pytest.fixture(scope="module")
+def folder(sample_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small run with a note for each episode, and two interfaces."""
+    folder = tmp_path_factory.mktemp("noted")
+    shutil.copytree(sample_folder, folder, dirs_exist_ok=True)
+    run = RunFolder(folder / "runs" / RUN)
+    store = RunStore(run.database)
+    query = "SELECT task_id, group_id, position, step FROM trajectories WHERE arm = ? ORDER BY step"
+    by_step: dict[int, list[Note]] = {}
+    for task_id, group_id, position, step in store._rows(query, ARM):
+        about: dict[str, Any] = {"task_id": task_id, "group_id": group_id, "index": position}
+        label = ("pass", "empty", ATTACK)[position % 3]
+        mine = by_step.setdefault(step, [])
+        version = VERSIONS.get(step)
+        if version and not mine:
+            says = (f"Version of step {version}.", f"{ATTACK} {SECRET}", "x" * 5000)
+            evidence = FrozenDict(version=f"whole-{version}", says=says)
+            mine.append(Note(kind="interface", label=f"v{version}", evidence=evidence, **about))
+        turns = FrozenDict(turns=2)
+        mine.append(Note(kind="turn", label=label, step=1, value=0.5, evidence=turns, **about))
+        mine.append(Note(kind="credit", step=0, value=-1.0, source="model", **about))
+        evidence = FrozenDict(
+            expected=("A page.", None, ATTACK), likeness=(position / 4, 1.0), floor=0.5,
+            detail=f"It gave up, {SECRET}", tasks=(task_id, "gone"),
+        )  # fmt: skip
+        mine.append(Note(kind="outlook", step=1, evidence=evidence, **about))
+        if position == 0:
+            mine.append(Note(kind="alike", label="empty", evidence=evidence, **about))
+    for step, notes in by_step.items():
+        store.add_notes(ARM, step, notes)
+    store.close()
+    return folder
+
+
+@pytest.fixture
+def shelf(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    monkeypatch.chdir(folder)
+    return Shelf(Library())
+
+
+def test_labels_are_counted_over_the_steps_of_an_arm(shelf: Shelf) -> None:
+    found = ask(shelf, PATH)
+    alike, kind = found["kinds"]
+    assert kind["kind"] == "turn"  # notes of credit carry no label, those of interfaces say theirs
+    (similar,) = alike["labels"]
+    (gone,) = (one for one in similar["tasks"] if one["task"]["id"] == "gone")
+    assert (gone["n"], gone["step"], gone["task"]["name"]) == (similar["total"], 5, "")
+    assert (kind["first"], kind["last"]) == ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    steps = ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")
+    assert kind["env_steps"] == steps["env_steps"]
+    assert kind["total"] == steps["episodes"]
+    rows = {row["label"]: row for row in kind["labels"]}
+    assert {label: row["failure"] for label, row in rows.items()} == {
+        "pass": False, "empty": True, ATTACK: True
+    }  # fmt: skip
+    assert Counter({label: row["total"] for label, row in rows.items()}) == Counter(
+        {"pass": 60, "empty": 30, ATTACK: 30}
+    )
+    for row in rows.values():
+        assert sum(row["counts"]) == row["total"]
+        assert row["n_tasks"] >= len(row["tasks"]) > 0
+        assert sum(one["n"] for one in row["tasks"]) <= row["total"]
+        known = {one["task"]["id"]: one["task"]["instruction"] for one in row["tasks"]}
+        assert all(known.values()), "tasks are told by what they ask for"
+        assert [one["step"] for one in row["latest"]] == [5, 5, 5]
+        for one in row["latest"]:
+            detail = ask(shelf, f"runs/{RUN}/trajectories/{one['id']}")
+            assert row["label"] in [note["label"] for note in detail["notes"]]
+
+
+def test_an_interface_is_told_once_with_what_it_says(shelf: Shelf) -> None:
+    first, second = ask(shelf, PATH)["interfaces"]
+    assert [(one["name"], one["step"]) for one in (first, second)] == [("v1", 1), ("v3", 3)]
+    assert (first["version"], first["again"], second["again"]) == ("whole-1", [4], [])
+    assert first["says"][0] == "Version of step 1."
+    assert SECRET not in json.dumps(first)
+    assert first["says"][1].startswith(ATTACK)
+    assert len(first["says"][2]) == 2001
+    assert ask(shelf, f"runs/{RUN}/trajectories/{first['episode']}")["step"] == 1
+
+
+def test_of_many_lines_and_versions_some_are_told(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes_model, "MOST_LINES", 2)
+    monkeypatch.setattr(notes_model, "MOST_INTERFACES", 1)
+    monkeypatch.setattr(notes_model, "spread", lambda n, most: [0])
+    found = ask(shelf, PATH)
+    (only,) = found["interfaces"]
+    assert (len(only["says"]), only["left"], found["left"]) == (2, 1, 1)
+
+
+def test_an_episode_has_the_labels_of_its_turns(shelf: Shelf) -> None:
+    rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&step=1&per_page=4")["rows"]
+    detail = ask(shelf, f"runs/{RUN}/trajectories/{rows[1]['id']}")
+    turn, credit, outlook = detail["notes"]
+    assert (turn["kind"], turn["label"], turn["turn"], turn["turns"]) == ("turn", "empty", 2, 2)
+    assert (turn["failure"], turn["step"], turn["value"]) == (True, None, 0.5)
+    assert (credit["step"], credit["turn"], credit["label"]) == (1, None, "")
+    assert (credit["failure"], credit["source"]) == (False, "model")
+    assert (detail["interface"], detail["shown_by"]) == ("", None)
+    assert outlook["expected"] == [
+        {"text": "A page.", "likeness": 0.25},
+        {"text": None, "likeness": 1.0},
+        {"text": ATTACK, "likeness": None},
+    ]
+    assert outlook["floor"] == 0.5
+    assert outlook["says"] == {"detail": "It gave up, <redacted>"}
+    assert (credit["expected"], credit["floor"], credit["says"]) == ([], None, {})
+
+
+def test_numbers_of_notes_about_steps_are_means_over_each_step(shelf: Shelf) -> None:
+    numbers = {one["kind"]: one for one in ask(shelf, PATH)["numbers"]}
+    assert numbers.keys() == {"credit", "outlook", "turn"}
+    credit, outlook = numbers["credit"], numbers["outlook"]
+    assert credit["step"] == outlook["step"] == [1, 2, 3, 4, 5]
+    assert (credit["value"], credit["likeness"], credit["floor"]) == ([-1.0] * 5, [], [])
+    assert outlook["n"] == ask(shelf, f"runs/{RUN}/arms/{ARM}/steps")["episodes"]
+    assert (outlook["value"], outlook["floor"]) == ([], [0.5] * 5)
+    assert outlook["likeness"] == [pytest.approx(0.375)] * 5, "groups of four"
+
+
+def test_expected_texts_are_stored_with_their_episodes(tmp_path: Path) -> None:
+    about: dict[str, Any] = {"kind": "outlook", "task_id": "t", "index": 0}
+    evidence = FrozenDict(expected=("A page.",), likeness=(0.5,))
+    notes = [Note(group_id=group, evidence=evidence, **about) for group in ("kept", "gone")]
+    with closing(RunStore(tmp_path / "run.db")) as store:
+        store._db.execute(
+            "INSERT INTO trajectories (arm, step, group_id, position) VALUES ('a', 1, 'kept', 0)"
+        )
+        store.add_notes("a", 1, notes)
+    stored = RunReader(tmp_path / "run.db").notes("a")
+    assert [dict(note.evidence) for note in stored] == [
+        {"expected": ("A page.",), "likeness": (0.5,)},
+        {"likeness": (0.5,)},
+    ]
+
+
+def test_an_interface_is_found_by_the_version_that_an_episode_names(shelf: Shelf) -> None:
+    reader = shelf.run(RUN).reader
+    for version in ("whole-3", "v3"):
+        found = notes_model.interface_of(reader, ARM, version)
+        assert found is not None
+        assert found.says[0] == "Version of step 3."
+    assert notes_model.interface_of(reader, ARM, "another") is None
+    assert notes_model.interface_of(reader, "static", "v3") is None
+
+
+def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = ask(shelf, f"runs/{RUN}/trajectories", f"arm={ARM}&per_page=200")["rows"]
+    steps: dict[str, set[int]] = {}
+    for row in rows:
+        steps.setdefault(row["task"]["id"], set()).add(row["step"])
+    often = next(id for id, when in steps.items() if min(when) < 3 <= max(when))
+    once = next((id for id, when in steps.items() if max(when) < 3), None)
+    read: list[int] = []
+
+    def version(reader: object, row: dict[str, Any]) -> str:
+        read.append(row["step"])
+        return "whole-3" if row["step"] >= 3 else "whole-1"
+
+    monkeypatch.setattr(tasks, "_version", version)
+    (pair,) = ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"]
+    assert (pair["arm"], pair["before_step"], pair["after_step"]) == (
+        ARM, min(steps[often]), pair["after_step"]
+    )  # fmt: skip
+    assert pair["after_step"] >= 3
+    mine = {row["id"]: row for row in rows if row["task"]["id"] == often}
+    early = [row for row in mine.values() if row["step"] < 3]
+    late = [row for row in mine.values() if row["step"] >= 3]
+    assert mine[pair["before"]]["success"] == all(row["success"] for row in early)
+    assert mine[pair["after"]]["success"] == any(row["success"] for row in late)
+    assert len(read) <= 2 * tasks.MOST_READ
+    if once:
+        assert ask(shelf, f"runs/{RUN}/tasks/{once}")["interfaces"] == []
+    monkeypatch.setattr(tasks, "_with_interfaces", lambda reader: frozenset())
+    shelf.run(RUN)._kept.clear()
+    assert ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"] == []
+
+
+def test_nothing_is_noted_of_held_out_episodes(shelf: Shelf) -> None:
+    row = ask(shelf, f"evals/{EVAL}/episodes")["rows"][0]
+    detail = ask(shelf, f"evals/{EVAL}/episodes/{row['id']}")
+    assert (detail["notes"], detail["shown_by"]) == ([], None)
+    note = Note(kind="turn", label="empty", task_id="t", group_id="g", index=0)
+    assert note_views([note], "train")
+    for split in ("val", "test"):
+        assert note_views([note], split) == ()
+
+
+def test_arms_without_notes_have_none_and_others_are_not_there(shelf: Shelf) -> None:
+    empty = ask(shelf, f"runs/{RUN}/arms/static/notes")
+    assert empty == {"arm": "static", "kinds": [], "numbers": [], "interfaces": [], "left": 0}
+    with pytest.raises(NotFound, match="no arm"):
+        ask(shelf, f"runs/{RUN}/arms/random/notes")
+
+
+def test_a_run_of_before_there_were_notes_has_none(
+    sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path / "runs" / RUN)
+    shutil.copytree(sample_folder / "runs" / RUN, run.path)
+    with closing(sqlite3.connect(run.database)) as database:
+        database.executescript("DROP TABLE notes;")
+    monkeypatch.chdir(tmp_path)
+    shelf = Shelf(Library())
+    assert ask(shelf, PATH)["kinds"] == []
+    row = ask(shelf, f"runs/{RUN}/trajectories", "per_page=1")["rows"][0]
+    assert ask(shelf, f"runs/{RUN}/trajectories/{row['id']}")["notes"] == []
+
+
+def test_an_export_holds_what_was_noted(shelf: Shelf) -> None:
+    told = {one.path: one.value for one in answers(shelf) if one.path.endswith("/notes")}
+    assert sorted(told) == [PATH, f"runs/{RUN}/arms/static/notes"]
+    _, kind = told[PATH]["kinds"]
+    assert [row["label"] for row in kind["labels"]] == ["pass", ATTACK, "empty"]
+    assert told[PATH]["numbers"]
+    assert len(told[PATH]["interfaces"]) == 2

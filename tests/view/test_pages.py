@@ -1,0 +1,700 @@
+"""The viewer's pages in a real browser, with answers that are made up."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="install the extra `[dev]`")
+
+from playwright.sync_api import Browser, Page, expect
+
+from coevo_gym.view.model.search import SearchResult
+from coevo_gym.view.model.tasks import TaskDetail, TaskPage
+from coevo_gym.view.shapes.advice import ArmAdvice
+from coevo_gym.view.shapes.base import About, Shape
+from coevo_gym.view.shapes.drafts import DraftDetail, DraftPage
+from coevo_gym.view.shapes.evals import EvalList, EvaluationDetail
+from coevo_gym.view.shapes.measures import RunMeasures, TaskSet
+from coevo_gym.view.shapes.notes import ArmNotes
+from coevo_gym.view.shapes.runs import RunDetail, RunList
+from coevo_gym.view.shapes.steps import (
+    GroupDetail,
+    GroupPage,
+    RoundDetail,
+    RoundList,
+    StepTable,
+)
+from coevo_gym.view.shapes.trajectories import TrajectoryDetail, TrajectoryPage
+from tests.view import browsing
+from tests.view.browsing import Visit
+from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, hostile
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+TRAJECTORY = PLACES["trajectory"]
+SHAPES: dict[str, type[Shape]] = {
+    "about": About,
+    "runs": RunList,
+    "runs/[^/]+": RunDetail,
+    ".+/measures": RunMeasures,
+    ".+/task-set": TaskSet,
+    ".+/steps": StepTable,
+    ".+/groups": GroupPage,
+    ".+/groups/[^/]+": GroupDetail,
+    ".+/notes": ArmNotes,
+    ".+/advice": ArmAdvice,
+    ".+/rounds": RoundList,
+    ".+/rounds/[^/]+": RoundDetail,
+    ".+/trajectories": TrajectoryPage,
+    ".+/trajectories/[^/]+": TrajectoryDetail,
+    ".+/tasks": TaskPage,
+    ".+/tasks/[^/]+": TaskDetail,
+    ".+/drafts": DraftPage,
+    ".+/drafts/[^/]+": DraftDetail,
+    ".+/evaluations/.+": EvaluationDetail,
+    "evals": EvalList,
+    "search": SearchResult,
+}
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+def test_the_answers_are_of_the_shapes_that_the_program_gives(path: str) -> None:
+    shape = next(shape for pattern, shape in SHAPES.items() if re.fullmatch(pattern, path))
+    shape.model_validate(ANSWERS[path])
+
+
+@pytest.fixture(scope="module")
+def shared(chromium: Browser) -> Iterator[Visit]:
+    """A tab that tests share which leave nothing behind."""
+    with browsing.visit(chromium, ANSWERS) as visit:
+        visit.go("#/")
+        yield visit
+
+
+@pytest.fixture
+def visit(chromium: Browser) -> Iterator[Visit]:
+    with browsing.visit(chromium, ANSWERS) as visit:
+        yield visit
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_each_view_opens_without_a_complaint_and_fits_a_narrow_window(
+    shared: Visit, name: str
+) -> None:
+    shared.jump(PLACES[name])
+    shared.assert_sound()
+
+
+@pytest.mark.parametrize("share", [0.7525, 0.7535, 0.7575, 0.0005, 0.0003, 0.29304, 1, 0])
+def test_numbers_are_rounded_as_in_reports(shared: Visit, share: float) -> None:
+    written = shared.page.evaluate("share => coevo.percent(share)", share)
+    assert written == f"{100 * share:.1f}\u202f%"
+    for digits in (0, 1, 3):
+        told = shared.page.evaluate("([x, n]) => coevo.decimal(x, n)", [5000 * share, digits])
+        assert told == f"{5000 * share:.{digits}f}"
+
+
+def test_every_link_of_every_view_leads_to_a_view(shared: Visit) -> None:
+    found: set[str] = set()
+    for place in PLACES.values():
+        shared.jump(place)
+        found |= set(
+            shared.page.eval_on_selector_all(
+                "a[href]", "all => all.map(a => a.getAttribute('href'))"
+            )
+        )
+    assert {href[0] for href in found} == {"#"}
+    alike = {re.sub(r"\d+", "0", href.split("?")[0]): href for href in found if href[1:2] == "/"}
+    assert len(alike) > 20
+    for href in alike.values():
+        if href != "#/":
+            shared.page.evaluate("place => { window.location.hash = place }", href)
+            expect(shared.page.locator("main h1")).not_to_have_text("Page not found")
+
+
+@pytest.fixture(scope="module")
+def attacked(chromium: Browser) -> Iterator[Visit]:
+    """A tab in which whatever somebody could have written is an attack."""
+    answers = {path: hostile(answer) for path, answer in ANSWERS.items()}
+    with browsing.visit(chromium, answers) as visit:
+        visit.go("#/")
+        yield visit
+
+
+HIDDEN = r"/[\u0000-\u0008\u001b\u202a-\u202e\u2066-\u2069\u200b\ufeff]|\udb40/"
+"""Characters of the attack that nobody would see."""
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) -> None:
+    attacked.jump(PLACES[name])
+    page = attacked.page
+    assert "This page failed" not in page.locator("main").inner_text()
+    assert page.evaluate("window.hit") is None
+    assert not page.locator("main script, main img, main iframe, main [onload]").count()
+    shown = page.evaluate("document.body.textContent")
+    assert "<script>" in shown
+    assert not page.evaluate(f"{HIDDEN}.test(document.body.textContent + document.title)")
+    titles = "Array.from(document.querySelectorAll('[title], [aria-label], [data-label]'))"
+    said = "node.title + node.getAttribute('aria-label') + node.dataset.label"
+    assert not page.evaluate(f"{titles}.some(node => {HIDDEN}.test({said}))")
+    assert not attacked.complaints
+
+
+def test_characters_that_cannot_be_seen_are_named(attacked: Visit) -> None:
+    attacked.jump(TRAJECTORY)
+    marks = set(attacked.page.locator(".hidden-char").all_inner_texts())
+    assert marks >= {"RLO", "PDF", "LRI", "ZWSP", "NUL", "ESC", "BEL", "BOM", "D800", "E0041"}
+    assert attacked.page.locator("bdi").count() > 20  # no text turns what is beside it around
+
+
+def test_a_text_of_a_megabyte_is_folded(chromium: Browser) -> None:
+    path = PLACES["trajectory"].removeprefix("#/")
+    long = "\u202e<b>word</b> " * 80_000
+    episode: dict[str, Any] = json.loads(json.dumps(ANSWERS[path]))
+    plain = {"kind": "text", "format": "plain", "action": "plain", "admissible": []}
+    episode["steps"] = [episode["steps"][0] | {"observation": long, "page": plain}]
+    with browsing.visit(chromium, {**ANSWERS, path: episode}) as visit:
+        visit.go(TRAJECTORY)
+        assert len(visit.page.locator("main").inner_text()) < 100_000
+        button = visit.page.get_by_role("button", name=re.compile("more characters")).first
+        before = len(visit.page.locator("#step-1").inner_text())
+        button.click()
+        assert len(visit.page.locator("#step-1").inner_text()) > before + 10_000
+        assert not visit.complaints
+
+
+def test_filters_are_in_the_address_and_asked_for(visit: Visit) -> None:
+    visit.go(PLACES["trajectories"])
+    page = visit.page
+    page.get_by_label("Outcome").select_option("false")
+    page.get_by_label("Signal").select_option("boundary")
+    page.get_by_label("Words in the task").fill("rain jacket")
+    expect(page).to_have_url(re.compile(r"success=false&signal=boundary&q=rain\+jacket"))
+    visit.settle()
+    path, asked = visit.asked[-1]
+    assert path == f"runs/{RUN}/trajectories"
+    assert asked == {"success": ["false"], "signal": ["boundary"], "q": ["rain jacket"]}
+    page.reload()
+    visit.settle()
+    assert page.get_by_label("Outcome").input_value() == "false"
+    assert page.get_by_label("Words in the task").input_value() == "rain jacket"
+
+
+def test_back_and_forward_go_from_place_to_place(visit: Visit) -> None:
+    visit.go("#/")
+    page = visit.page
+    page.get_by_role("link", name=RUN).first.click()
+    expect(page.locator("h1")).to_have_text(RUN)
+    page.get_by_role("link", name="Trajectories", exact=True).click()
+    expect(page.locator("h1")).to_have_text("Trajectories")
+    page.locator("[data-row]").first.click()
+    expect(page.locator("h1")).to_contain_text("Episode of")
+    page.go_back()
+    expect(page.locator("h1")).to_have_text("Trajectories")
+    page.go_back()
+    expect(page.locator("h1")).to_have_text(RUN)
+    page.go_forward()
+    expect(page.locator("h1")).to_have_text("Trajectories")
+
+
+def test_the_way_back_leads_to_where_one_was(visit: Visit) -> None:
+    visit.go(PLACES["arm"])
+    page = visit.page
+    page.locator("[data-row]", has_text="90").last.click()
+    visit.settle()
+    assert page.evaluate("window.scrollY") == 0
+    page.go_back()
+    row = page.locator("[data-row]", has_text="90").last
+    expect(row).to_be_in_viewport()
+
+
+def test_the_keyboard_goes_everywhere(visit: Visit) -> None:
+    visit.go(PLACES["trajectories"])
+    page = visit.page
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("j")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == TRAJECTORY
+    page.keyboard.press("Enter")
+    expect(page.locator("#step-4")).to_be_visible()
+    for _ in range(3):
+        page.keyboard.press("j")
+    expect(page).to_have_url(re.compile(r"step=3$"))
+    expect(page.locator("#step-3")).to_be_focused()
+    page.keyboard.press("k")
+    expect(page).to_have_url(re.compile(r"step=2$"))
+    page.keyboard.press("l")
+    expect(page).to_have_url(re.compile(r"g7\.2$"))
+    visit.settle()
+    page.keyboard.press("/")
+    page.keyboard.type("jacket j")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(rf"#/search\?q=jacket\+j&run={RUN}$"))
+    page.keyboard.press("Escape")
+    assert page.evaluate("document.activeElement.tagName") != "INPUT"
+
+
+def test_help_lists_the_keys_of_the_page_and_closes(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    page = visit.page
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    expect(dialog).to_contain_text("next step")
+    expect(dialog).to_contain_text("search tasks and trajectories")
+    place = page.url
+    page.keyboard.press("j")  # nothing beneath hears of it
+    assert page.url == place
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    assert not visit.complaints
+
+
+def test_a_step_has_a_link_of_its_own(visit: Visit) -> None:
+    visit.go(f"{TRAJECTORY}?step=3")
+    step = visit.page.locator("#step-3")
+    expect(step).to_have_class(re.compile("here"))
+    expect(step).to_be_in_viewport()
+
+
+class Colour(NamedTuple):
+    """A colour of the stylesheet as an sRGB triple in [0, 1], on light and on dark pages."""
+
+    light: tuple[float, ...]
+    dark: tuple[float, ...]
+
+
+def colours() -> dict[str, Colour]:
+    found = re.findall(
+        r"--([\w-]+): light-dark\(#([0-9a-f]{6}), #([0-9a-f]{6})\)",
+        (browsing.STATIC / "style.css").read_text(),
+    )
+    return {
+        name: Colour(*(tuple(b / 255 for b in bytes.fromhex(shade)) for shade in shades))
+        for name, *shades in found
+    }
+
+
+def contrast(a: tuple[float, ...], b: tuple[float, ...]) -> float:
+    """Contrast ratio of two colours by WCAG 2.2, from 1 to 21."""
+
+    def luminance(colour: tuple[float, ...]) -> float:
+        red, green, blue = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in colour
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(a), luminance(b)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_words_stand_out_from_what_is_behind_them() -> None:
+    of = colours()
+    grounds = ("paper", "wash", "raised")
+    pairs = [(ink, ground) for ink in ("ink", "soft", "accent", "good", "bad", "warn", "warm")
+             for ground in grounds]  # fmt: skip
+    pairs += [(ink, f"{ink}-wash") for ink in ("accent", "good", "bad", "warn")]
+    pairs += [("ink", f"{ink}-wash") for ink in ("accent", "good", "bad", "warn")]
+    pairs += [("soft", "accent-wash"), ("paper", "accent")]
+    for ink, ground in pairs:
+        for side in ("light", "dark"):
+            ratio = contrast(getattr(of[ink], side), getattr(of[ground], side))
+            assert ratio >= 4.5, f"{ink} on {ground}, {side}: {ratio:.2f}"
+
+
+def test_a_change_of_a_run_is_asked_for_at_once(chromium: Browser) -> None:
+    with browsing.visit(chromium, ANSWERS) as visit:
+        visit.page.add_init_script(
+            "window.EventSource = class { constructor() { window.source = this; } }"
+        )
+        visit.go(PLACES["run"])
+        visit.page.evaluate("window.source.onopen()")
+        expect(visit.page.locator(".live.on")).to_be_visible()
+        before = len(visit.asked)
+        visit.page.evaluate("window.source.onmessage({ data: JSON.stringify({ run: 'other' }) })")
+        with visit.page.expect_request(f"**/api/runs/{RUN}"):
+            visit.page.evaluate(
+                f"window.source.onmessage({{ data: JSON.stringify({{ run: '{RUN}' }}) }})"
+            )
+        assert [path for path, _ in visit.asked[before:]].count(f"runs/{RUN}") <= 1
+        visit.page.evaluate("window.source.onerror()")
+        expect(visit.page.locator(".live.off")).to_be_visible()
+
+
+def test_colours_follow_the_system_and_the_switch(chromium: Browser) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    for scheme, dark in (("light", False), ("dark", True)):
+        with browsing.visit(chromium, ANSWERS, color_scheme=scheme) as visit:
+            visit.go("#/")
+            assert (visit.page.evaluate(paper) != "rgb(255, 255, 255)") is dark
+            visit.page.keyboard.press("t")
+            assert visit.page.evaluate(paper) == "rgb(255, 255, 255)"
+            visit.page.keyboard.press("t")
+            assert visit.page.evaluate(paper) != "rgb(255, 255, 255)"
+            visit.page.reload()
+            visit.settle()
+            assert visit.page.evaluate(paper) != "rgb(255, 255, 255)"
+
+
+def test_an_episode_shows_how_the_policy_came_to_act(shared: Visit) -> None:
+    shared.jump(TRAJECTORY)
+    page = shared.page
+    choices = page.locator("#step-2 .choice")
+    expect(choices).to_have_count(8)
+    expect(choices.first).to_contain_text("72")
+    page.locator("#step-2").get_by_role("button", name="Show 6 more").click()
+    expect(choices).to_have_count(14)
+    tokens = page.locator("#step-3 .tokens")
+    expect(tokens).to_have_class(re.compile("by-logprob"))
+    page.get_by_role("button", name="Advantage").click()
+    expect(tokens).to_have_class(re.compile("by-advantage"))
+    expect(page.locator("#step-4")).to_contain_text("invalid_action")
+    expect(page.locator("#verdict")).to_contain_text("size large")
+    expect(page.locator("#signals")).to_contain_text("episodes")
+    expect(page.locator("#step-2 .shop-product.taken")).to_contain_text("Harbour")
+    page.keyboard.press("v")
+    expect(page.locator("#step-2 .shown")).to_contain_text("[SEP]")
+    page.keyboard.press("v")
+
+
+def test_two_episodes_say_where_they_part(shared: Visit) -> None:
+    shared.jump(PLACES["side"])
+    expect(shared.page.locator("main")).to_contain_text("Two episodes")
+    expect(shared.page.locator(".side-row")).to_have_count(4)
+
+
+def test_what_got_worse_after_a_round_is_listed(shared: Visit) -> None:
+    shared.jump(PLACES["round"])
+    changed = shared.page.locator("#changed")
+    expect(changed).to_contain_text("2 got worse")
+
+
+def test_errors_and_empty_lists_say_what_to_do(chromium: Browser) -> None:
+    empty = {"rows": [], "total": 0, "page": 1, "pages": 1, "per_page": 50, "read": 1.0}
+    answers = {
+        "about": ANSWERS["about"],
+        "runs": {"runs": [], "evals": []},
+        f"runs/{RUN}": ANSWERS[f"runs/{RUN}"],
+        f"runs/{RUN}/trajectories": empty,
+    }
+    with browsing.visit(chromium, answers) as visit:
+        visit.go("#/")
+        expect(visit.page.locator("main")).to_contain_text("coevo train quickstart")
+        visit.go(PLACES["trajectories"])
+        expect(visit.page.locator(".empty")).to_contain_text("store.record=all")
+        visit.go(f"{PLACES['trajectories']}?q=zzz")
+        visit.page.get_by_role("link", name="Remove all filters").click()
+        expect(visit.page).to_have_url(re.compile(r"trajectories$"))
+        visit.go(f"#/runs/{RUN}/tasks/{TASK}")
+        expect(visit.page.get_by_role("alert")).to_contain_text("There is no")
+        visit.go("#/nowhere")
+        expect(visit.page.locator("h1")).to_have_text("Page not found")
+
+
+def test_a_run_that_is_not_there_offers_those_that_are(chromium: Browser) -> None:
+    problem = {"error": "NotFound", "message": "There is no run 'nosuch' here.",
+               "places": [f"runs/{RUN}", "runs/a b"]}  # fmt: skip
+    with browsing.visit(chromium, ANSWERS, refused={"runs/nosuch": problem}) as visit:
+        visit.go("#/runs/nosuch")
+        page = visit.page
+        expect(page.get_by_role("alert")).to_contain_text("There is no run 'nosuch' here.")
+        expect(page.locator(".tabs")).to_have_count(0)
+        expect(page.locator(".top-run")).to_have_count(0)
+        assert page.get_by_role("link", name="a b").get_attribute("href") == "#/runs/a%20b"
+        page.get_by_role("alert").get_by_role("link", name=RUN).click()
+        expect(page.locator("h1")).to_have_text(RUN)
+        expect(page.locator(".tabs")).to_be_visible()
+
+
+def headings(page: Page, table: str) -> list[str]:
+    found = page.get_by_role("table", name=table, exact=True).locator("thead th")
+    return [text.rstrip(" ↕↑↓") for text in found.all_inner_texts()]
+
+
+def test_columns_have_distinct_names_and_tell_each_thing_once(shared: Visit) -> None:
+    page = shared.page
+    shared.jump(PLACES["run"])
+    names = headings(page, "Arms of the run")
+    assert {"Env steps", "Learner steps"} <= set(names)
+    assert "Model use" not in names, "no model was used"
+    shared.jump(PLACES["trajectories"])
+    names = headings(page, "Training episodes")
+    assert {"Env steps", "Learner step", "Score", "Outcome"} <= set(names)
+    assert "End reason" not in names, "the end reasons repeat the outcomes"
+    failed = page.get_by_role("table", name="Training episodes").locator("tbody tr").nth(1)
+    assert failed.inner_text().count("0.50") == 1
+    assert failed.inner_text().count("failed") == 1
+
+
+def test_an_end_reason_that_tells_more_is_shown(chromium: Browser) -> None:
+    path = PLACES["trajectories"].removeprefix("#/")
+    answer = json.loads(json.dumps(ANSWERS[path]))
+    answer["rows"][1]["end_reason"] = "max_steps"
+    with browsing.visit(chromium, {**ANSWERS, path: answer}) as visit:
+        visit.go(PLACES["trajectories"])
+        assert "End reason" in headings(visit.page, "Training episodes")
+        expect(visit.page.get_by_role("table").locator("tbody tr").nth(1)).to_contain_text(
+            "max steps"
+        )
+
+
+def test_signals_are_counted_for_each_arm(shared: Visit) -> None:
+    shared.jump(PLACES["run"])
+    chart = shared.page.locator("figure.chart", has_text="Signals, by arm")
+    assert {"static", "coevolve"} <= set(chart.locator(".chart-legend").inner_text().splitlines())
+
+
+def test_two_arms_begin_with_held_out_tasks_and_sort_by_difference(chromium: Browser) -> None:
+    path = f"runs/{RUN}/tasks"
+    rows = [
+        {**ANSWERS[path]["rows"][0], "id": f"{n}" * 64, "instruction": f"Task {n}.",
+         "practice": [{"arm": arm, "groups": 1, "episodes": 4, "successes": k}
+                      for arm, k in zip(("static", "coevolve"), ks, strict=True)]}
+        for n, ks in enumerate([(1, 2), (4, 0), (0, 3), (2, 2)])
+    ]  # fmt: skip
+    rows.append({**rows[0], "id": "f" * 64, "instruction": "Task of one arm.",
+                 "practice": rows[0]["practice"][:1]})  # fmt: skip
+    answer = {**ANSWERS[path], "rows": rows, "total": len(rows)}
+    with browsing.visit(chromium, {**ANSWERS, path: answer}) as visit:
+        visit.go(PLACES["arms"])
+        page = visit.page
+        expect(page.locator("h2").first).to_have_text("Held-out tasks")
+        expect(page.locator(".figures")).to_contain_text("48.0")
+        expect(page.locator("main")).to_contain_text("do not measure which arm is better")
+        first = page.locator("tbody th")
+        expect(first).to_have_count(5)
+
+        def order() -> list[str]:
+            return [text.removeprefix("Task ").rstrip(".") for text in first.all_inner_texts()]
+
+        assert order() == ["1", "2", "0", "3", "of one arm"], "largest difference first"
+        expect(page.locator("tbody tr").first).to_contain_text("−100")
+        assert not page.locator("tbody .outcome").count(), "differences in training are no verdict"
+        page.get_by_role("button", name="Difference").click()
+        expect(page).to_have_url(re.compile("sort=difference"))
+        assert order() == ["1", "3", "0", "2", "of one arm"]
+        page.get_by_role("button", name="Difference").click()
+        expect(first.first).to_have_text("Task 2.")
+        assert order() == ["2", "0", "3", "1", "of one arm"]
+        page.get_by_label("Words in the task").fill("one arm")
+        expect(first).to_have_count(1)
+        assert not visit.complaints
+
+
+def test_lists_ask_for_the_order_of_a_column(visit: Visit) -> None:
+    for place, label, sort in (
+        ("trajectories", "Outcome", "success"),
+        ("trajectories", "Advantage", "advantage"),
+        ("tasks", "Success", "success"),
+        ("tasks", "Descendants", "children"),
+        ("drafts", "Verdict", "gate"),
+        ("drafts", "Round", "found"),
+    ):
+        visit.go(PLACES[place])
+        visit.page.get_by_role("table").get_by_role("button", name=label).click()
+        expect(visit.page).to_have_url(re.compile(f"sort={sort}$"))
+        visit.settle()
+        assert (f"runs/{RUN}/{place}", {"sort": [sort]}) in visit.asked
+
+
+def test_a_narrow_window_hides_missing_values_and_cuts_no_label(chromium: Browser) -> None:
+    with browsing.visit(chromium, ANSWERS, viewport={"width": 390, "height": 844}) as visit:
+        visit.go(PLACES["run"])
+        page = visit.page
+        baseline = page.get_by_role("table", name="Arms of the run").locator("tbody tr").first
+        assert baseline.locator("td:visible").count() == 3, "success, score and stored episodes"
+        label = "getComputedStyle(node, '::before')"
+        style = baseline.locator("td").first.evaluate(f"node => {label}.textOverflow")
+        assert style == "clip"
+        tabs = page.locator(".tabs")
+        assert tabs.evaluate("node => node.scrollWidth > node.clientWidth")
+        assert "gradient" in tabs.evaluate("node => getComputedStyle(node).backgroundImage")
+        visit.go(PLACES["trajectories"])
+        tops = [page.get_by_label(name).bounding_box() for name in ("From step", "To step")]
+        assert [top["y"] for top in tops if top] == 2 * [tops[0]["y"] if tops[0] else None]
+
+
+def test_the_receipt_of_the_shop_is_a_short_list(shared: Visit) -> None:
+    shared.jump(TRAJECTORY)
+    shop = shared.page.locator("#step-end .shop")
+    facts = shop.locator(".facts > div")
+    assert [" ".join(text.split()) for text in facts.all_inner_texts()] == [
+        "Product B000000000", "Options color: navy, size: large", "Score 0.5",
+    ]  # fmt: skip
+    for blank in ("attrs", "None", "instuction"):
+        expect(shop).not_to_contain_text(blank)
+
+
+def test_an_arm_shows_its_advice_with_its_utility(visit: Visit) -> None:
+    visit.go(PLACES["arm"])
+    page = visit.page
+    section = page.locator("#advice")
+    expect(section.locator("h2")).to_have_text("Experiences")
+    expect(section).to_contain_text("2 in the pool; dropped: harmful 1")
+    rows = section.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text("+0.40")
+    expect(rows.nth(1)).to_contain_text("not measured")
+    expect(rows.nth(2)).to_contain_text("dropped: harmful")
+    rows.nth(0).get_by_role("link").click()
+    expect(page).to_have_url(re.compile(f"advice/{ADVICE}$"))
+    visit.settle()
+    expect(page.locator("main")).to_contain_text("Choose every option before buying.")
+    expect(page.locator("main")).to_contain_text("jackets with sizes")
+    chart = page.locator("figure.chart", has_text="Utility over time")
+    expect(chart.locator("svg.coevo-plot")).to_be_visible()
+    expect(page.locator("#told tbody tr")).not_to_have_count(0)
+    told = [asked for path, asked in visit.asked if path == f"runs/{RUN}/trajectories"]
+    assert told[-1]["advice"] == [ADVICE]
+    assert not visit.complaints
+
+
+def test_an_episode_shows_the_advice_that_it_was_told(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    shown = visit.page.locator(".shown-with")
+    expect(shown).to_contain_text("Told 1 piece of advice")
+    expect(shown).to_contain_text("recover-from-errors")
+    expect(shown).not_to_contain_text("exp:")
+    shown.get_by_role("link", name="Choose every option before buying.").click()
+    expect(visit.page).to_have_url(re.compile(f"advice/{ADVICE}$"))
+
+
+def test_an_episode_shows_the_label_of_each_step_and_how_it_was_found(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    page = visit.page
+    card = page.locator("#noted .card", has_text="attribution")
+    expect(card).to_have_count(1)
+    expect(card).to_contain_text("Found by replaying the episode without single steps.")
+    expect(card).to_contain_text("2 good steps, 1 bad, 1 without a label")
+    for number, label in enumerate(STEP_LABELS, 1):
+        words = {1: "good", -1: "bad", 0: "no label"}[label]
+        expect(page.locator(f"#step-{number} .step-head .tag", has_text=words)).to_have_count(1)
+        expect(card.get_by_label(f"Step {number}: {words}")).to_be_visible()
+        expect(page.locator(".outline li").nth(number - 1)).to_contain_text(
+            {1: "✓", -1: "✗", 0: "·"}[label]
+        )
+    card.get_by_label("Step 3: bad").click()
+    expect(page).to_have_url(re.compile("step=3"))
+    assert not visit.complaints
+
+
+def test_a_task_leads_to_episodes_before_and_after_its_interface_changed(visit: Visit) -> None:
+    visit.go(PLACES["task"])
+    link = visit.page.get_by_role("link", name="coevolve: step 7 beside step 31")
+    href = link.get_attribute("href") or ""
+    assert href.startswith("#/side?")
+    assert f"runs/{RUN}/trajectories/coevolve.g7.0" in unquote(href)
+    assert f"runs/{RUN}/trajectories/coevolve.g31.2" in unquote(href)
+
+
+def test_a_link_to_this_place_can_be_copied(chromium: Browser) -> None:
+    with browsing.visit(
+        chromium, ANSWERS, permissions=["clipboard-read", "clipboard-write"]
+    ) as visit:
+        visit.go(PLACES["task"])
+        visit.page.get_by_role("button", name="Copy link").click()
+        expect(visit.page.get_by_role("button", name="Copied")).to_be_visible()
+        assert visit.page.evaluate("navigator.clipboard.readText()") == visit.page.url
+
+
+def test_an_arm_shows_its_failures_by_label_and_what_its_interfaces_say(visit: Visit) -> None:
+    visit.go(PLACES["arm"])
+    page = visit.page
+    labels = page.locator("#labels")
+    chart = labels.locator("figure.chart-of-columns")
+    legend = chart.locator(".chart-legend").inner_text()
+    assert "argument mismatch" in legend
+    assert "other labels" in legend  # nine of a failure, and eight bars
+    assert not {"pass", "not reached"} & set(legend.splitlines())
+    bars = chart.locator("svg.coevo-plot a").first
+    assert "arm=coevolve&step_from=1&step_to=6" in page.evaluate(
+        "node => node.href.baseVal || node.getAttribute('href')", bars.element_handle()
+    )
+    rows = labels.locator("table.list tbody tr")
+    expect(rows).to_have_count(11)
+    expect(rows.first).to_contain_text("pass")
+    interfaces = page.locator("#interfaces tbody tr")
+    expect(interfaces).to_have_count(3)
+    expect(interfaces.nth(0)).to_contain_text("Adds nothing")
+    expect(interfaces.nth(0)).to_contain_text("1, again 40, 66, 79, …")
+    expect(interfaces.nth(1).locator("li")).to_have_count(4)
+    last = interfaces.nth(2)
+    expect(last.locator("li:visible")).to_have_count(6)
+    last.locator("summary").click()
+    expect(last.locator("li:visible")).to_have_count(8)
+    rows.nth(1).get_by_role("link", name="step 7").first.click()
+    expect(page.locator("h1")).to_contain_text("Episode of")
+    assert not visit.complaints
+
+
+def test_an_arm_shows_the_tasks_of_a_label_and_numbers_of_its_steps(visit: Visit) -> None:
+    visit.go(PLACES["arm"])
+    page = visit.page
+    row = page.locator("#labels table.list tbody tr").nth(1)
+    row.locator("summary").click()
+    expect(row.locator("li")).to_have_count(2)
+    expect(row.locator("li").first).to_contain_text("4 notes, latest at step 31")
+    expect(row).to_contain_text("1 task more.")
+    alike, value = page.locator("#numbers figure.chart").all()
+    for words in ("expected and observed", "before and after", "difference"):
+        expect(alike.locator(".chart-legend")).to_contain_text(words)
+    expect(value).to_contain_text("Value of notes: outlook")
+    row.get_by_role("link", name="Buy a mug.").click()
+    expect(page).to_have_url(re.compile(r"tasks/b+$"))
+
+
+def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    page, said = visit.page, ANSWERS[TRAJECTORY.removeprefix("#/")]
+    expect(page.locator("#noted figure.chart")).to_contain_text("Expected and observed: outlook")
+    expect(page.locator("#noted")).to_contain_text("Choose every option before buying.")
+    first = page.locator("#step-1 .expected-row")
+    expect(first).to_have_count(2)  # the next observation, and the one after it
+    expect(first.nth(0)).to_contain_text("70.0\u202f% similar")
+    expect(first.nth(0)).to_contain_text("A page with jackets.")
+    expect(first.nth(0)).to_contain_text(said["steps"][1]["observation"][:40])
+    expect(first.nth(1)).to_contain_text("Nothing.")
+    expect(first.nth(1)).to_contain_text(said["steps"][2]["observation"][:40])
+    expect(page.locator("#step-2 .expected-row").first).to_contain_text(
+        "Equal to the observed text."
+    )
+    last = len(said["steps"])
+    if last == 3:
+        expect(page.locator("#step-3 .expected-row").nth(0)).to_contain_text("Thank you!")
+        expect(page.locator("#step-3 .expected-row").nth(1)).to_contain_text("had ended")
+    assert not visit.complaints
+
+
+def test_an_arm_that_nothing_was_noted_about_shows_no_labels(visit: Visit) -> None:
+    visit.go(PLACES["arm"].replace("coevolve", "static"))
+    expect(visit.page.get_by_role("heading", name="Success by task")).to_be_visible()
+    assert any(path.endswith("/static/notes") for path, _ in visit.asked)
+    assert not visit.page.locator("#labels, #numbers, #interfaces").count()
+
+
+def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(visit: Visit) -> None:
+    visit.go(TRAJECTORY)
+    page = visit.page
+    noted = page.locator("#noted")
+    turns = noted.locator(".card").first.locator(".facts > div")
+    assert [" ".join(text.split()) for text in turns.all_inner_texts()] == [
+        "Turn 1 of 3 pass",
+        "Turn 2 of 3 argument mismatch",
+        "Turn 3 of 3 not reached",
+    ]
+    assert "Whole episode" in noted.inner_text()
+    expect(page.locator("#step-3 .step-head")).to_contain_text("turned it")
+    shown = page.locator(".shown-with")
+    expect(shown).to_contain_text("recover-from-errors")
+    shown.locator("summary").first.click()
+    expect(shown.locator("li").first).to_be_visible()
+    noted.get_by_role("link", name="Step 3").first.click()
+    expect(page).to_have_url(re.compile("step=3"))
+    assert not visit.complaints

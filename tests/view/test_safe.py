@@ -1,0 +1,175 @@
+"""What is never shown: keys, wherever they were planted, and the ground truth of held-out tasks."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Split, Task
+from coevo_gym.core.trajectory import EndReason, EvalTrajectory, Group, Step, Trajectory
+from coevo_gym.store.database import RunStore
+from coevo_gym.store.folder import RunFolder, read_json, write_json
+from coevo_gym.store.reader import Evaluated
+from coevo_gym.view.api import answer
+from coevo_gym.view.export.write import export_pages
+from coevo_gym.view.library import Library
+from coevo_gym.view.safe import Censor
+from coevo_gym.view.shelf import Shelf
+from tests.view.exports import data_in
+from tests.view.sample import EVAL, RUN
+
+PLANTED = {
+    "of the environment": 'correct-"horse"-battery',
+    "of OpenAI": "sk-proj-abcdefghijklmnop0123456789",
+    "of Hugging Face": "hf_abcdefghijklmnopqrstuv",
+    "of GitHub": "ghp_abcdefghijklmnopqrstuvwxyz012345",
+    "in a header": "dGhpcy1pcy1hLXNlY3JldA",
+    "in an address": "tr0ub4dor",
+    "as a parameter": "p4r4m3t3r",
+    "in settings": "plain-words-1",
+    "nested in settings": "plain-words-2",
+}
+SAID = (
+    f"export KEY={PLANTED['of the environment']} {PLANTED['of OpenAI']} {PLANTED['of GitHub']} "
+    f"{PLANTED['of Hugging Face']} Authorization: Bearer {PLANTED['in a header']} "
+    f"https://me:{PLANTED['in an address']}@host/v1?api_key={PLANTED['as a parameter']}&n=1"
+)
+
+
+@pytest.fixture
+def planted(sample_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the small run and its evaluation, with keys wherever there could be some."""
+    for part in ("runs", "evals"):
+        shutil.copytree(sample_folder / part, tmp_path / part)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_SERVICE_TOKEN", PLANTED["of the environment"])
+    run = RunFolder(tmp_path / "runs" / RUN)
+    manifest = read_json(run.manifest)
+    manifest["endpoint_headers"] = {
+        "Authorization": PLANTED["in settings"],
+        "credentials": {"name": "me", "parts": [PLANTED["nested in settings"]]},
+    }
+    manifest["model"] = SAID
+    write_json(run.manifest, manifest)
+    config = read_json(tmp_path / "evals" / EVAL / "config.json")
+    config |= {"api_key": PLANTED["in settings"], "source": SAID}
+    write_json(tmp_path / "evals" / EVAL / "config.json", config)
+    task = _task("train")
+    said = Trajectory(
+        task_id=task.id,
+        steps=(Step(SAID, SAID, SAID, said=SAID, extras={"log": SAID}),),
+        score=0.0,
+        success=False,
+        end_reason=EndReason.MAX_STEPS,
+        report={"tests": SAID},
+        last_observation=SAID,
+    )
+    with closing(RunStore(run.database, record="all")) as store:
+        store.add_groups("static", 5, [Group("group-keys", task, 1, (said,))], [])
+    return tmp_path
+
+
+def _task(split: str) -> Task:
+    return get_benchmark("webshop").tasks(Split(split))[0]
+
+
+def paths(shelf: Shelf) -> Iterator[str]:
+    yield from ("runs", "evals", f"runs/{RUN}", f"evals/{EVAL}", f"evals/{EVAL}/episodes")
+    at = f"runs/{RUN}"
+    yield from (f"{at}/trajectories", f"{at}/tasks", f"{at}/drafts", f"{at}/arms/static/steps")
+    yield f"{at}/trajectories/static.group-keys.0"
+    for row in json.loads(answer(shelf, f"evals/{EVAL}/episodes"))["rows"]:
+        yield f"evals/{EVAL}/episodes/{row['id']}"
+
+
+def test_no_answer_holds_a_key(planted: Path) -> None:
+    shelf = Shelf(Library())
+    for path in paths(shelf):
+        text = answer(shelf, path).decode()
+        json.loads(text)
+        written = {json.dumps(key)[1:-1]: where for where, key in PLANTED.items()}
+        assert not [where for key, where in written.items() if key in text], path
+    shown = json.loads(answer(shelf, f"runs/{RUN}/trajectories/static.group-keys.0"))
+    assert shown["steps"][0]["said"].count("<redacted>") == 7
+    assert shown["steps"][0]["said"].endswith("&n=1")
+
+
+@pytest.mark.parametrize(
+    ("target", "names"), [("all.html", (RUN, f"evals/{EVAL}")), ("all", (f"evals/{EVAL}",))]
+)
+def test_no_export_holds_a_key(planted: Path, target: str, names: tuple[str, ...]) -> None:
+    export_pages(Library(names), planted / target, episodes=True)
+    written = planted / target
+    files = [written] if written.is_file() else [f for f in written.rglob("*") if f.is_file()]
+    assert files
+    for file in files:
+        has_data = file == written or file.parent.name == "data"
+        text = json.dumps(data_in(file)) if has_data else file.read_text()
+        held = [where for where, key in PLANTED.items() if json.dumps(key)[1:-1] in text]
+        assert not held, file
+
+
+def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path: Path) -> None:
+    """Also where a run holds what it never should: a task of another split."""
+    task = _task("test")
+    run = RunFolder(planted / "runs" / RUN)
+    with closing(sqlite3.connect(run.database)) as db:
+        row = (task.id, task.name, task.origin, "test", task.subset, task.scenario)
+        body = zlib.compress(task.to_json().encode())
+        db.execute("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*row, "x", body))
+        db.commit()
+    shelf = Shelf(Library())
+    shown = json.loads(answer(shelf, f"runs/{RUN}/tasks/{task.id}"))
+    assert (shown["solution"], shown["verifier"], shown["world"]) == (None, None, None)
+    assert "split test" in shown["withheld"]
+    trained = json.loads(answer(shelf, f"runs/{RUN}/tasks", "origin=evolved"))["rows"][0]
+    assert json.loads(answer(shelf, f"runs/{RUN}/tasks/{trained['id']}"))["verifier"]
+
+
+def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> None:
+    folder = planted / "evals" / EVAL
+    line = json.loads((folder / "results.jsonl").read_text().splitlines()[0])
+    report = {
+        "share": 0.5,
+        "tests": [{"name": "THE-ANSWER", "passed": False}],
+        "turns": [{"reached": True, "reference": False, "outcome": "THE-OUTCOME"}],
+        "paid": 49.99,
+    }
+    told = EvalTrajectory(
+        task_id=line["id"],
+        steps=(Step("a page", "a page", "click[buy now]", extras={"price": "THE-PRICE"}),),
+        score=0.5,
+        success=False,
+        end_reason=EndReason.FAILED,
+        report=report,
+        last_observation="over",
+    )
+    ended = Evaluated(line["id"], False, 0.5, "failed", 1, line["sample"])
+    with closing(RunStore(folder / "trajectories.db")) as store:
+        store.add_eval_episode("coevolve", 0, ended, told)
+    text = answer(Shelf(Library()), f"evals/{EVAL}/episodes/{line['id']}.{line['sample']}").decode()
+    shown = json.loads(text)
+    assert shown["grade"]["report"] == {"share": 0.5}
+    assert "Withheld" in shown["grade"]["withheld"]
+    assert "must not be trained on" in shown["notice"]
+    assert "THE-" not in text
+    assert shown["steps"][0]["extras"] == {}
+
+
+def test_a_censor_leaves_json_as_it_is_but_for_secrets() -> None:
+    value: dict[str, Any] = {"a": ["ü\n\"'", 1.5, None, "sketch", "task-1", "?page=2&q=key"]}
+    text = json.dumps(value)
+    assert Censor().clean(text) == text
+    assert Censor(["short"]).clean('"short"') == '"short"'  # too short to be told from a word
+    assert json.loads(Censor(['a"quoted\\value']).clean(json.dumps({"x": 'a"quoted\\value'}))) == {
+        "x": "<redacted>"
+    }

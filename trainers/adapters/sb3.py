@@ -1,0 +1,122 @@
+"""Stable-Baselines3 and sb3-contrib adapter: one stream of tasks for all envs.
+
+    from sb3_contrib import MaskablePPO
+    curriculum = make_curriculum("coevolve", growth={"every_groups": 100})
+    envs = make_envs("CoEvolve-WebShop-v0", 8, group_size=4, curriculum=curriculum)
+    model = with_curriculum(MaskablePPO)("MlpPolicy", envs)
+    model.learn(100_000)
+    model.save("shop.zip")      # includes the curriculum; load() restores both
+
+An agent acts by choosing among the benchmark's candidate actions; MaskablePPO never draws actions
+that are not offered. Requires the extra ``[sb3]``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import gymnasium as gym
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import Split
+from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.sampler import EvolvingTaskSampler
+from coevo_gym.envs.wrappers import ChooseAction, HashText
+from coevo_gym.trainers.adapters.trainer import import_trainer
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.vec_env import VecEnv
+
+    AlgorithmT = TypeVar("AlgorithmT", bound=BaseAlgorithm)
+
+
+def make_envs(
+    env_id: str,
+    n_envs: int = 1,
+    *,
+    split: str = "train",
+    max_choices: int = 64,
+    dim: int = 512,
+    observe_choices: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+    **stream: Any,
+) -> VecEnv:
+    """Create vectorised envs in this process for a Stable-Baselines3 algorithm.
+
+    Args:
+        env_id: Gymnasium id of a coevo_gym env.
+        n_envs: number of envs; all practise one session.
+        split: ``"train"`` for practising envs; any other split for evaluation, which is never
+            recorded.
+        max_choices: maximum number of candidate actions offered at once.
+        dim: size of the vectors into which texts are hashed.
+        observe_choices: True to include the candidate actions in observations, for a
+            ``MultiInputPolicy``. Otherwise an ``MlpPolicy`` sees the page and the instruction.
+        env_kwargs: arguments of the env.
+        **stream: arguments of :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`,
+            such as ``group_size``, ``evolve_every_groups`` or ``session``.
+
+    Raises:
+        ImportError: if Stable-Baselines3 is not installed.
+        ConfigError: if an argument is invalid.
+        SplitLeakError: if evaluation envs are given arguments for practising.
+    """
+    vec_env = import_trainer("stable_baselines3.common.vec_env", "sb3")
+    envs: list[gym.Env[Any, Any]] = []
+    for _ in range(n_envs):
+        env = gym.make(env_id, split=split, **(env_kwargs or {}))
+        if Split(split) is Split.TRAIN or stream:
+            env = EvolvingTaskSampler(env, **stream)
+            stream = {"session": env.session}
+        chosen = ChooseAction(env, max_choices, observe_choices=observe_choices)
+        envs.append(HashText(chosen, dim))
+    made = [partial(lambda env: env, env) for env in envs]
+    return cast("VecEnv", vec_env.VecMonitor(vec_env.DummyVecEnv(made)))
+
+
+def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
+    """Return a subclass whose saved model includes the curriculum.
+
+    ``load(path, env=make_envs(…))`` restores both. Without an env, or with envs that do not
+    practise, it loads only the policy. The curriculum's metrics are logged as ``curriculum/…``
+    with each update.
+    """
+
+    class Practising(algorithm):  # type: ignore[misc, valid-type]
+        """The algorithm, with access to the session that its envs practise."""
+
+        def train(self) -> None:
+            super().train()
+            if (session := _session_of(self.env)) is not None:
+                for name, value in session.metrics().items():
+                    self.logger.record(f"curriculum/{name}", value)
+
+        def save(self, *args: Any, **kwargs: Any) -> None:
+            if (session := _session_of(self.env)) is not None:
+                self.curriculum = session.state_dict()
+            super().save(*args, **kwargs)
+
+        @classmethod
+        def load(cls, *args: Any, **kwargs: Any) -> Any:
+            model = super().load(*args, **kwargs)
+            if (session := _session_of(model.env)) is not None:
+                if not hasattr(model, "curriculum"):
+                    raise ConfigError(
+                        "This model was saved without a curriculum. Load it without an env, then "
+                        "call set_env() with an env that practises."
+                    )
+                session.load_state_dict(model.curriculum)
+            return model
+
+    Practising.__name__ = Practising.__qualname__ = algorithm.__name__
+    return cast("type[AlgorithmT]", Practising)
+
+
+def _session_of(envs: VecEnv | None) -> SessionFace | None:
+    """Return the session that some envs practise; None if they do not practise."""
+    try:
+        return None if envs is None else cast(SessionFace, envs.get_attr("session")[0])
+    except AttributeError:
+        return None

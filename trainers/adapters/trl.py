@@ -1,0 +1,234 @@
+"""TRL adapter: ``GRPOTrainer`` practises a curriculum with an env factory and a callback.
+
+    plug = TRLPlug("CoEvolve-WebShop-v0", session, tokenizer=tokenizer)
+    trainer = GRPOTrainer(
+        model=…,
+        processing_class=tokenizer,
+        args=GRPOConfig(num_generations=session.group_size, …),
+        train_dataset=Dataset.from_list(plug.rows(64)),
+        eval_dataset=Dataset.from_list(plug.rows(16, split="val")),
+        environment_factory=plug.environment,
+        callbacks=[plug.callback()],
+    )
+
+The trainer samples, parses tool calls and learns; the curriculum selects the tasks. Written for TRL
+1.16, whose ``environment_factory`` is experimental.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.task import Split, parse_split
+from coevo_gym.curricula.session.face import SessionFace
+from coevo_gym.curricula.session.session import CurriculumSession
+from coevo_gym.prompts import PromptTemplate
+from coevo_gym.provision import extra_advice
+from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
+from coevo_gym.trainers.adapters.checkpoint import load_session, save_session
+
+try:
+    from transformers import TrainerCallback
+except ModuleNotFoundError as error:
+    raise ImportError(f"TRL's trainer needs TRL. {extra_advice('trl')}.") from error
+
+OVER = "The episode is over. Nothing you do changes it any more."
+BY_TOOL = (
+    "You have one tool, `act`. Give every answer, whole and in the form described above, as its "
+    "argument `action`; what comes of it is what the tool returns."
+)
+
+
+class TRLPlug:
+    """An adapter that provides a ``GRPOTrainer`` with environments, rows and a callback.
+
+    TRL sends the K copies of a row to K environments, in any process. Each row has its own slot, so
+    its copies receive the same task. The policy version is the trainer's step.
+
+    Args:
+        env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
+        session: session to practise. Its ``group_size`` must equal the trainer's
+            ``num_generations``. Its ``groups_per_step`` should be
+            ``generation_batch_size // num_generations``, the number of rows that the trainer
+            samples answers for at once.
+        tokenizer: the model's tokenizer or processor, to check early that its chat template
+            supports tools; None to leave the check to the trainer.
+        prompt: prompt template that describes the env to the model; default: the benchmark's.
+        arguments: further arguments of the env, such as ``max_steps``.
+
+    Raises:
+        ConfigError: if the tokenizer's chat template does not support tools.
+    """
+
+    def __init__(
+        self,
+        env_id: str,
+        session: SessionFace,
+        *,
+        tokenizer: Any = None,
+        prompt: PromptTemplate | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        if tokenizer is not None:
+            check_chat_template(tokenizer)
+        self.session, self.version = session, 0
+        self._env_id, self._prompt, self._arguments = env_id, prompt, arguments
+        self._probe = self._rollout()
+
+    def environment(self) -> Environment:
+        """Create an environment; pass this method as ``environment_factory``."""
+        return Environment(self._rollout(), lambda: self.version)
+
+    def callback(self) -> Callback:
+        """Create a callback that saves and restores the curriculum with the checkpoints."""
+        return Callback(self)
+
+    def rows(self, n: int, split: str = "train") -> list[dict[str, Any]]:
+        """Return rows for the trainer's dataset.
+
+        Args:
+            n: number of rows. Training rows are placeholders that the curriculum fills; use at
+                least as many as the trainer samples answers for at once.
+            split: ``"train"``, or another split, whose native tasks fill the rows in order.
+        """
+        side = parse_split(split)
+        empty = {"prompt": [{"role": "user", "content": ""}], "split": str(side)}
+        if side is Split.TRAIN:
+            return [{**empty, "slot": f"row {i}", "task": ""} for i in range(n)]
+        tasks = self._probe.tasks(side)
+        return [{**empty, "slot": "", "task": task.id} for task in islice(cycle(tasks), n)]
+
+    def _rollout(self) -> ChatRollout:
+        return ChatRollout(
+            self._env_id, self.session, prompt=self._prompt, arguments=self._arguments
+        )
+
+
+def check_chat_template(tokenizer: Any) -> None:
+    """Check that ``GRPOTrainer`` can use tools with a chat template.
+
+    Args:
+        tokenizer: a tokenizer or processor.
+
+    Raises:
+        ConfigError: if the template drops tool calls or tool results, or TRL cannot parse the
+            model's tool calls.
+    """
+    from trl.chat_template_utils import add_response_schema, supports_tool_calling
+
+    model = getattr(tokenizer, "name_or_path", "") or "the model"
+    if not supports_tool_calling(tokenizer):
+        raise ConfigError(
+            f"The chat template of {model} does not support tools, but the model acts by calling "
+            "a tool. Choose a model with tool support, such as Qwen3 (SmolLM2 has none)."
+        )
+    own = getattr(tokenizer, "tokenizer", tokenizer)  # for a processor, TRL checks its tokenizer
+    parsers = (getattr(own, name, None) for name in ("response_template", "response_schema"))
+    if any(parser is not None for parser in parsers):
+        return
+    try:
+        add_response_schema(deepcopy(tokenizer))
+    except ValueError as error:
+        raise ConfigError(
+            f"TRL does not recognise the chat template of {model}, so it cannot parse tool calls. "
+            "Use the model's original template, or set the tokenizer's response_template."
+        ) from error
+
+
+class Environment:
+    """One rollout at a time, with the single tool ``act``.
+
+    TRL exposes every public method of this class as a tool, so helpers start with an underscore.
+    """
+
+    def __init__(self, rollout: ChatRollout, version: Callable[[], int]) -> None:
+        self._rollout, self._version = rollout, version
+
+    def reset(self, split: str = "train", slot: str = "", task: str = "", **row: Any) -> str:
+        """Start the episode of one copy of a row and return the messages for the model."""
+        messages = self._rollout.begin(
+            split=split, slot=slot or None, task=task or None, policy_version=self._version()
+        )
+        system = [message.content for message in messages if message.role == "system"]
+        user = [message.content for message in messages if message.role != "system"]
+        return "\n\n".join([*system, BY_TOOL, *user])
+
+    def act(self, action: str) -> str:
+        """Do something, and see what comes of it.
+
+        Args:
+            action: What you do or say, in the form that you were told.
+
+        Returns:
+            What you see next.
+        """
+        if self._rollout.over:
+            return OVER
+        # A fault must not reach the trainer: it would report the fault to the model and score
+        # the rest of the episode. The rollout records the fault instead.
+        seen = self._rollout.answer(str(action))
+        return "\n\n".join(filter(None, [seen, OVER])) if self._rollout.over else seen
+
+    def get_reward(self) -> float | None:
+        """Return 1.0 for success, else 0.0; None, which TRL ignores, for a lost episode."""
+        return self._rollout.end()
+
+
+class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """A callback that keeps the session's policy version, checkpoints and metrics in sync.
+
+    The curriculum's metrics go to ``trainer.state.log_history`` as ``curriculum/…``.
+    """
+
+    def __init__(self, plug: TRLPlug) -> None:
+        self._plug, self._loaded = plug, False
+
+    def load(self, checkpoint: Path | str) -> None:
+        """Load the curriculum of a checkpoint outside the trainer's ``output_dir``."""
+        load_session(self._plug.session, checkpoint)
+        self._loaded = True
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Check that session and trainer agree; when resuming, load the checkpoint's curriculum."""
+        session, theirs = self._plug.session, args.num_generations
+        if isinstance(session, CurriculumSession) and session.group_size != theirs:
+            raise ConfigError(
+                f"The session has groups of {session.group_size}, but the trainer copies each row "
+                f"{theirs} times. Set num_generations={session.group_size}."
+            )
+        if args.world_size > 1 and isinstance(session, CurriculumSession):
+            raise ConfigError(
+                f"Each of the {args.world_size} processes would practise its own curriculum, so "
+                "the copies of a row would get different tasks. Train in one process, or use a "
+                "shared server (`coevo serve`)."
+            )
+        if state.global_step and not self._loaded:
+            self.load(_checkpoint(args, state))
+        self._plug.version = state.global_step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Update the policy version after a step."""
+        self._plug.version = state.global_step
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save the curriculum with the checkpoint."""
+        if state.is_world_process_zero:
+            save_session(self._plug.session, _checkpoint(args, state))
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any
+    ) -> None:
+        """Add the curriculum's metrics to the log."""
+        numbers = {f"curriculum/{k}": v for k, v in self._plug.session.metrics().items()}
+        state.log_history[-1] |= numbers
+        if logs is not None:
+            logs |= numbers
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    return Path(args.output_dir) / f"checkpoint-{state.global_step}"

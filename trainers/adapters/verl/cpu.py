@@ -1,0 +1,121 @@
+"""CPU platform for verl, which supports only accelerators; for tests and small models.
+
+Set both variables before verl is imported, also in Ray's workers::
+
+    VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=coevo_gym.trainers.adapters.verl.cpu
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import torch
+from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_manager import PlatformRegistry
+
+
+class _Device(ModuleType):
+    """A replacement for ``torch.cuda``; on a CPU there is nothing to wait for or to set up."""
+
+    get_rng_state = staticmethod(torch.get_rng_state)
+    set_rng_state = staticmethod(torch.set_rng_state)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _NOTHING:
+            return lambda *_, **__: None
+        if name == "mem_get_info":
+            return lambda *_, **__: (0, 0)
+        if name in _NO_BYTES:
+            return lambda *_, **__: 0
+        return getattr(torch.cpu, name)
+
+
+_NOTHING = {"empty_cache", "manual_seed", "manual_seed_all", "reset_peak_memory_stats"}
+_NO_BYTES = {
+    "max_memory_allocated", "max_memory_reserved", "memory_allocated", "memory_reserved",
+}  # fmt: skip
+
+
+@PlatformRegistry.register(platform="cpu")  # type: ignore[untyped-decorator, unused-ignore]
+class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
+    """A platform with one CPU as its only device."""
+
+    device_name = vendor_name = "cpu"
+    device_module = _Device("coevo_cpu_device")
+
+    def is_available(self) -> bool:
+        """Return True, because there is always a CPU."""
+        return True
+
+    def current_device(self) -> str:
+        """Return the device for tensors."""
+        return "cpu"
+
+    def device_count(self) -> int:
+        """Return 1, the number of devices per process."""
+        return 1
+
+    def set_device(self, device_index: int) -> None:
+        """Do nothing, because there is only one device."""
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Do nothing, because CPU operations are synchronous."""
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed PyTorch."""
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed PyTorch."""
+        torch.manual_seed(seed)
+
+    def set_allocator_settings(self, settings: str) -> None:
+        """Do nothing, because the allocator has no settings."""
+
+    def empty_cache(self) -> None:
+        """Do nothing, because there is no cache."""
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
+        """Return unknown capabilities."""
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        """Return the backend for communication between processes."""
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        """Return a variable that has no effect, because no variable hides a CPU."""
+        return "COEVO_VISIBLE_CPUS"
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        """Do nothing, because no ranges are recorded."""
+        yield
+
+    def profiler_start(self) -> None:
+        """Do nothing, because there is no profiler."""
+
+    def profiler_stop(self) -> None:
+        """Do nothing, because there is no profiler."""
+
+    def cudart(self) -> None:
+        """Return None, because there is no CUDA."""
+
+    def is_ipc_supported(self) -> bool:
+        """Return False, because devices share no memory between processes."""
+        return False
+
+    def ray_resource_name(self) -> str:
+        """Return the Ray resource of which each worker takes one."""
+        return "CPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        """Return no variables, because Ray hides no CPU."""
+        return []
+
+    def ray_resource_options(self, num_gpus: float) -> dict[str, Any]:
+        """Return the Ray options for an actor with this many CPUs."""
+        return {"num_cpus": num_gpus}
