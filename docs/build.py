@@ -27,6 +27,7 @@ from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.sections import kind_of, variants
 from coevo_gym.core.waiting import duration
 from coevo_gym.runs.config import RunConfig, load_config
+from coevo_gym.runs.experiments.records import read_records
 from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import CARDS, GIB, Device
 from coevo_gym.runs.planning.fitting import gib
@@ -415,20 +416,20 @@ MEASURED = (
     ("tiny policy", "ALFWorld, official games", "rbc_alfworld"),
     ("SmolLM2-135M, bf16", "WebShop's built-in shop", "lm_first"),
 )
-"""Policy, benchmark, and folder in results/ of a measured table; its row `static` counts."""
+"""Policy, benchmark, and file in results/ of a measured table; its row `static` counts."""
 
 
 def _measured_on_a_cpu() -> Iterator[str]:
     """Yield a table of seconds per training episode, from the cells that are kept in results/."""
     rows = []
     for policy, where, folder in MEASURED:
-        cells = sorted((DOCS.parent / "results" / folder).glob("static-*"))
+        records = read_records(DOCS.parent / "results" / f"{folder}.jsonl")
+        cells = [one for name, one in records.items() if name.startswith("static-")]
         seconds, episodes = {"rollout": 0.0, "update": 0.0}, 0
         for cell in cells:
-            told = json.loads((cell / "cell.json").read_text())["seconds"]
+            told = cell.measures["seconds"]
             seconds = {key: value + told[key] for key, value in seconds.items()}
-            arms = json.loads((cell / "summary.json").read_text())["arms"]
-            episodes += arms["static"]["episodes"]
+            episodes += cell.summary["arms"]["static"]["episodes"]
         each = {key: value / episodes for key, value in seconds.items()}
         whole = sum(seconds.values()) / len(cells)
         rows.append(
