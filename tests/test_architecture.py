@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Container, Mapping, Set
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -214,12 +215,32 @@ def test_money_is_counted_in_one_place() -> None:
         "coevo_gym.runs.table.TableRow",
         "coevo_gym.store.eval_folder.EvalLine",
         "coevo_gym.view.shapes.runs.ArmRow",
-        "coevo_gym.view.shapes.runs.RunProgress",
+        "coevo_gym.view.shapes.runs.ProgressView",
         "coevo_gym.view.shapes.steps.RoundRow",
     }
     tree = ast.parse((PACKAGE / "core" / "spend.py").read_text())
     types = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
     assert types == {"Usage", "Cost", "Prices", "Caps", "Meter"}
+
+
+def test_no_public_class_name_is_used_twice() -> None:
+    """Skeletons, and scripts of other interpreters, have names of their own."""
+    homes = defaultdict(set)
+    for module, path in sources():
+        if {"skeletons", "inside", "mini"} & set(module.split(".")):
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].add(module)
+    assert not {name: found for name, found in homes.items() if len(found) > 1}
+
+
+def test_where_things_are() -> None:
+    """Each file named in the tables of docs/concepts.md exists."""
+    page = (ROOT / "docs" / "concepts.md").read_text().partition("## Where things are")[2]
+    files = re.findall(r"^\| [^|]+ \| `([\w./]+)` \|$", page, re.MULTILINE)
+    assert len(files) == 25
+    assert [file for file in files if not (ROOT / file).is_file()] == []
 
 
 def test_nothing_waits_by_select() -> None:

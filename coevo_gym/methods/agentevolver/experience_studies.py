@@ -156,7 +156,7 @@ class Confirmed(BaseModel):
 
 
 @dataclass(frozen=True)
-class Batch:
+class EpisodeBatch:
     """The rollouts of one question.
 
     Attributes:
@@ -179,7 +179,7 @@ class Batch:
         return "pair" if len(outcomes) == 2 else "success" if True in outcomes else "failure"
 
 
-def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[Batch]:
+def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
     """Return the rollouts of a group in batches for questions; lost ones are skipped.
 
     Pairs of a success and a failure come first, then the remaining successes or failures.
@@ -194,7 +194,8 @@ def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[Batch]:
     mixed = chain.from_iterable(zip_longest(successes, failures))
     order = [index for index in mixed if index is not None]
     return [
-        Batch(group, tuple(order[first : first + most])) for first in range(0, len(order), most)
+        EpisodeBatch(group, tuple(order[first : first + most]))
+        for first in range(0, len(order), most)
     ]
 
 
@@ -254,7 +255,7 @@ class ModelExperiences:
             usage = spent()
         return Findings(tuple(chain.from_iterable(made)), usage)
 
-    def _notes(self, batch: Batch, said: Lessons | None) -> list[Note]:
+    def _notes(self, batch: EpisodeBatch, said: Lessons | None) -> list[Note]:
         lessons = [] if said is None else said.lessons
         read = (_read(lesson, batch) for lesson in lessons)
         made = {one.id: one for one in read if one is not None}
@@ -265,7 +266,7 @@ class ModelExperiences:
         ]
 
     def _checked(
-        self, found: Sequence[Batch], made: Sequence[list[Note]], analyst: Analyst
+        self, found: Sequence[EpisodeBatch], made: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
         """Return the notes with a refusal in place of each experience that is not confirmed."""
         offers = [[note for note in notes if note.label == OFFERED] for notes in made]
@@ -284,7 +285,7 @@ class ModelExperiences:
         return checked
 
 
-def _asks_for_lessons(batch: Batch, analyst: Analyst) -> Inquiry[Lessons]:
+def _asks_for_lessons(batch: EpisodeBatch, analyst: Analyst) -> Inquiry[Lessons]:
     def inputs(cap: int) -> Mapping[str, Any]:
         return {**_shown(batch, cap), "most": MAX_LESSONS}
 
@@ -299,7 +300,7 @@ def _asks_for_lessons(batch: Batch, analyst: Analyst) -> Inquiry[Lessons]:
 
 
 def _asks_for_verdict(
-    batch: Batch, offered: Sequence[Note], analyst: Analyst
+    batch: EpisodeBatch, offered: Sequence[Note], analyst: Analyst
 ) -> Inquiry[Confirmed]:
     lessons = [
         {"number": number, **{name: note.evidence[name] for name in ("when_to_use", "content")}}
@@ -319,7 +320,7 @@ def _asks_for_verdict(
     )
 
 
-def _shown(batch: Batch, cap: int) -> dict[str, Any]:
+def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
     """Return the inputs of a prompt that shows the task and the rollouts of a batch."""
     each = cap // len(batch.indices)
     return {
@@ -331,7 +332,7 @@ def _shown(batch: Batch, cap: int) -> dict[str, Any]:
     }
 
 
-def _read(lesson: Any, batch: Batch) -> Experience | None:
+def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
     """Return the experience in a part of an answer; None if a text is missing."""
     said = lesson if isinstance(lesson, Mapping) else {}
     when, advice = (_text(said.get(name)) for name in ("when", "advice"))

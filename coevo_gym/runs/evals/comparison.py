@@ -57,7 +57,8 @@ class ChangedTask(NamedTuple):
     success_b: float
 
 
-class ComparedType(NamedTuple):
+@dataclass(frozen=True)
+class ComparedType:
     """Both sides on the tasks of one type.
 
     Attributes:
@@ -153,8 +154,7 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as a JSON object."""
         listed = {
-            which: [one._asdict() for one in getattr(self, which)]
-            for which in ("won", "lost", "types")
+            which: [one._asdict() for one in getattr(self, which)] for which in ("won", "lost")
         }
         return {**asdict(self), **listed}
 

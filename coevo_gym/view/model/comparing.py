@@ -11,7 +11,7 @@ from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.view.index.filling import brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
-from coevo_gym.view.shapes.evals import ChangedTaskRow, Compared, ComparedType, SideInfo
+from coevo_gym.view.shapes.evals import ChangedTaskRow, Compared, SideInfo
 from coevo_gym.view.shelf import Shelf, told_as_damaged
 
 Link = Callable[[str], str | None]
@@ -144,7 +144,7 @@ def _told(
         won=changed(found.won),
         lost=changed(found.lost),
         uneven=found.uneven,
-        types=tuple(ComparedType(**one._asdict()) for one in found.types),
+        types=found.types,
         places=tuple(others),
     )
 

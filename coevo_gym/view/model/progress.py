@@ -10,7 +10,7 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import in_use
 from coevo_gym.store.progress import WorkProgress, WorkState, read_progress
 from coevo_gym.view.refusals import Damaged
-from coevo_gym.view.shapes.runs import RunProgress, State
+from coevo_gym.view.shapes.runs import ProgressView, State
 from coevo_gym.view.shelf import Line, ShownRun
 
 _STATES: Mapping[WorkState, State] = {
@@ -21,7 +21,7 @@ _STATES: Mapping[WorkState, State] = {
 }
 
 
-def progress_of(run: ShownRun) -> RunProgress:
+def progress_of(run: ShownRun) -> ProgressView:
     """Return a run's progress: as reported by the run, or else estimated from its files.
 
     Raises:
@@ -38,7 +38,7 @@ def progress_of(run: ShownRun) -> RunProgress:
     total = config.loop.max_steps if by_steps else config.loop.max_env_steps
     done = float(last["step" if by_steps else "env_steps"]) if last else None
     part = min(1.0, done / total) if done is not None and total else 0.0
-    by_files = RunProgress(
+    by_files = ProgressView(
         state=_state(run.folder.path, over=over),
         phase="" if over else f"train {arm}" if arm else "warm-up" if not lines else "first tasks",
         arm=arm,
@@ -62,7 +62,7 @@ def _state(folder: Path, *, over: bool) -> State:
     return "training" if in_use(folder) else "stopped"
 
 
-def _as_told(by_files: RunProgress, told: WorkProgress, *, over: bool) -> RunProgress:
+def _as_told(by_files: ProgressView, told: WorkProgress, *, over: bool) -> ProgressView:
     """Return the progress updated with the phase, pace and cost that the run reports."""
     running = told.state == "running"
     return by_files.model_copy(
@@ -99,9 +99,9 @@ def written_at(*files: Path) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
-def unreadable(run: ShownRun, error: Damaged | StoreError) -> RunProgress:
+def unreadable(run: ShownRun, error: Damaged | StoreError) -> ProgressView:
     """Return the progress of a run that cannot be read."""
-    return RunProgress(state="damaged", updated_at=written_at(run.folder.manifest))
+    return ProgressView(state="damaged", updated_at=written_at(run.folder.manifest))
 
 
 def _spent(steps: Sequence[Line], what: str) -> float:

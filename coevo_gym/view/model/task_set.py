@@ -17,7 +17,7 @@ from coevo_gym.view.shapes.measures import ArmTaskSet, Similarity, TaskSet
 from coevo_gym.view.shelf import ShownRun
 
 
-class Asked(NamedTuple):
+class AskedTasks(NamedTuple):
     """A task's id and instruction."""
 
     id: str
@@ -41,45 +41,47 @@ def task_set(run: ShownRun) -> TaskSet:
     return found
 
 
-def _found_by_arm(run: ShownRun) -> dict[str, list[list[Asked]]]:
+def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
     """Return the tasks of each arm that evolved: the first task set, then those of each round."""
     texts = run.reader.instructions()
     rounds = "SELECT arm, id FROM rounds ORDER BY number"
-    found: dict[str, dict[str, list[Asked]]] = {}
+    found: dict[str, dict[str, list[AskedTasks]]] = {}
     for arm, round_id in run.index.rows(rounds):
         found.setdefault(arm, {})[round_id] = []
     tasks = "SELECT DISTINCT arm, round_id, task_id FROM lineage"
     for arm, round_id, id in run.index.rows(tasks):
         if id in texts and round_id in found.get(arm, {}):
-            found[arm][round_id].append(Asked(id, texts[id]))
+            found[arm][round_id].append(AskedTasks(id, texts[id]))
     sets = {arm: list(of.values()) for arm, of in found.items()}
     return {arm: of for arm, of in sets.items() if len(of) > 1}
 
 
-def _held_out(run: ShownRun) -> Sequence[Asked]:
+def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
     """Return the tasks that arms are compared on; none if the benchmark is not installed."""
     config = run.config
 
-    def read() -> tuple[Asked, ...]:
+    def read() -> tuple[AskedTasks, ...]:
         try:
             with only_looking():
                 tasks = Assembly(config).held_out_tasks
         except CoevoError:
             return ()
-        return tuple(Asked(task.id, task.instruction) for task in tasks)
+        return tuple(AskedTasks(task.id, task.instruction) for task in tasks)
 
-    found: tuple[Asked, ...] = run.kept("held-out instructions", read, until=config)
+    found: tuple[AskedTasks, ...] = run.kept("held-out instructions", read, until=config)
     return found
 
 
-def _compared(arms: Mapping[str, list[list[Asked]]], held_out: Sequence[Asked]) -> TaskSet:
+def _compared(
+    arms: Mapping[str, list[list[AskedTasks]]], held_out: Sequence[AskedTasks]
+) -> TaskSet:
     return TaskSet(
         arms=tuple(_arm(arm, sets) for arm, sets in arms.items()),
         similarity=tuple(_similarity(arms, [text for _, text in held_out])),
     )
 
 
-def _arm(arm: str, sets: Sequence[Sequence[Asked]]) -> ArmTaskSet:
+def _arm(arm: str, sets: Sequence[Sequence[AskedTasks]]) -> ArmTaskSet:
     found = diversity([[task.text for task in tasks] for tasks in sets])
     return ArmTaskSet(
         arm=arm,
@@ -89,7 +91,7 @@ def _arm(arm: str, sets: Sequence[Sequence[Asked]]) -> ArmTaskSet:
 
 
 def _similarity(
-    arms: Mapping[str, Sequence[Sequence[Asked]]], held_out: Sequence[str]
+    arms: Mapping[str, Sequence[Sequence[AskedTasks]]], held_out: Sequence[str]
 ) -> Iterator[Similarity]:
     if not held_out:
         return

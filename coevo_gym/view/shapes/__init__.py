@@ -8,7 +8,7 @@ same paths. Every response is one of these models; unknown numbers are ``null``.
 | ``about`` | :class:`~coevo_gym.view.shapes.base.About` |
 | ``runs`` | :class:`~coevo_gym.view.shapes.runs.RunList` |
 | ``runs/{run}`` | :class:`~coevo_gym.view.shapes.runs.RunDetail` |
-| ``runs/{run}/progress`` | :class:`~coevo_gym.view.shapes.runs.RunProgress` |
+| ``runs/{run}/progress`` | :class:`~coevo_gym.view.shapes.runs.ProgressView` |
 | ``runs/{run}/measures`` | :class:`~coevo_gym.view.shapes.measures.RunMeasures` |
 | ``runs/{run}/task-set`` | :class:`~coevo_gym.view.shapes.measures.TaskSet` |
 | ``runs/{run}/arms/{arm}/steps`` | :class:`~coevo_gym.view.shapes.steps.StepTable` |

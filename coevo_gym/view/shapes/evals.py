@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from coevo_gym.runs.evals.comparison import ComparedType
 from coevo_gym.view.shapes.base import Paged, Shape
 
 
@@ -249,28 +250,6 @@ class ChangedTaskRow(Shape):
     success_b: float
     link_a: str | None = None
     link_b: str | None = None
-
-
-class ComparedType(Shape):
-    """Both sides on the tasks of one type.
-
-    Attributes:
-        kind: the kind of tag, such as ``category``.
-        value: the value of the tag.
-        tasks: number of tasks that both sides have.
-        success_a: A's success on these tasks.
-        success_b: B's success on these tasks.
-        won: number of tasks that only B solves.
-        lost: number of tasks that only A solves.
-    """
-
-    kind: str
-    value: str
-    tasks: int
-    success_a: float
-    success_b: float
-    won: int
-    lost: int
 
 
 class Compared(Shape):

@@ -15,7 +15,7 @@ continues it; ``failed``: the run ended with an error, and ``coevo resume`` cont
 ``damaged``: the run cannot be read, and ``problem`` says why."""
 
 
-class RunProgress(Shape):
+class ProgressView(Shape):
     """Progress of a run.
 
     Attributes:
@@ -83,7 +83,7 @@ class RunRow(Shape):
     model: str = ""
     seed: int | None = None
     arms: tuple[str, ...] = ()
-    progress: RunProgress
+    progress: ProgressView
     success: float | None = None
     low: float | None = None
     high: float | None = None
@@ -231,7 +231,7 @@ class RunDetail(Shape):
     seed: int
     split: str
     headline: str
-    progress: RunProgress
+    progress: ProgressView
     arms: tuple[ArmRow, ...]
     evaluations: tuple[EvaluationPoint, ...]
     training: tuple[Series, ...]
