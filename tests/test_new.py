@@ -27,7 +27,7 @@ from coevo_gym.testing.curriculum import assert_curriculum_contract
 from coevo_gym.testing.gate import assert_gate_contract, draft_of
 
 ROOT = Path(__file__).parents[1]
-SETTINGS = (ROOT / "tests" / "run" / "toy.toml").read_text()
+SETTINGS = (ROOT / "tests" / "runs" / "toy.toml").read_text()
 
 
 class Place(NamedTuple):

@@ -739,8 +739,8 @@ class TestDeath:
         code = (
             "import os, signal, sys\n"
             "from pathlib import Path\n"
-            "from coevo_gym.envs.appworld.engine.session import World\n"
-            f"world = World(Path({str(root)!r}))\n"
+            "from coevo_gym.envs.appworld.engine.session import WorldSession\n"
+            f"world = WorldSession(Path({str(root)!r}))\n"
             f"world.begin({task_id!r})\n"
             "pool = world._pool\n"
             "print(world._engine.pid, world._executor.pid, pool._zygote._process.pid, flush=True)\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.envs.appworld.engine.session import TaskTest as Check
-from coevo_gym.envs.appworld.judge import EARNED, KEPT, TestResults, compared, plain
+from coevo_gym.envs.appworld.judge import EARNED, KEPT, JudgedTests, compared, plain
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 LIKE = {"spotify.SongLike": {"added": [{"song_id": 3}], "updated": [], "removed": []}}
@@ -29,7 +29,7 @@ def test_the_score_counts_what_must_be_earned(
     earned: list[bool], kept: list[bool], score: float, success: bool
 ) -> None:
     tests = [Check("", EARNED, passed) for passed in earned] + [Check("", KEPT, p) for p in kept]
-    verdict = TestResults(tuple(tests))
+    verdict = JudgedTests(tuple(tests))
     assert (verdict.score, verdict.success) == (score, success)
     assert verdict.passed == sum(earned) + sum(kept)
 

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 
 FOLDER = Path(__file__).parent / "older"
 TESTS = Path(__file__).parents[1]
-NEEDED = (TESTS / "run" / "toy.toml", TESTS / "experiments" / "toy_table.toml")
+NEEDED = (TESTS / "runs" / "toy.toml", TESTS / "runs" / "experiments" / "toy_table.toml")
 SMALL = "--set policy.tiny.buckets=64"
 COMMANDS = (
     ("tests.runs.child", f"train toy.toml --name whole {SMALL}"),

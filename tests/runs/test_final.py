@@ -65,7 +65,8 @@ class Watched:
 
 def begin(path: Path, told: Any, *sets: str) -> RunSummary:
     resolved = load_config(TOY, sets=[*SETS, *sets], environ={})
-    return train(RunFolder(path), resolved, told, getattr(told, "stopped", lambda: False))
+    stopped = getattr(told, "stopped", lambda: False)
+    return train(RunFolder(path), resolved, told, lambda: stopped())
 
 
 @pytest.fixture(scope="module")

@@ -32,6 +32,12 @@ def beside(finished: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own, without the viewer's indexes of other tests' runs."""
+    monkeypatch.setenv("COEVO_HOME", str(tmp_path / "coevo-home"))
+
+
 def listed(coevo: Coevo, *arguments: str) -> dict[str, dict[str, Any]]:
     """The rows of a listing by name."""
     found = json.loads(coevo("runs", "list", *arguments, "--json"))

@@ -32,7 +32,7 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.view.shell import HEADERS
 from tests import needs
 
-STATIC = Path(coevo_gym.__file__).parent / "web" / "static"
+STATIC = Path(coevo_gym.__file__).parent / "view" / "static"
 ADDRESS = "http://127.0.0.1:9"
 PATIENCE_MS = 60_000
 """How long a page or an engine may take on a busy machine."""

@@ -130,7 +130,7 @@ def test_a_file_that_is_full_says_what_it_lacks(
     assert told.keys() == short
     for kind, line in told.items():
         assert line.startswith(f"{len(there[kind])} of ")
-        assert "A folder holds all" in line
+        assert "All of them: " in line
     rows = whole(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
     assert f" of {len(rows)} episodes of {RUN}" in told["episodes"]
     latest = [row["id"] for row in reversed(rows)]

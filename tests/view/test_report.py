@@ -278,7 +278,7 @@ def test_a_term_of_a_table_leads_to_its_definition(opened: Any) -> None:
 def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
     arms = json.loads(answer(Shelf(Library([RUN])), AT))["arms"]
     opened.jump(f"#/{AT}")
-    chart = opened.page.locator("figure.chart", has_text="Signals that fired in training, by arm")
+    chart = opened.page.locator("figure.chart", has_text="Signals, by arm")
     chart.locator("summary").click()
     head = chart.locator("thead th").all_inner_texts()
     rows = [row.locator("th, td").all_inner_texts() for row in chart.locator("tbody tr").all()]

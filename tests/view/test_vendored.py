@@ -8,7 +8,7 @@ from pathlib import Path
 
 import coevo_gym
 
-VENDOR = Path(coevo_gym.__file__).parent / "web" / "static" / "vendor"
+VENDOR = Path(coevo_gym.__file__).parent / "view" / "static" / "vendor"
 _ROW = re.compile(
     r"^\| `([\w-]+\.js)` \|.*`([\w-]+\.LICENSE)`\) \| `([0-9a-f]{64})` \|$", re.MULTILINE
 )

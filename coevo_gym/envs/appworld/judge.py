@@ -16,7 +16,7 @@ KEPT = "no_op_pass"
 COMPLETED = "the task is completed"
 
 
-class TestResults(NamedTuple):
+class JudgedTests(NamedTuple):
     """All tests of an episode."""
 
     tests: tuple[TaskTest, ...]
@@ -40,17 +40,17 @@ class TestResults(NamedTuple):
         return sum(earned) / len(earned) if earned else 0.0
 
 
-def grade(world: WorldSession, verifier: AppWorldVerifier) -> TestResults:
+def grade(world: WorldSession, verifier: AppWorldVerifier) -> JudgedTests:
     """Judge the current state of a world."""
     if verifier.changes is None:
-        return TestResults(world.grade())
+        return JudgedTests(world.grade())
     found = world.diff()
     return compared(verifier, found.changes, found.answer, completed=bool(found.status))
 
 
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
-) -> TestResults:
+) -> JudgedTests:
     """Compare the changes with the expected ones.
 
     Args:
@@ -70,7 +70,7 @@ def compared(
     expected = json.loads(verifier.answer) if verifier.answer else None
     label = EARNED if expected is not None else KEPT
     tests.append(TaskTest("the answer is right", label, plain(answer) == plain(expected)))
-    return TestResults(tuple(tests))
+    return JudgedTests(tuple(tests))
 
 
 def plain(answer: Any) -> Any:

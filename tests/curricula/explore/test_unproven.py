@@ -111,7 +111,7 @@ def test_a_share_of_the_first_tasks_is_easy() -> None:
 
 
 def test_who_tries_what_is_easy_is_the_policy_as_it_begins(tmp_path: Path) -> None:
-    toy = Path(__file__).parents[2] / "run" / "toy.toml"
+    toy = Path(__file__).parents[2] / "runs" / "toy.toml"
     sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
     sets |= {"explorer.easy": 0.5, "explorer.broken": 1.0}
     config = load_config(toy, sets=sets, environ={}).config
@@ -136,14 +136,14 @@ def test_a_benchmark_whose_tasks_cannot_be_broken_says_so(monkeypatch: pytest.Mo
     assert noisy(0.0, TRAIN).run(Round.unguided(3)).accepted
     with pytest.raises(ConfigError, match="has no training tasks for the noisy"):
         UnprovenEvolver(BENCHMARK, (), broken=0.0, steps_each=18)
-    toy = Path(__file__).parents[2] / "run" / "toy.toml"
+    toy = Path(__file__).parents[2] / "runs" / "toy.toml"
     assembly = Assembly(load_config(toy, sets={"explorer.kind": "noisy"}, environ={}).config)
     with pytest.raises(ConfigError, match="toy cannot break tasks"):
         assembly.check()
 
 
 def test_arms_with_unproven_tasks_are_marked(tmp_path: Path) -> None:
-    toy = Path(__file__).parents[2] / "run" / "toy.toml"
+    toy = Path(__file__).parents[2] / "runs" / "toy.toml"
     sets = {"arms": ["static", "random_append"], "loop.max_steps": 4, "explorer.kind": "noisy"}
     sets |= {"curriculum.growth.every_groups": 4, "curriculum.growth.drafts": 6}
     marks = make_manifest(load_config(toy, sets=sets, environ={}), task_sets={})["marks"]

@@ -20,6 +20,7 @@ from coevo_gym.runs.experiments.definition import Experiment, load
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
 from coevo_gym.runs.experiments.needs import played_rows
 from coevo_gym.runs.experiments.numbers import column, numbers_of
+from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.final import stored_as
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalLine
@@ -232,8 +233,8 @@ def test_a_policy_that_is_told_what_a_coach_tells(
     assert jobs == [("warm-up", "val", 8, "", ())]
     assert asked["cues"] == (tmp_path, before.config.arms[-1])
     assert asked["folder"].name == "warm-up-told"
-    write_json(tmp_path / "cell.json", {"seconds": {}, "warm-up": {"told": found}})
-    numbers = numbers_of(RunFolder(tmp_path), "told")
+    record = CellRecord("all-1", {}, {}, {"seconds": {}, "warm-up": {"told": found}})
+    numbers = numbers_of(record, "told")
     assert (numbers["avg_at_8"], numbers["success"]) == (0.125, 0.125)
 
 

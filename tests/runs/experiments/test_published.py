@@ -11,7 +11,7 @@ from coevo_gym.runs.experiments.making import choose, export
 from coevo_gym.runs.experiments.records import read_records
 from tests.runs.experiments.conftest import Coevo
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 PUBLISHED = sorted(path.stem for path in RESULTS.glob("*.jsonl"))
 
 

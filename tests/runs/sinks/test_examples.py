@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.slow
-EXAMPLES = Path(__file__).parents[2] / "docs" / "sinks"
+EXAMPLES = Path(__file__).parents[3] / "docs" / "sinks"
 DRAW = """
 import sys
 from pathlib import Path
