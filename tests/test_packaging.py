@@ -18,7 +18,7 @@ USE = """
 import importlib, pathlib, sys
 sys.path[1:1] = {extra!r}
 import coevo_gym
-for wing in ("agents.random", "curricula.groups", "trainers.rollout", "prompts"):
+for wing in ("agents.scripted", "curricula.session", "trainers.rollouts", "prompts"):
     importlib.import_module("coevo_gym." + wing)
 for benchmark in ("alfworld", "appworld", "bfcl", "webshop"):
     assert coevo_gym.prompts.load_prompt(benchmark).header.name == benchmark

@@ -124,6 +124,7 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
         Unreadable: if the answer has no valid value.
 
     Example:
+        >>> from pydantic import BaseModel
         >>> class Point(BaseModel):
         ...     x: int
         >>> read_answer('<think>{}</think>Here it is: {"x": 3, "why": "it is"}', Point)

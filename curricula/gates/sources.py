@@ -64,7 +64,7 @@ class ShownValues:
     """The values and texts that an agent has been shown so far.
 
     Example:
-        >>> told = Told("Like the song Low Tide.")
+        >>> told = ShownValues("Like the song Low Tide.")
         >>> sorted(told.news('[{"title": "Low Tide", "song_id": 12}]'))
         ['12']
     """

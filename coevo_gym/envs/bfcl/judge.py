@@ -169,7 +169,7 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
     """Collect the facts about a turn that has ended.
 
     Example:
-        >>> attempt = Attempt([Call("cd", {"folder": "b"})], ["{}"])
+        >>> attempt = TurnCalls([Call("cd", {"folder": "b"})], ["{}"])
         >>> facts = facts_of_turn("instance_state_mismatch", [Call("cd", {"folder": "a"})], attempt)
         >>> facts.arguments_wrong, facts.outcome, facts.missing
         (True, 'state', False)

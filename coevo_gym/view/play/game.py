@@ -90,7 +90,7 @@ class PlayedGame:
     Example:
         >>> import coevo_gym, gymnasium as gym
         >>> task = coevo_gym.tasks("webshop")[0]
-        >>> game = Game(gym.make("CoEvolve-WebShop-v0"), task)
+        >>> game = PlayedGame(gym.make("CoEvolve-WebShop-v0"), task)
         >>> game.begin()
         >>> game.act("click[the moon]").reason
         "Nothing called 'the moon' can be clicked on this page."

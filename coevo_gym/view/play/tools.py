@@ -107,7 +107,7 @@ def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
     So a typo never ends the turn.
 
     Example:
-        >>> tools = (Tool("cd", "Go to a folder.", (Parameter("folder", "string", "", True),)),)
+        >>> tools = (Tool("cd", "Go to a folder.", (ToolParameter("folder", "string", "", True),)),)
         >>> meant("cd(folder='a'), cd('..')", tools)
         "[cd(folder='a'), cd('..')]"
         >>> meant("end", tools), meant("end Which folder?", tools)

@@ -50,9 +50,9 @@ def parse_action(text: str) -> ShopAction:
 
     Example:
         >>> parse_action("click[Buy Now] please")
-        Action(verb='click', argument='buy now')
+        ShopAction(verb='click', argument='buy now')
         >>> parse_action("buy now")
-        Action(verb='buy now', argument=None)
+        ShopAction(verb='buy now', argument=None)
     """
     line = text.partition("\n")[0]
     end = line.rfind("]")
