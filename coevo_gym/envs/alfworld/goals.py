@@ -148,7 +148,8 @@ def words(goal: RoomGoal, variant: int = 0) -> str:
         variant: number of the wording, modulo :data:`WORDINGS`.
 
     Example:
-        >>> words(RoomGoal(kind="pick_clean_then_place_in_recep", object="Mug", receptacle="Cabinet"))
+        >>> kind = "pick_clean_then_place_in_recep"
+        >>> words(RoomGoal(kind=kind, object="Mug", receptacle="Cabinet"))
         'put a clean mug in cabinet'
     """
     template: str = _in_library(goal)["templates"][variant % WORDINGS]
