@@ -284,13 +284,13 @@ def test_arms_stand_beside_each_other_over_env_steps(visit: Visit) -> None:
     drawn = draw(visit, {"run": RUN}, part="ArmsOverTime")
     drawn.locator("figure").first.wait_for()
     titles = drawn.locator("figcaption").all_inner_texts()
-    assert titles == ["Size of the pool", "Mixed groups", "Exploration's share", "Signals"]
+    assert titles == ["Pool size", "Mixed groups", "Share of exploration", "Signals"]
     pool, mixed, _, signals = drawn.locator("figure").all()
     assert pool.locator(".chart-legend").inner_text().split() == ["static", "coevolve"]
     rounds = pool.locator(".chart-lane path")
     rounds.first.wait_for(state="attached")
     assert rounds.count() == 2
-    assert "This run did not write it down." in mixed.inner_text()
+    assert "Not logged in this run." in mixed.inner_text()
     assert ["coevolve", "600", "6"] in numbers(signals)
     assert not visit.complaints
 
@@ -313,7 +313,7 @@ def test_tasks_that_fell_come_first_from_round_to_round(
         assert found[0][1:] == ["100.0\u202f%", "100.0\u202f%", "25.0\u202f%"]
     link = drawn.locator("tbody a").first
     assert link.get_attribute("href") == "#/runs/shop-1/tasks/falls"
-    drawn.get_by_role("button", name="Rose most").click()
+    drawn.get_by_role("button", name="Largest rise").click()
     drawn.locator("tbody tr", has_text="rises").first.wait_for()
     rows = drawn.locator("tbody tr th").all_inner_texts()
     assert rows[0] == "The task that rises"

@@ -139,7 +139,7 @@ def test_what_others_wrote_is_text_and_does_nothing(attacked: Visit, name: str) 
     assert page.evaluate("window.hit") is None
     assert not page.locator("main script, main img, main iframe, main [onload]").count()
     shown = page.evaluate("document.body.textContent")
-    assert "<script>" in shown
+    assert "<script>" in shown or name == "terms"  # that page quotes nothing
     assert not page.evaluate(f"{HIDDEN}.test(document.body.textContent + document.title)")
     titles = "Array.from(document.querySelectorAll('[title], [aria-label], [data-label]'))"
     said = "node.title + node.getAttribute('aria-label') + node.dataset.label"
@@ -683,7 +683,7 @@ def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(vis
     visit.go(TRAJECTORY)
     page = visit.page
     noted = page.locator("#noted")
-    turns = noted.locator(".card").first.locator(".facts > div")
+    turns = noted.locator(".card", has=visit.page.locator(".facts")).first.locator(".facts > div")
     assert [" ".join(text.split()) for text in turns.all_inner_texts()] == [
         "Turn 1 of 3 pass",
         "Turn 2 of 3 argument mismatch",
@@ -693,8 +693,9 @@ def test_an_episode_shows_the_labels_of_its_turns_and_what_it_was_shown_with(vis
     expect(page.locator("#step-3 .step-head")).to_contain_text("turned it")
     shown = page.locator(".shown-with")
     expect(shown).to_contain_text("recover-from-errors")
-    shown.locator("summary").first.click()
-    expect(shown.locator("li").first).to_be_visible()
+    interface = shown.locator("details", has_text="Interface")
+    interface.locator("summary").first.click()
+    expect(interface.locator("li").first).to_be_visible()
     noted.get_by_role("link", name="Step 3").first.click()
     expect(page).to_have_url(re.compile("step=3"))
     assert not visit.complaints

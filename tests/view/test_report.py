@@ -280,6 +280,7 @@ def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
     opened.jump(f"#/{AT}")
     chart = opened.page.locator("figure.chart", has_text="Signals, by arm")
     chart.locator("summary").click()
+    chart.locator("tbody td").last.wait_for()
     head = chart.locator("thead th").all_inner_texts()
     rows = [row.locator("th, td").all_inner_texts() for row in chart.locator("tbody tr").all()]
     shown = {(head[i], kind): int(n) for kind, *of in rows for i, n in enumerate(of, start=1)}

@@ -158,6 +158,7 @@
     left_out: "Not labelled: the episode was skipped to limit the replays of this learner step.",
     unlike: "Not labelled: a replay of all actions had a different score.",
     fault: "Not labelled: a replay failed on an infrastructure error.",
+    no_answer: "Not labelled: the model gave no usable answer.",
   };
   const VERDICTS = { 1: ["good", "✓", "good"], "-1": ["bad", "✗", "bad"], 0: ["no label", "·", ""] };
   const verdictOf = (label) => VERDICTS[label] || VERDICTS[0];
@@ -169,7 +170,7 @@
   const AllLabels = ({ note, hrefOfStep }) => {
     const n = (label) => note.labels.filter((one) => one === label).length;
     return html`<div class="card" key=${note.kind}><h3><${Words} text=${inWords(note.kind)} most=${60} /></h3>
-      <p><${Label} of=${note} /> <span class="soft">${FOUND[note.label]}</span></p>
+      <p><${Label} of=${note} /> <span class="soft">${note.source === "model" && note.label === "examined" ? "Found by a model." : FOUND[note.label]}</span></p>
       <p>${plural(n(1), "good step")}, ${count(n(-1))} bad, ${count(n(0))} without a label</p>
       <nav class="siblings" aria-label=${`Labels of the steps: ${inWords(note.kind)}`}>${note.labels.map((label, i) => {
         const [words, mark, tone] = verdictOf(label);
