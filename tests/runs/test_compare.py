@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.evals.comparison import Side, compare
+from coevo_gym.runs.evals.comparison import ComparedType, Side, compare
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.reader import EvaluatedTask
 from tests.runs.conftest import Coevo
@@ -100,9 +100,9 @@ def test_types_are_those_of_the_tasks_that_both_have() -> None:
     a = tagged("A", {"x": [True], "y": [True, True], "z": [False]})
     b = tagged("B", {"x": [False], "y": [True, False, False, False], "w": [True]})
     heat, scene = compare(a, b).types
-    assert heat == ("goal", "heat", 2, 1.0, 0.125, 0, 2)
-    assert scene == ("scene", "1", 1, 1.0, 0.0, 0, 1)
-    assert compare(b, a).types[0] == ("goal", "heat", 2, 0.125, 1.0, 2, 0)
+    assert heat == ComparedType("goal", "heat", 2, 1.0, 0.125, 0, 2)
+    assert scene == ComparedType("scene", "1", 1, 1.0, 0.0, 0, 1)
+    assert compare(b, a).types[0] == ComparedType("goal", "heat", 2, 0.125, 1.0, 2, 0)
 
 
 @pytest.mark.parametrize(
