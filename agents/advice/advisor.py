@@ -290,11 +290,11 @@ class ModelAdvisor:
 
     A batch of inquiries is one batch of requests. Two more batches follow: prompts that did not
     fit, shortened once, and one request to repair each unusable answer, with a description of the
-    problem. See :func:`~coevo_gym.agents.advice.advisor.read_answer` for the format of answers.
+    problem. See :func:`read_answer` for the format of answers.
     After three lost requests in a row, the rest of a batch is not sent.
 
     Args:
-        policy: the policy, usually a :class:`~coevo_gym.agents.advice.advisor.Budgeted` one.
+        policy: the policy, usually a :class:`Budgeted` one.
         at_once: maximum requests to send before checking for lost ones; None for all, which suits a
             model in this process.
         load: loads prompts by name.

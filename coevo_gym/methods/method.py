@@ -53,11 +53,11 @@ class MethodSpec:
     Attributes:
         name: its name in settings of arms.
         settings: model of its own settings, which an arm sets as ``method.KEY``. An
-            optional setting ``native`` says that all native training tasks are practised. An
-            optional setting ``questioning`` says that the arm finds ``curriculum.initial_size``
-            tasks in a round of its own. An optional member ``questions_per_step`` is a mapping of
-            the most questions that each study asks the analyst per step of the learner, by the
-            study's kind of notes.
+            optional setting ``native`` says that all native training tasks are practised. Optional
+            members: ``finds_own_tasks`` is True if the arm finds ``curriculum.initial_size`` tasks
+            in a round of its own; ``questions_per_step`` maps each study's kind of notes to the
+            most questions that it asks the analyst per step of the learner; ``shows_solutions`` is
+            True if a question contains a task's solution, so that the policy may not answer it.
         assemble: makes its parts.
         sets: settings of the run's parts that define it, by dotted key. They override the
             run's settings, and the arm's own settings override them.

@@ -7,6 +7,7 @@ import json
 
 from coevo_gym.core.trajectory import PastStep, View
 from coevo_gym.envs.appworld import apps_of
+from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import (
     FINISH,
@@ -17,7 +18,6 @@ from coevo_gym.envs.appworld.moves import (
     look_code,
     sign_in,
 )
-from coevo_gym.envs.appworld.proposals import choices
 
 LIBRARY = LOOKS[0]
 SONGS = [

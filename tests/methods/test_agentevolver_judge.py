@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -175,7 +176,7 @@ class TestAssembly:
 
     def test_its_questions_are_counted(self) -> None:
         assert AgentEvolverSettings().questions_per_step == {}
-        settings = AgentEvolverSettings(reward="judge", judge_questions=7)
+        settings = AgentEvolverSettings(reward="judge", questions=7)
         assert settings.questions_per_step == {JUDGE: 7}
 
     def test_a_learner_that_judges_by_itself_is_refused(self) -> None:
@@ -183,6 +184,25 @@ class TestAssembly:
         settings = AgentEvolverSettings(reward="judge", attributing=False, navigating=False)
         with pytest.raises(ConfigError, match=r"reward = 'judge'.*learner.kind = 'pg'"):
             agentevolver(settings, kit)
+
+    @pytest.mark.parametrize(
+        ("kind", "reference", "refused"),
+        [("policy", True, True), ("policy", False, False), ("openai", True, False)],
+    )
+    def test_the_policy_under_training_reads_no_solutions(
+        self, kind: str, reference: bool, refused: bool
+    ) -> None:
+        judge = {"method.reward": "judge", "method.judge_reference": reference}
+        config = RunConfig.model_validate(
+            {
+                "policy": {"kind": "transformers", "model": {"path": "x"}},
+                "analyst": {"model": {"kind": kind}},
+                "arms": ("agentevolver",),
+                "arm": {"agentevolver": {"set": judge}},
+            }
+        )
+        with pytest.raises(ConfigError, match="show solutions") if refused else nullcontext():
+            arm_configs(config)
 
     def test_the_tiny_policy_cannot_be_the_judge(self) -> None:
         config = RunConfig(

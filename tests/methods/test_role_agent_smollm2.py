@@ -52,7 +52,7 @@ ASKED: dict[str, Any] = {
 
 @dataclass
 class Seen:
-    """What was sampled, trained on, and timed in a run."""
+    """Samples, training segments and times of a run."""
 
     folder: Path
     asked: list[tuple[Prompt, Completion]] = field(default_factory=list)
@@ -120,7 +120,7 @@ def trained(folder: Path, patch: pytest.MonkeyPatch, sets: dict[str, Any]) -> Se
 
 
 def holds(longer: Sequence[int], part: Sequence[int]) -> bool:
-    """Whether ids stand in other ids, one after the other."""
+    """Return True if ids occur in other ids, one after the other."""
     starts = range(len(longer) - len(part) + 1)
     return any(tuple(longer[at : at + len(part)]) == tuple(part) for at in starts)
 

@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from coevo_gym.core.evolution import Exchange, Proposal
 from coevo_gym.core.trajectory import View
-from coevo_gym.envs.appworld.proposals import choices
+from coevo_gym.envs.appworld.choices import choices
 
 _LOOKS = ("# sign in", "# list")
 _ENDS = ("# the task is done", "# the answer is")

@@ -6,8 +6,8 @@ from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.alfworld import builder, proposals, tasks
+from coevo_gym.envs.alfworld.choices import choices
 from coevo_gym.envs.alfworld.diagnosis import MODES, diagnose
-from coevo_gym.envs.alfworld.proposals import choices
 from coevo_gym.envs.alfworld.tasks import tags_of
 from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder

@@ -9,18 +9,11 @@ from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.spaces import spaced
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import View
 from coevo_gym.envs.alfworld.builder import check_words, kinds_said, names, possible_goals
 from coevo_gym.envs.alfworld.goals import CLEAN, COOL, HEAT, LOOK, PICK, TWO, RoomGoal, met, words
 from coevo_gym.envs.alfworld.tasks import facts_of, scene_problem, side_of
 from coevo_gym.envs.alfworld.world import ALFWorldWorld
 from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
-
-
-def choices(view: View) -> tuple[str, ...]:
-    """Return the admissible commands, sorted; ``help`` is left out because it reveals nothing."""
-    return tuple(command for command in view.info["admissible"] if command != "help")
-
 
 NOTHING_ASKED = "look around, and try out what can be done here"
 _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)

@@ -8,10 +8,10 @@ from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.appworld import builder, proposals, tasks
+from coevo_gym.envs.appworld.choices import choices
 from coevo_gym.envs.appworld.diagnosis import MODES, diagnose
 from coevo_gym.envs.appworld.env import code_of
 from coevo_gym.envs.appworld.moves import LOOKS
-from coevo_gym.envs.appworld.proposals import choices
 from coevo_gym.envs.appworld.tasks import tags_of
 from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder

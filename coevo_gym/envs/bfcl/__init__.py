@@ -9,7 +9,8 @@ from coevo_gym.envs.bfcl import builder, proposals, tasks
 from coevo_gym.envs.bfcl.choices import choices, single_calls
 from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES
-from coevo_gym.envs.bfcl.world import BFCLWorld, tags_of
+from coevo_gym.envs.bfcl.tasks import tags_of
+from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.diagnosis import (
     FAILING,
     Diagnosis,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError, SplitLeakError, TaskError
+from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import (
     Split,
     Task,
@@ -24,6 +25,7 @@ from coevo_gym.envs.bfcl.engine.calls import hermes, parse_truth
 from coevo_gym.envs.bfcl.engine.toolbox import bind
 from coevo_gym.envs.bfcl.engine.wheel import CATEGORIES, root
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
+from coevo_gym.envs.tags import asks_nothing, tags_from
 
 CLOSING = "Done."
 """The reference's message without calls, which ends a turn."""
@@ -277,3 +279,22 @@ def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
             messages.append(hermes([bind(parse_truth(call)) for call in turn]))
         messages.append(CLOSING)
     return tuple(messages)
+
+
+FEW = 3
+"""Maximum number of turns that count as few; one turn has its own tag."""
+
+
+def tags_of(task: Task | Draft) -> tuple[str, ...]:
+    """Return ``api:`` for each backend, and ``turns:`` with ``one``, ``few`` or ``many``.
+
+    The backends are those offered to the agent, not those called by the reference: the agent has to
+    find out which ones to call.
+    """
+    world = task.world
+    assert isinstance(world, BFCLWorld)
+    pairs = [("api", name) for name in world.classes]
+    if not asks_nothing(task):
+        n = len(world.turns)
+        pairs.append(("turns", "one" if n == 1 else "few" if n <= FEW else "many"))
+    return tags_from(pairs)

@@ -9,11 +9,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from coevo_gym.core.evolution import Draft
-from coevo_gym.core.task import Task, Text, Verifier, World, thaw
+from coevo_gym.core.task import Text, Verifier, World, thaw
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.wheel import DOCS
-from coevo_gym.envs.tags import asks_nothing, tags_from
 
 
 class BFCLWorld(World):
@@ -77,22 +75,3 @@ class BFCLVerifier(Verifier):
     """
 
     turns: tuple[tuple[Text, ...], ...]
-
-
-FEW = 3
-"""Maximum number of turns that count as few; one turn has its own tag."""
-
-
-def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return ``api:`` for each backend, and ``turns:`` with ``one``, ``few`` or ``many``.
-
-    The backends are those offered to the agent, not those called by the reference: the agent has to
-    find out which ones to call.
-    """
-    world = task.world
-    assert isinstance(world, BFCLWorld)
-    pairs = [("api", name) for name in world.classes]
-    if not asks_nothing(task):
-        n = len(world.turns)
-        pairs.append(("turns", "one" if n == 1 else "few" if n <= FEW else "many"))
-    return tags_from(pairs)

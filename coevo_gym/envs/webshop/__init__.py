@@ -8,9 +8,9 @@ from coevo_gym.core.trajectory import EvalTrajectory, Step, Trajectory
 from coevo_gym.envs.diagnosis import Diagnosis
 from coevo_gym.envs.folder import ProposableFolder
 from coevo_gym.envs.webshop import builder, proposals, tasks
-from coevo_gym.envs.webshop.builder import tags_of
 from coevo_gym.envs.webshop.choices import choices
 from coevo_gym.envs.webshop.diagnosis import MODES, diagnose
+from coevo_gym.envs.webshop.tasks import tags_of
 
 BELOW_ALL = 0.001
 """A price in dollars that is lower than that of any product."""

@@ -15,7 +15,6 @@ from coevo_gym.core.evolution import Context, Draft, digest
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.envs.proposals import draft_of
-from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 from coevo_gym.envs.webshop.engine.goals import NO_CAP
@@ -26,6 +25,7 @@ from coevo_gym.envs.webshop.judge import goal_of, judge
 from coevo_gym.envs.webshop.tasks import (
     active_catalogue,
     builtin_catalogue,
+    is_named,
     open_catalogue,
     split_of,
     world_of,
@@ -125,12 +125,6 @@ def price_cap(instruction: str) -> float:
     amounts = (signed or plain for signed, plain in _CAP.findall(instruction.lower()))
     caps = [float(amount.replace(",", "")) for amount in amounts]
     return min((cap for cap in caps if 0 < cap < NO_CAP), default=NO_CAP)
-
-
-def is_named(text: str, phrase: str) -> bool:
-    """Return True if a text contains a phrase as whole words."""
-    phrase = phrase.strip().lower()
-    return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
@@ -258,29 +252,3 @@ def _query(instruction: str, product: Product, catalogue: Catalogue) -> str:
 def _enumerate(words: Sequence[str]) -> str:
     """Join words into an English list: a, b and c."""
     return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
-
-
-def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or a draft.
-
-    A family consists of all products under the same search words. There is one ``option:`` tag per
-    product option of which the instruction names a value.
-
-    Raises:
-        BenchmarkNotInstalled: if the task's shop is not installed.
-        DataError: if the installed shop is not the one that the task was made with.
-    """
-    assert isinstance(task.world, WebShopWorld)
-    catalogue = open_catalogue(task.world)
-    if task.scenario not in catalogue:
-        return ()
-    product = catalogue[task.scenario]
-    pairs = [("category", product.category), ("family", product.query)]
-    if not asks_nothing(task):
-        said = task.instruction.lower()
-        pairs += [
-            ("option", name)
-            for name, values in product.options
-            if any(is_named(said, value) for value in values)
-        ]
-    return tags_from(pairs)

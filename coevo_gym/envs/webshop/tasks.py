@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, overload
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, DataError, TaskError
+from coevo_gym.core.evolution import Draft
 from coevo_gym.core.task import NothingAsked, Split, Task, folded, strictest
 from coevo_gym.core.task_file import described
+from coevo_gym.envs.tags import asks_nothing, tags_from
 from coevo_gym.envs.webshop.builtin import builtin_goals, builtin_items
 from coevo_gym.envs.webshop.choices import searches
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
@@ -295,3 +298,35 @@ def _task(catalogue: Catalogue, place: int) -> Task:
         ),
         solution=reference(goal, catalogue),
     )
+
+
+def is_named(text: str, phrase: str) -> bool:
+    """Return True if a text contains a phrase as whole words."""
+    phrase = phrase.strip().lower()
+    return bool(phrase) and re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text) is not None
+
+
+def tags_of(task: Task | Draft) -> tuple[str, ...]:
+    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or a draft.
+
+    A family consists of all products under the same search words. There is one ``option:`` tag per
+    product option of which the instruction names a value.
+
+    Raises:
+        BenchmarkNotInstalled: if the task's shop is not installed.
+        DataError: if the installed shop is not the one that the task was made with.
+    """
+    assert isinstance(task.world, WebShopWorld)
+    catalogue = open_catalogue(task.world)
+    if task.scenario not in catalogue:
+        return ()
+    product = catalogue[task.scenario]
+    pairs = [("category", product.category), ("family", product.query)]
+    if not asks_nothing(task):
+        said = task.instruction.lower()
+        pairs += [
+            ("option", name)
+            for name, values in product.options
+            if any(is_named(said, value) for value in values)
+        ]
+    return tags_from(pairs)

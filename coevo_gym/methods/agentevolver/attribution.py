@@ -137,10 +137,9 @@ class AttributionRecord(StepRecord):
 
     Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike``,
     ``faults`` and ``unanswered``, shares of trajectories without labels (see :class:`Attribution`
-    and :class:`~coevo_gym.methods.agentevolver.attribution.ModelAttribution`); and
-    ``flipped``, the share of the trajectories with a better or worse outcome than their group whose
-    advantage, as the credit sees it, has the other sign in the first step. A warning reports such
-    trajectories.
+    and :class:`ModelAttribution`); and ``flipped``, the share of the trajectories with a better or
+    worse outcome than their group whose advantage, as the credit sees it, has the other sign in the
+    first step. A warning reports such trajectories.
 
     If a model labels the same steps for comparison, its shares follow as ``model_good`` and so on.
     ``both_labelled`` is the share of all steps that have both labels, ``agreement`` the share of
@@ -248,9 +247,8 @@ class ModelAttribution:
     The model is asked once about each episode. It sees the task, the steps, and if the episode
     succeeded, but neither goal, solution nor grader's report. A step that it does not label, labels
     in other words than ``good`` and ``bad``, or labels both ways has no label; labels of steps that
-    it was not shown are ignored. The notes are those of
-    :class:`~coevo_gym.methods.agentevolver.attribution.Attribution`; a trajectory without a usable
-    answer has the label ``no_answer``.
+    it was not shown are ignored. The notes are those of :class:`Attribution`; a trajectory without
+    a usable answer has the label ``no_answer``.
 
     Args:
         analyst: returns the model that is asked.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import not_
 from statistics import fmean
 from typing import Any, Literal
 
@@ -20,7 +22,9 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.explore.summarise import retraced
 from coevo_gym.curricula.growth.evidence import EVIDENCE_CHARS
 from coevo_gym.methods.agentevolver.credit import AttributionCredit
+from coevo_gym.methods.agentevolver.experience import MAX_QUESTIONS
 from coevo_gym.methods.agentevolver.questions import judge_score
+from coevo_gym.methods.agentevolver.replays import affordable
 from coevo_gym.methods.records import StepRecord
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
 
@@ -64,7 +68,7 @@ class JudgeStudy:
         benchmark: knows all texts that a task shows to the agent.
         analyst: returns the model that is asked.
         reference: show the judge the actions that are known to solve the task.
-        most: maximum questions per step; groups that would exceed it are not judged.
+        most: maximum questions per step; the largest groups beyond that are not judged.
 
     Source: the judge of AgentEvolver's published code; the cap is ours.
     """
@@ -77,23 +81,20 @@ class JudgeStudy:
         analyst: Callable[[], Analyst],
         *,
         reference: bool = True,
-        most: int = 256,
+        most: int = MAX_QUESTIONS,
     ) -> None:
         self._benchmark, self._analyst = benchmark, analyst
         self._reference, self._most = reference, most
 
     def examine(self, groups: Sequence[Group]) -> Findings:
         """Judge the rollouts of the groups; see :class:`~coevo_gym.core.seams.Study`."""
-        asked: list[tuple[Group, int, Trajectory]] = []
-        left_out: list[tuple[Group, int, Trajectory]] = []
-        for group in filter(is_judged, groups):
-            rollouts = [
-                (group, index, trajectory)
-                for index, trajectory in enumerate(group.trajectories)
-                if not trajectory.end_reason.lost
-            ]
-            fits = len(asked) + len(rollouts) <= self._most
-            (asked if fits else left_out).extend(rollouts)
+        rollouts = [
+            [(group, i, t) for i, t in enumerate(group.trajectories) if not t.end_reason.lost]
+            for group in filter(is_judged, groups)
+        ]
+        fits = affordable([len(each) for each in rollouts], self._most)
+        asked = [one for each in compress(rollouts, fits) for one in each]
+        left_out = [one for each in compress(rollouts, map(not_, fits)) for one in each]
         notes = [_note(*each, None, "The limit of questions was reached.") for each in left_out]
         if not asked:
             return Findings(tuple(notes))

@@ -85,8 +85,6 @@ class AgentEvolverSettings(FrozenModel):
     the model of the section ``analyst``."""
     judge_reference: bool = True
     """(judge) Show the judge the actions that solve the task."""
-    judge_questions: int = Field(default=256, ge=1)
-    """(judge) Maximum rollouts to judge per step. All others have no reward."""
     guided_share: float = Field(default=0.5, ge=0, le=1)
     """(navigating) Share of a group's rollouts that are told experiences, rounded down. With 1,
     there is no rollout to compare with, and utilities never change."""
@@ -128,7 +126,7 @@ class AgentEvolverSettings(FrozenModel):
     whose episodes all have the same outcome."""
     questions: int = Field(default=MAX_QUESTIONS, ge=1)
     """Maximum questions per step of the learner for labels, and for each other use of the
-    model."""
+    model. Rollouts beyond it have no labels, or no judge's reward."""
     hindsight: bool = False
     """(attribution by replays) Also label as bad the searches that were not needed."""
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
@@ -139,6 +137,16 @@ class AgentEvolverSettings(FrozenModel):
     def labels(self) -> bool:
         """Return True if steps are labelled."""
         return self.attributing and (self.attribution or self.scheme == "allocation")
+
+    @property
+    def finds_own_tasks(self) -> bool:
+        """Return True if the arm has a round of its own; see ``MethodSpec``."""
+        return self.questioning
+
+    @property
+    def shows_solutions(self) -> bool:
+        """Return True if the analyst reads the solutions of tasks; see ``MethodSpec``."""
+        return self.reward == "judge" and self.judge_reference
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
@@ -152,7 +160,7 @@ class AgentEvolverSettings(FrozenModel):
         if self.labels and self.attribution_by in kinds:
             found[kinds[self.attribution_by]] = self.questions
         if self.reward == "judge":
-            found[JUDGE] = self.judge_questions
+            found[JUDGE] = self.questions
         return found
 
     @model_validator(mode="after")
@@ -318,7 +326,7 @@ def _judging(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
         kit.benchmark,
         kit.analyst,
         reference=settings.judge_reference,
-        most=settings.judge_questions,
+        most=settings.questions,
     )
     return replace(
         found,

@@ -110,11 +110,11 @@ def most_replays(trajectory: Trajectory) -> int:
 
 
 def affordable(costs: Sequence[int], most: int) -> list[bool]:
-    """Return True for each episode or group that may be replayed, the cheapest first.
+    """Return True for each episode or group that a limit allows, the cheapest first.
 
     Args:
-        costs: maximum replays of each.
-        most: maximum replays in total.
+        costs: maximum replays, or questions, of each.
+        most: the limit of their sum.
 
     Example:
         >>> affordable([5, 2, 3], 6)

@@ -356,7 +356,7 @@ class InterfaceCoach:
     Args:
         profile: the memory of failures, with the cues that are on.
         schema_notes: a switch; see
-            :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
+            :class:`FailureInterface`.
         error_hints: a switch of the same class.
         cues: True to tell the cues that are on.
 

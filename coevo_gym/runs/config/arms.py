@@ -90,7 +90,12 @@ class ArmConfig(FrozenModel):
     @property
     def finds_own_tasks(self) -> bool:
         """Return True if the arm finds ``curriculum.initial_size`` tasks in a round of its own."""
-        return bool(getattr(self.settings, "questioning", False))
+        return bool(getattr(self.settings, "finds_own_tasks", False))
+
+    @property
+    def shows_solutions(self) -> bool:
+        """Return True if a study shows the analyst the solutions of training tasks."""
+        return bool(getattr(self.settings, "shows_solutions", False))
 
 
 def arm_configs(config: RunConfig) -> dict[str, ArmConfig]:
@@ -166,8 +171,17 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Refuse questions to a policy that cannot write text."""
-    if arm.questions_per_step and arm.analyst.model.kind == "policy" and policy == "tiny":
+    """Refuse questions to the policy under training that it cannot answer or may not read."""
+    if not arm.questions_per_step or arm.analyst.model.kind != "policy":
+        return
+    if arm.shows_solutions:
+        raise ArmError(
+            "analyst.model.kind",
+            f"the studies of arm {arm.name} show solutions of training tasks to the model that "
+            "they ask, which is the policy under training. Set analyst.model.kind to 'openai', "
+            "'transformers' or 'vllm', or switch these solutions off in the method's settings.",
+        )
+    if policy == "tiny":
         raise ArmError(
             "analyst.model.kind",
             f"the studies of arm {arm.name} ask the policy under training, and policy.kind = "

@@ -1,0 +1,36 @@
+"""Candidate actions for a scorer: moves, in the order in which a person would try them."""
+
+from __future__ import annotations
+
+from coevo_gym.core.trajectory import View
+from coevo_gym.envs.appworld.moves import FINISH, LOOKS, MoveState, answer_code, look_code, sign_in
+
+MAX_ACTS = 40
+
+
+def choices(view: View) -> tuple[str, ...]:
+    """Return the moves that make sense now: sign in, list, act on a listed row, finish, answer.
+
+    Answers are counts: of a list, and of its rows with a value that the instruction names.
+    """
+    outcomes = [turn.observation for turn in view.history[1:]] + [view.observation]
+    actions = [turn.action for turn in view.history]
+    walk = MoveState(list(zip(actions, outcomes, strict=True))) if actions else MoveState(())
+    first = view.history[0].observation if view.history else view.observation
+    apps = dict.fromkeys(look.app for look in LOOKS if look.app in first)
+    found = [sign_in(app) for app in apps if app not in walk.signed_in]
+    found += [look_code(look) for look in LOOKS if look.app in walk.signed_in]
+    found += [code for code, _ in walk.acts()][-MAX_ACTS:]
+    found += [answer_code(count) for count in _counts(view.instruction, walk)]
+    return tuple(dict.fromkeys([*found, FINISH]))
+
+
+def _counts(instruction: str, walk: MoveState) -> list[int]:
+    counts = []
+    for listed in walk.listed.values():
+        counts.append(len(listed.rows))
+        values = listed.values()
+        counts += [
+            values.count(value) for value in dict.fromkeys(values) if value and value in instruction
+        ]
+    return counts
