@@ -53,7 +53,7 @@ errors = SafeConsole(stderr=True)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 MOST_TYPES = 12
-"""Most task types in a table; a kind with more of them gets no table."""
+"""Maximum task types in a table; a kind with more types gets no table."""
 
 _PIPE_WIDTH = 200
 

@@ -128,7 +128,7 @@ class StoredAnswer(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """Where a tape keeps answers."""
+    """The storage of a tape's answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
         """Return the stored answers among these keys, by key."""

@@ -90,7 +90,7 @@ class TaskEnv(SelectingEnv):
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
     max_live: ClassVar[int] = 128
-    """Most envs of this kind that one process should keep open at the same time."""
+    """Maximum envs of this kind that a process should keep open at the same time."""
     begins_alone: ClassVar[bool] = True
     """True if episodes in different threads must begin one at a time.
 

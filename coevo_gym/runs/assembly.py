@@ -163,7 +163,7 @@ class Assembly:
         return env.unwrapped
 
     def envs(self, split: str = "train") -> EnvPool:
-        """Where episodes run."""
+        """Create the pool of envs for a split."""
         settings = self.config.rollout
         limit = settings.max_envs or self.env_class.max_live
         return EnvPool(

@@ -81,7 +81,7 @@ class EvalLine(FrozenModel):
 
 @dataclass(frozen=True)
 class EvalFolder:
-    """Where the files of an evaluation are.
+    """The files of an evaluation.
 
     Attributes:
         path: the folder itself.
@@ -91,7 +91,7 @@ class EvalFolder:
 
     @property
     def config(self) -> Path:
-        """All that its numbers depend on."""
+        """The settings that its numbers depend on."""
         return self.path / "config.json"
 
     @property
@@ -199,7 +199,7 @@ class EvalFolder:
                 delete(item)
 
     def read_config(self) -> dict[str, Any]:
-        """All that its numbers depend on.
+        """Return the settings that its numbers depend on.
 
         Raises:
             StoreError: if the file is damaged.

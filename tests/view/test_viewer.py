@@ -81,7 +81,8 @@ def test_which_tasks_got_worse_after_a_round(stranger: Stranger) -> None:
     stranger.link(re.compile("^round-0"))
     assert stranger.clicks == 3
     changed = stranger.page.locator("#changed")
-    expect(changed).to_contain_text(re.compile("tasks? that got worse|There is no evaluation after this round"))
+    either = "tasks? that got worse|There is no evaluation after this round"
+    expect(changed).to_contain_text(re.compile(either))
 
 
 def test_what_did_the_explorer_do_to_find_this_task(stranger: Stranger) -> None:

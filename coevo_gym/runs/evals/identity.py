@@ -28,7 +28,7 @@ _MOST = 5
 
 
 def identity(job: EvalJob) -> dict[str, Any]:
-    """All that an evaluation's numbers depend on."""
+    """Return the settings that an evaluation's numbers depend on."""
     assembly = job.assembly
     config = assembly.config
     found = {

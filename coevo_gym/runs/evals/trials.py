@@ -38,7 +38,7 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_jso
 PROMPT = "reflexion/reflect"
 _USED = ("prompt_tokens", "completion_tokens", "usd")
 _MOST_CHARS = 2_000
-"""Most characters of a reflection that is told."""
+"""Maximum characters of a reflection."""
 
 
 class Reflection(BaseModel):
@@ -54,9 +54,10 @@ class Reflection(BaseModel):
 
 
 class Reflector:
-    """Asks a model what went wrong in its failed attempts, and what to do in the next ones.
+    """A callable that asks a model for the mistake in a failed attempt, and a plan for the next.
 
-    It is shown what it did and what the env answered, and that it failed; no score, no reference.
+    The model sees its actions, the env's answers, and that it failed, but neither score nor
+    reference.
 
     Args:
         advisor: the advisor to ask.
@@ -98,11 +99,11 @@ def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TrialFolder(EvalFolder):
-    """Where the files of trials are. It is no folder of an evaluation: nothing compares the two."""
+    """The folder of trials; it is not an evaluation, so nothing compares the two."""
 
     @property
     def config(self) -> Path:
-        """All that the numbers of the trials depend on."""
+        """The settings that the numbers of the trials depend on."""
         return self.path / "trials.json"
 
     @property
@@ -112,7 +113,7 @@ class TrialFolder(EvalFolder):
 
     @property
     def reflections(self) -> Path:
-        """A line for each failed trial that was reflected on."""
+        """A line for each failed trial with a reflection."""
         return self.path / "reflections.jsonl"
 
 
@@ -156,8 +157,8 @@ def run_trials_in(
 ) -> Trials:
     """Run trials into a folder, or resume the same trials there.
 
-    With ``cues`` nothing is reflected on, and no episode is cut: each task is played as often as an
-    evaluation would play it (:attr:`EvalJob.samples`).
+    With ``cues`` there are no reflections, and no episode is cut: each task is played as often as
+    in an evaluation (:attr:`EvalJob.samples`).
 
     Args:
         folder: the folder, created if it does not exist.
@@ -219,7 +220,7 @@ def run_trials_in(
 def _reflect(
     job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
 ) -> list[TrialLesson]:
-    """Have the model that plays reflect; it is loaded by now, since it has played."""
+    """Let the playing model reflect; it is loaded already, because it has played."""
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
     rules = job.trials or TrialRules()
@@ -241,7 +242,7 @@ def _nothing(task: Task) -> tuple[Cue, ...]:
 def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
     """Return the numbers of trials as one JSON object.
 
-    What was used is that of episodes and reflections together; ``reflecting`` is part of it.
+    The usage covers episodes and reflections; ``reflecting`` is the part of the reflections.
     """
     return {
         "policy": job.policy,

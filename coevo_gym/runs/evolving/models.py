@@ -174,7 +174,7 @@ class Models:
 
     @property
     def store(self) -> AnswerStore | None:
-        """Where the tape is kept; None where it is off."""
+        """The storage of the tape; None if there is no tape."""
         if self._store is None and self.config.tape.mode != "off":
             self._store = self._open()
         return self._store
