@@ -151,7 +151,7 @@ def test_one_other_setting_hides_the_numbers_and_is_named(sets: str) -> None:
     found, notes = shown(paper("table3"), "appworld", sets)
     assert "coevolve" not in found
     key = sets.partition("=")[0]
-    assert f"+ rounds by feedback: settings differ ({key}: " in notes
+    assert f"+ rounds guided by feedback: settings differ ({key}: " in notes
     assert ("start" in found) is not key.startswith("evaluation"), "before training"
 
 
@@ -184,15 +184,15 @@ def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
     lines = lines_of(experiment, rows, values, "paper", printed=found)
     table = table_of(experiment, lines, "appworld", "paper", notes=[notes])
     heads, cells = grid(table)
-    row = dict(zip(heads, next(c for c in cells if c[0] == "Qwen3-4B, co-evolving"), strict=True))
+    row = dict(zip(heads, next(c for c in cells if c[0] == "Qwen3-4B, CoEvolve"), strict=True))
     assert row["success, reported ± sd"] == "31.0%"
     assert row["paper, %"] == "35.71"
     assert row["TestN SGC"] == "11.0%"
     assert row["paper: TestN SGC, %"] == "14.28"
     (title, (_, more)), *_ = more_grids(table)
     assert title == "Further numbers of the paper"
-    assert ["Qwen3-4B, co-evolving", "TestC SGC", "6.47"] in more
-    assert ["Qwen3-4B, co-evolving", "average", "27.30"] in more
+    assert ["Qwen3-4B, CoEvolve", "TestC SGC", "6.47"] in more
+    assert ["Qwen3-4B, CoEvolve", "average", "27.30"] in more
     first = next(line for line in as_csv(table).splitlines() if line.startswith("qwen3_4b_coev"))
     assert first.split(",")[-5:] == ["35.71", "14.28", "27.3", "17.03", "6.47"]
     assert '<span style="color:gray">14.28</span>' in markdown(table)
