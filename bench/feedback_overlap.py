@@ -132,7 +132,12 @@ class _Handler(BaseHTTPRequestHandler):
         return
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        length = int(self.headers["Content-Length"])
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client was killed while it sent its request
+            self.close_connection = True
+            return
+        asked = json.loads(body)
         self.server.keys.add(self.headers.get("Authorization", ""))
         said = self.server.answer(asked["messages"])
         read = sum(len(message["content"]) for message in asked["messages"]) // 4

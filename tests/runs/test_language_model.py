@@ -12,6 +12,7 @@ import pytest
 
 from coevo_gym.runs.experiments.measures import measure
 from coevo_gym.runs.experiments.numbers import numbers_of
+from coevo_gym.runs.experiments.records import read_record
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from tests.agents.tiny_llama import make_tiny_llama
 from tests.conftest import USERS_HOME
@@ -86,7 +87,7 @@ def test_the_policy_before_training_is_measured_for_the_rows_that_show_it(
         == "react"
     )
     for name in ("react", "trials"):
-        numbers = numbers_of(folder, name)
+        numbers = numbers_of(read_record(folder), name)
         assert {"success", "reported", "score"} <= numbers.keys()
         assert all(0 <= number <= 1 for number in numbers.values())
     (folder.path / "cell.json").unlink()
