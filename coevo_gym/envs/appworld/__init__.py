@@ -45,9 +45,9 @@ class AppWorldBenchmark(ProposableFolder):
     def operations(self, task: Task) -> tuple[str, ...]:
         """Return the APIs that list the user's items and act on them; the apps have more."""
         calls = (
-            f"{look.app}.{move.call.partition('(')[0]}"
+            f"{look.app}.{call.partition('(')[0]}"
             for look in LOOKS
-            for move in (look, *look.acts)
+            for call in (look.call, *(act.call for act in look.acts))
         )
         return tuple(dict.fromkeys(calls))
 

@@ -53,14 +53,7 @@ def grade(
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> JudgedTests:
-    """Compare the changes with the expected ones.
-
-    Args:
-        verifier: the expected changes and answer.
-        changes: the changes in the databases, by model.
-        answer: the submitted answer, as a JSON value; None for none.
-        completed: True if the task was completed.
-    """
+    """Compare changes and an answer, a JSON value or None, with the expected ones."""
     wanted = thaw(verifier.changes or {})
     tests = [
         TaskTest(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])

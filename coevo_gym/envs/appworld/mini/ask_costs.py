@@ -9,7 +9,8 @@ from .scenario import Asker, Change, Changes, Scenario
 def _wishes(w: Asker) -> float:
     single = "one of each" in w["how"]
     rows = w.own("amazon.WishListEntry")
-    return round(sum(row.product.price * (1 if single else row.quantity) for row in rows), 2)
+    total: float = sum(row.product.price * (1 if single else row.quantity) for row in rows)
+    return round(total, 2)
 
 
 def _top_payer(w: Asker) -> str:

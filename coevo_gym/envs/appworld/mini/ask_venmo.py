@@ -10,7 +10,8 @@ def _received(w: Asker) -> float:
     sent = w.models.venmo.Transaction.find_all(
         sender_id=w.user_id("venmo", w["friend"].split()[0]), receiver_id=w.user_id("venmo")
     )
-    return round(sum(row.amount for row in sent), 2)
+    total: float = sum(row.amount for row in sent)
+    return round(total, 2)
 
 
 def _paid(w: Asker, amounts: list[tuple[int, float]], **fields: Any) -> Changes:

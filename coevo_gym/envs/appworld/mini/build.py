@@ -34,24 +34,23 @@ def build_api_docs(data: Path) -> ApiDocCollection:
     return docs
 
 
-@freeze_time(NOW)
 def build_base(data: Path, docs: ApiDocCollection) -> None:
     """Write the databases that all tasks start from."""
     home = ":memory:mini-base"
-    models = ModelCollection.load(
-        to_db_home_path=home, from_db_home_path=home, load_apps=list(ALL_APPS), create_db=True
-    )
     fields = ("path", "method", "description", "parameters", "response_schemas")
-    for app, apis in docs.items():
-        for name, doc in apis.items():
-            models.api_docs.ApiDoc.create_save(
-                app_name_=app, api_name=name, **{field: doc[field] for field in fields}
-            )
-    add_people(models)
-    add_music(models)
-    add_money(models)
-    add_words(models)
-    save(models, data / "base_dbs", "full")
+    with freeze_time(NOW):
+        models = ModelCollection.load(
+            to_db_home_path=home, from_db_home_path=home, load_apps=list(ALL_APPS), create_db=True
+        )
+        for app, apis in docs.items():
+            for name, doc in apis.items():
+                described = {field: doc[field] for field in fields}
+                models.api_docs.ApiDoc.create_save(app_name_=app, api_name=name, **described)
+        add_people(models)
+        add_music(models)
+        add_money(models)
+        add_words(models)
+        save(models, data / "base_dbs", "full")
 
 
 def save(models: ModelCollection, folder: Path, form: str) -> None:

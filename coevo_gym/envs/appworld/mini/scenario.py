@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from string import Formatter
 from typing import Any
 
 from .people import account
@@ -99,8 +98,9 @@ class Scenario:
         variants: for each task, the supervisor's first name and the placeholders' values, in order.
         solution: code that follows the logins, with the values as variables. Without an answer, it
             need not complete the task.
-        answer: function that computes the answer from the databases, without the solution.
-        changes: function that computes the expected changes in the same way.
+        answer: function that computes the answer from the databases, without the solution; None
+            without a question.
+        changes: function that computes the expected changes in the same way; None for no changes.
     """
 
     name: str
@@ -109,8 +109,8 @@ class Scenario:
     instruction: str
     variants: tuple[tuple[Any, ...], ...]
     solution: str
-    answer: Callable[[Asker], Any] = lambda asker: None
-    changes: Callable[[Asker], Changes] = lambda asker: {}
+    answer: Callable[[Asker], Any] | None = None
+    changes: Callable[[Asker], Changes] | None = None
 
     @property
     def task_ids(self) -> tuple[str, ...]:
@@ -121,9 +121,7 @@ class Scenario:
     def variant(self, task_id: str) -> tuple[str, dict[str, Any]]:
         """Return the supervisor's first name and the placeholders' values of a task."""
         name, *values = self.variants[self.task_ids.index(task_id)]
-        fields = dict.fromkeys(
-            field for _, field, *_ in Formatter().parse(self.instruction) if field
-        )
+        fields = dict.fromkeys(re.findall(r"{(\w+)}", self.instruction))
         return name, dict(zip(fields, values, strict=True))
 
     def code(self, values: dict[str, Any]) -> str:

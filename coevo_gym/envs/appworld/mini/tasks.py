@@ -32,11 +32,11 @@ def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
     Raises:
         MiniWorldError: if the reference solution fails, or doing nothing passes.
     """
-    _write_files(data, scenario, task_id)
+    with freeze_time(NOW):
+        _write_files(data, scenario, task_id)
     _measure(data / "tasks" / task_id / "ground_truth", task_id, scenario.difficulty)
 
 
-@freeze_time(NOW)
 def _write_files(data: Path, scenario: Scenario, task_id: str) -> None:
     """Write all files; values that need a run get placeholders."""
     name, values = scenario.variant(task_id)
@@ -47,7 +47,8 @@ def _write_files(data: Path, scenario: Scenario, task_id: str) -> None:
         load_apps=list(ALL_APPS),
     )
     asker = Asker(models, name, values)
-    answer, changes = scenario.answer(asker), scenario.changes(asker)
+    answer = scenario.answer(asker) if scenario.answer else None
+    changes = scenario.changes(asker) if scenario.changes else {}
     instruction = scenario.instruction.format(**values)
     person = models.admin.MainUser.find_one(first_name=name)
     _add_supervisor(models.supervisor, person, instruction)
