@@ -44,23 +44,12 @@ def played(task_id: str, codes: list[str]) -> dict[str, Any]:
 
 
 def changed(world: Any) -> dict[str, Any]:
-    from appworld.collections.models import ModelCollection, ModelCollectionPair
     from inside.changes import changes
+    from inside.world import start_and_end
 
-    start = world.task.model_collection
-    end = ModelCollection.load(
-        to_db_home_path=world.output_db_home_path_in_memory,
-        from_db_home_path=world.output_db_home_path_on_disk,
-        load_apps=world.task.allowed_apps,
-    )
-    pair = ModelCollectionPair(
-        start_db_home_path=start.from_db_home_path,
-        start_model_collection=start,
-        end_db_home_path=world.output_db_home_path_in_memory,
-        end_model_collection=end,
-    )
+    pair = start_and_end(world, world.task.model_collection)
     diff = changes(pair)
-    active = end.supervisor.Task.all()[0]
+    active = pair.end.supervisor.Task.all()[0]
     answer = json.loads(active.answer) if active.status else None
     return {"changes": diff, "answer": answer, "status": active.status or ""}
 

@@ -44,13 +44,12 @@ class AppWorldBenchmark(ProposableFolder):
 
     def operations(self, task: Task) -> tuple[str, ...]:
         """Return the APIs that list the user's items and act on them; the apps have more."""
-        return tuple(
-            dict.fromkeys(
-                f"{look.app}.{api}"
-                for look in LOOKS
-                for api in (look.api, *(act.api for act in look.acts))
-            )
+        calls = (
+            f"{look.app}.{call.partition('(')[0]}"
+            for look in LOOKS
+            for call in (look.call, *(act.call for act in look.acts))
         )
+        return tuple(dict.fromkeys(calls))
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
         """Return one label per episode, from errors, calls and tests; see ``diagnosis.py``."""

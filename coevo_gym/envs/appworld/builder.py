@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import Any
 
 from numpy.random import Generator
 
@@ -43,22 +43,6 @@ _SAYS_NOTHING = ("api_docs.", "supervisor.complete_task")
 _ASKED = ("{}.", "Please {}.", "Could you {}?", "I would like you to {}.")
 
 
-class Run(NamedTuple):
-    """The result of running actions in a fresh world.
-
-    Attributes:
-        errors: error of each action, "" if its code ran.
-        completed: after each action, whether the task was completed.
-        changes: changes in the databases, by model.
-        answer: the submitted answer, as a JSON value; None for none.
-    """
-
-    errors: tuple[str, ...]
-    completed: tuple[bool, ...]
-    changes: dict[str, Any]
-    answer: Any
-
-
 def build(draft: Draft) -> Task:
     """Run the draft's actions, and create a task that asks for their changes and answer.
 
@@ -75,11 +59,9 @@ def build(draft: Draft) -> Task:
         raise BuildError("the instruction says nothing")
     if not draft.solution:
         raise BuildError("there are no actions")
-    run = _run(draft, world)
-    _check_run(run, draft.solution)
-    verifier = AppWorldVerifier(
-        changes=run.changes, answer="" if run.answer is None else canonical_json(run.answer)
-    )
+    end = _run(draft, world)
+    answer = "" if end.answer is None else canonical_json(end.answer)
+    verifier = AppWorldVerifier(changes=end.changes, answer=answer)
     if compared(verifier, {}, None, completed=True).success:
         raise BuildError("doing nothing would pass")
     return Task(
@@ -110,38 +92,25 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
         raise BuildError(f"{world.base} is not a task to train in")
 
 
-def _check_run(run: Run, actions: Sequence[str]) -> None:
-    for number, error in enumerate(run.errors, start=1):
-        if error:
-            raise BuildError(f"action {number} of {len(actions)} fails: {error}")
-    if True in run.completed[:-1]:
-        early = run.completed.index(True) + 1
-        raise BuildError(f"the task is completed too early, by action {early} of {len(actions)}")
-    if not run.completed[-1]:
-        raise BuildError("the task is not completed at the end")
-    if not run.changes and run.answer is None:
-        raise BuildError("nothing was changed, and nothing answered")
-
-
-def _run(draft: Draft, place: AppWorldWorld) -> Run:
-    """Run all actions up to the first that fails."""
-    errors, completed = [], []
+def _run(draft: Draft, place: AppWorldWorld) -> Diff:
+    """Run all actions; return their changes and answer."""
+    n, ended_by = len(draft.solution), 0
     with closing(WorldSession(root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
-        for action in draft.solution:
-            error, ended = _act(world, action)
-            errors.append(error)
-            completed.append(ended)
-            if error:
-                break
+        for number, action in enumerate(draft.solution, start=1):
+            ran = world.step(code_of(action))
+            if ran.kind:
+                raise BuildError(f"action {number} of {n} fails: {ran.output.strip()}")
+            if ran.completed and not ended_by:
+                ended_by = number
         end = world.diff()
-    return Run(tuple(errors), tuple(completed), end.changes, end.answer)
-
-
-def _act(world: WorldSession, action: str) -> tuple[str, bool]:
-    """Run an action; return its error, or "", and whether the task is completed."""
-    ran = world.step(code_of(action))
-    return (ran.output.strip() if ran.kind else ""), ran.completed
+    if not ended_by:
+        raise BuildError("the task is not completed at the end")
+    if ended_by < n:
+        raise BuildError(f"the task is completed too early, by action {ended_by} of {n}")
+    if not end.changes and end.answer is None:
+        raise BuildError("nothing was changed, and nothing answered")
+    return end
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
@@ -153,13 +122,13 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     with closing(WorldSession(root_of_world(place))) as world:
         brief = world.begin(place.base, instruction=task.instruction)
         end = world.diff()
-        scores, states = [_score(world, verifier, end)], [digest(end.changes)]
+        scores, states = [grade(world, verifier, end).success], [digest(end.changes)]
         for action in actions:
             ran, before = world.step(code_of(action)), end
             end = world.diff()
             errors.append(ran.output.strip() if ran.kind else "")
             shown.append(ran.output)
-            scores.append(_score(world, verifier, end))
+            scores.append(grade(world, verifier, end).success)
             states.append(digest(end.changes))
             effects.append(_effect(ran, before, end))
             if to_error and errors[-1]:
@@ -167,20 +136,13 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
     fingerprint = digest([end.changes, end.answer, end.status])
     return Replay(
         tuple(errors),
-        tuple(scores),
+        tuple(map(float, scores)),
         fingerprint,
         tuple(effects),
         tuple(states),
         tuple(shown),
         opening=introduction(brief),
     )
-
-
-def _score(world: WorldSession, verifier: AppWorldVerifier, end: Diff) -> float:
-    if verifier.changes is None:
-        return float(grade(world, verifier).success)
-    done = bool(end.status)
-    return float(compared(verifier, end.changes, end.answer, completed=done).success)
 
 
 def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:

@@ -8,7 +8,7 @@ from math import isfinite, nan
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import thaw
-from coevo_gym.envs.appworld.engine.session import TaskTest, WorldSession
+from coevo_gym.envs.appworld.engine.session import Diff, TaskTest, WorldSession
 from coevo_gym.envs.appworld.world import AppWorldVerifier
 
 EARNED = "no_op_fail"
@@ -40,25 +40,20 @@ class JudgedTests(NamedTuple):
         return sum(earned) / len(earned) if earned else 0.0
 
 
-def grade(world: WorldSession, verifier: AppWorldVerifier) -> JudgedTests:
-    """Judge the current state of a world."""
+def grade(
+    world: WorldSession, verifier: AppWorldVerifier, found: Diff | None = None
+) -> JudgedTests:
+    """Judge the current state of a world; its changes are computed if they are not passed."""
     if verifier.changes is None:
         return JudgedTests(world.grade())
-    found = world.diff()
+    found = found or world.diff()
     return compared(verifier, found.changes, found.answer, completed=bool(found.status))
 
 
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> JudgedTests:
-    """Compare the changes with the expected ones.
-
-    Args:
-        verifier: the expected changes and answer.
-        changes: the changes in the databases, by model.
-        answer: the submitted answer, as a JSON value; None for none.
-        completed: True if the task was completed.
-    """
+    """Compare changes and an answer, a JSON value or None, with the expected ones."""
     wanted = thaw(verifier.changes or {})
     tests = [
         TaskTest(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])

@@ -16,13 +16,11 @@ class ListAction(NamedTuple):
     """An action on a row of a list.
 
     Attributes:
-        api: the API to call.
-        arguments: the call's arguments, with the row's fields in braces.
+        call: the API and its arguments, with the row's fields in braces.
         words: the request, with the row's fields in braces.
     """
 
-    api: str
-    arguments: str
+    call: str
     words: str
 
 
@@ -31,8 +29,7 @@ class Look(NamedTuple):
 
     Attributes:
         app: the app.
-        api: the API that returns the list.
-        arguments: the call's arguments.
+        call: the API that returns the list, and its arguments.
         words: description of its items.
         name: template for the name of a row, with fields in braces.
         acts: actions on a row.
@@ -41,8 +38,7 @@ class Look(NamedTuple):
     """
 
     app: str
-    api: str
-    arguments: str
+    call: str
     words: str
     name: str
     acts: tuple[ListAction, ...]
@@ -52,18 +48,14 @@ class Look(NamedTuple):
 LOOKS = (
     Look(
         "spotify",
-        "show_song_library",
-        "page_limit=20",
+        "show_song_library(page_limit=20)",
         "songs in my Spotify library",
         "{title}",
         (
-            ListAction("like_song", "song_id={song_id}", "like the song {title} on Spotify"),
+            ListAction("like_song(song_id={song_id})", "like the song {title} on Spotify"),
+            ListAction("download_song(song_id={song_id})", "download the song {title} on Spotify"),
             ListAction(
-                "download_song", "song_id={song_id}", "download the song {title} on Spotify"
-            ),
-            ListAction(
-                "remove_song_from_library",
-                "song_id={song_id}",
+                "remove_song_from_library(song_id={song_id})",
                 "take the song {title} out of my Spotify library",
             ),
         ),
@@ -71,165 +63,138 @@ LOOKS = (
     ),
     Look(
         "spotify",
-        "show_liked_songs",
-        "page_limit=20",
+        "show_liked_songs(page_limit=20)",
         "songs that I like on Spotify",
         "{title}",
-        (ListAction("unlike_song", "song_id={song_id}", "take back my like of the song {title}"),),
+        (ListAction("unlike_song(song_id={song_id})", "take back my like of the song {title}"),),
         ("{artists[0][name]}", "how many of the songs that I like on Spotify are by {}"),
     ),
     Look(
         "spotify",
-        "show_following_artists",
-        "page_limit=20",
+        "show_following_artists(page_limit=20)",
         "artists that I follow on Spotify",
         "{name}",
-        (
-            ListAction(
-                "unfollow_artist", "artist_id={artist_id}", "stop following {name} on Spotify"
-            ),
-        ),
+        (ListAction("unfollow_artist(artist_id={artist_id})", "stop following {name} on Spotify"),),
         ("{genre}", "how many of the artists that I follow on Spotify play {}"),
     ),
     Look(
         "spotify",
-        "show_playlist_library",
-        "page_limit=20",
+        "show_playlist_library(page_limit=20)",
         "playlists of mine on Spotify",
         "{title}",
         (
             ListAction(
-                "delete_playlist",
-                "playlist_id={playlist_id}",
+                "delete_playlist(playlist_id={playlist_id})",
                 "delete my playlist {title} on Spotify",
             ),
             ListAction(
-                "update_playlist",
-                "playlist_id={playlist_id}, is_public=True",
+                "update_playlist(playlist_id={playlist_id}, is_public=True)",
                 "make my playlist {title} on Spotify public",
             ),
         ),
     ),
     Look(
         "venmo",
-        "show_received_payment_requests",
-        'status="pending", page_limit=20',
+        'show_received_payment_requests(status="pending", page_limit=20)',
         "payment requests on Venmo that wait for me",
         "{description}",
         (
             ListAction(
-                "approve_payment_request",
-                "payment_request_id={payment_request_id}",
+                "approve_payment_request(payment_request_id={payment_request_id})",
                 "pay what I am asked for on Venmo for {description}",
             ),
             ListAction(
-                "deny_payment_request",
-                "payment_request_id={payment_request_id}",
+                "deny_payment_request(payment_request_id={payment_request_id})",
                 "turn down the Venmo request for {description}",
             ),
         ),
     ),
     Look(
         "venmo",
-        "search_friends",
-        "page_limit=20",
+        "search_friends(page_limit=20)",
         "friends of mine on Venmo",
         "{first_name} {last_name}",
         (
             ListAction(
-                "create_transaction",
-                'receiver_email="{email}", amount=12.0, description="lunch"',
+                'create_transaction(receiver_email="{email}", amount=12.0, description="lunch")',
                 "send 12 dollars to {first_name} {last_name} on Venmo, with the words lunch",
             ),
             ListAction(
-                "create_payment_request",
-                'user_email="{email}", amount=8.0, description="tickets"',
+                'create_payment_request(user_email="{email}", amount=8.0, description="tickets")',
                 "ask {first_name} {last_name} for 8 dollars on Venmo, with the words tickets",
             ),
             ListAction(
-                "remove_friend",
-                'user_email="{email}"',
+                'remove_friend(user_email="{email}")',
                 "take {first_name} {last_name} off my friends on Venmo",
             ),
         ),
     ),
     Look(
         "phone",
-        "search_contacts",
-        "page_limit=20",
+        "search_contacts(page_limit=20)",
         "contacts in my phone",
         "{first_name} {last_name}",
         (
             ListAction(
-                "send_text_message",
-                'phone_number="{phone_number}", message="On my way"',
+                'send_text_message(phone_number="{phone_number}", message="On my way")',
                 "text {first_name} {last_name} the words On my way",
             ),
             ListAction(
-                "delete_contact",
-                "contact_id={contact_id}",
+                "delete_contact(contact_id={contact_id})",
                 "delete {first_name} {last_name} from the contacts in my phone",
             ),
         ),
     ),
     Look(
         "phone",
-        "show_alarms",
-        "page_limit=20",
+        "show_alarms(page_limit=20)",
         "alarms in my phone",
         "{label}",
         (
             ListAction(
-                "update_alarm", "alarm_id={alarm_id}, enabled=False", "turn off my alarm {label}"
+                "update_alarm(alarm_id={alarm_id}, enabled=False)", "turn off my alarm {label}"
             ),
-            ListAction("delete_alarm", "alarm_id={alarm_id}", "delete my alarm {label}"),
+            ListAction("delete_alarm(alarm_id={alarm_id})", "delete my alarm {label}"),
         ),
     ),
     Look(
         "simple_note",
-        "search_notes",
-        "page_limit=20",
+        "search_notes(page_limit=20)",
         "notes in Simple Note",
         "{title}",
         (
-            ListAction("update_note", "note_id={note_id}, pinned=True", "pin my note {title}"),
-            ListAction("delete_note", "note_id={note_id}", "delete my note {title}"),
+            ListAction("update_note(note_id={note_id}, pinned=True)", "pin my note {title}"),
+            ListAction("delete_note(note_id={note_id})", "delete my note {title}"),
         ),
     ),
     Look(
         "todoist",
-        "show_projects",
-        "page_limit=20",
+        "show_projects(page_limit=20)",
         "projects in Todoist",
         "{name}",
         (
             ListAction(
-                "create_task",
-                'project_id={project_id}, title="Call the landlord"',
+                'create_task(project_id={project_id}, title="Call the landlord")',
                 "add the task Call the landlord to my Todoist project {name}",
             ),
             ListAction(
-                "update_project",
-                "project_id={project_id}, is_favorite=True",
+                "update_project(project_id={project_id}, is_favorite=True)",
                 "make {name} a favourite of my Todoist projects",
             ),
         ),
     ),
     Look(
         "gmail",
-        "show_inbox_threads",
-        "page_limit=20",
+        "show_inbox_threads(page_limit=20)",
         "threads in my Gmail inbox",
         "{subject}",
         (
             ListAction(
-                "mark_thread_starred",
-                "email_thread_id={email_thread_id}",
+                "mark_thread_starred(email_thread_id={email_thread_id})",
                 "star the mail {subject} in my Gmail inbox",
             ),
             ListAction(
-                "mark_thread_archived",
-                "email_thread_id={email_thread_id}",
+                "mark_thread_archived(email_thread_id={email_thread_id})",
                 "archive the mail {subject} in my Gmail inbox",
             ),
         ),
@@ -293,13 +258,12 @@ def sign_in(app: str) -> str:
 
 def look_code(look: Look) -> str:
     """Return code that prints a list, after signing in."""
-    return _call(f"list {look.words}", look.app, look.api, look.arguments)
+    return _printed(f"list {look.words}", look.app, look.call)
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
     """Return code that acts on a row, after signing in."""
-    words, arguments = act.words.format(**row), act.arguments.format(**row)
-    return _call(words, look.app, act.api, arguments)
+    return _printed(act.words.format(**row), look.app, act.call.format(**row))
 
 
 def answer_code(answer: int) -> str:
@@ -307,9 +271,9 @@ def answer_code(answer: int) -> str:
     return f"# the answer is {answer}\napis.supervisor.complete_task(answer={answer})"
 
 
-def _call(words: str, app: str, api: str, arguments: str) -> str:
+def _printed(words: str, app: str, call: str) -> str:
     told = " ".join(words.split())  # a title may contain a line break
-    return f"# {told}\nprint(apis.{app}.{api}({arguments}, access_token={app}))"
+    return f"# {told}\nprint(apis.{app}.{call.removesuffix(')')}, access_token={app}))"
 
 
 class MoveState:

@@ -67,7 +67,8 @@ def install(source: Path | None) -> Path:
     with _engine_installed() as home:
         if source is not None:
             with staged(home / "data") as folder:
-                _copy_data(source, folder)
+                for part in _PARTS:
+                    shutil.copytree(data_in(source) / part, folder / part)
     if source is None:
         builtin_root()
     return home
@@ -84,7 +85,13 @@ def download() -> Path:
             stays unchanged.
     """
     with _engine_installed() as home, staged(home / "data") as folder:
-        _download_data(folder)
+        _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
+        if not (folder / "data").is_dir():
+            raise EnvBackendError(f"`appworld download` created no data. {_BY_HAND}")
+        for part in (folder / "data").iterdir():
+            part.rename(folder / part.name)
+        (folder / "data").rmdir()
+        data_in(folder)
         return home
 
 
@@ -165,21 +172,6 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
         raise EnvBackendError(
             f"`appworld {arguments[0]}` failed (exit code {done.returncode}):\n{last}\n{advice}"
         )
-
-
-def _download_data(folder: Path) -> None:
-    _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
-    if not (folder / "data").is_dir():
-        raise EnvBackendError(f"`appworld download` created no data. {_BY_HAND}")
-    for part in (folder / "data").iterdir():
-        part.rename(folder / part.name)
-    (folder / "data").rmdir()
-    data_in(folder)
-
-
-def _copy_data(source: Path, folder: Path) -> None:
-    for part in _PARTS:
-        shutil.copytree(data_in(source) / part, folder / part)
 
 
 def data_in(folder: Path) -> Path:

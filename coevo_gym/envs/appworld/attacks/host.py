@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,15 +12,11 @@ from typing import Any, NamedTuple, Protocol
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.attacks.seen import VARIABLE
-from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
+from coevo_gym.envs.appworld.engine.prefix import engine_python, start_inside
 from coevo_gym.envs.appworld.engine.session import WorldSession
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import Level
 
-_MAIN = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[1])!r}); "
-    "from inside.careless_main import main; main()"
-)
 _PATIENCE_S = 180.0
 _LINE_BYTES = 1 << 24
 _MOST_CHARS = 1 << 20
@@ -124,18 +119,7 @@ class Stock:
 @contextmanager
 def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
     """Start a process that has imported the stock engine; yield a function that forks a world."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        process = subprocess.Popen(  # noqa: S603 (our own script)
-            [str(engine_python()), "-s", "-c", _MAIN, str(theirs.fileno())],
-            env={**engine_environment(root), VARIABLE: token},
-            cwd=root,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+    process, ours = start_inside(engine_python(), "careless_main", root, **{VARIABLE: token})
     control = Channel(ours, max_bytes=_LINE_BYTES)
 
     def spawn(descriptor: int) -> int:

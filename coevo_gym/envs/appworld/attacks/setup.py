@@ -107,9 +107,7 @@ class CheatSetup:
         return EngineObservations(
             said=said,
             token=self._token,
-            passed=looked.passed,
-            changes=looked.changes,
-            calls=looked.calls,
+            **looked._asdict(),
             works=going,
             other_works=works(other),
             secrets=secrets,

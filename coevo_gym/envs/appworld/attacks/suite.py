@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.attacks import (
-    breaking,
-    changing,
-    forgeries,
-    grade,
-    log,
-    processes,
-    reading,
-)
+from coevo_gym.envs.appworld.attacks import breaking, changing, forgeries, reading
 from coevo_gym.envs.appworld.attacks.seen import EngineObservations
 from coevo_gym.envs.appworld.attacks.setup import cheat_setup
 from coevo_gym.envs.appworld.builtin import builtin_root
@@ -19,11 +11,8 @@ from coevo_gym.sandbox.attacks import Payload, Suite
 PAYLOADS: tuple[Payload[EngineObservations], ...] = (
     *changing.PAYLOADS,
     *reading.PAYLOADS,
-    *grade.PAYLOADS,
     *breaking.PAYLOADS,
     *forgeries.PAYLOADS,
-    *log.PAYLOADS,
-    *processes.PAYLOADS,
 )
 
 

@@ -6,7 +6,6 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
@@ -16,18 +15,6 @@ _MAIN = Path(__file__).parents[1] / "inside" / "executor_main.py"
 _START_S = 180.0
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
 """Memory address of an object, printed in angle brackets; it differs from run to run."""
-
-
-class CodeResult(NamedTuple):
-    """The result of running a piece of code.
-
-    Attributes:
-        output: printed output, or the error.
-        failed: True if it ended in an error.
-    """
-
-    output: str
-    failed: bool
 
 
 class Executor:
@@ -94,8 +81,11 @@ class Executor:
                 "To find the cause, run `coevo doctor`."
             ) from error
 
-    def run(self, code: str, time_limit_s: float, max_chars: int) -> CodeResult:
+    def run(self, code: str, time_limit_s: float, max_chars: int) -> tuple[str, bool]:
         """Run code and wait until it ends.
+
+        Returns:
+            The printed output, or the error; and True if the code ended in an error.
 
         Raises:
             ChannelError: if the process has died or sends an invalid message.
@@ -109,20 +99,16 @@ class Executor:
         answer = channel.receive(time_limit_s)
         if answer.get("id") != self._count:
             raise ChannelError("the answer belongs to another request")
-        return _said(answer, max_chars)
+        output = answer.get("output")
+        if not isinstance(output, str):
+            raise ChannelError("the answer contains no text")
+        output = _ADDRESS.sub("0x0", output)
+        if answer.get("cut") is True or len(output) > max_chars:
+            output = f"{output[:max_chars]}\n[cut: only {max_chars:,} characters are shown]"
+        return output, bool(answer.get("error"))
 
     def kill(self) -> None:
         """Kill the process and all its children; a second call has no effect."""
         self._process.close()
         self._socket.close()
         self.apps.close()
-
-
-def _said(answer: Mapping[str, Any], max_chars: int) -> CodeResult:
-    output = answer.get("output")
-    if not isinstance(output, str):
-        raise ChannelError("the answer contains no text")
-    output = _ADDRESS.sub("0x0", output)
-    note = f"\n[cut: only {max_chars:,} characters are shown]"
-    cut = answer.get("cut") is True or len(output) > max_chars
-    return CodeResult(output[:max_chars] + note if cut else output, bool(answer.get("error")))

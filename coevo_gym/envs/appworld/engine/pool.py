@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import select
 import shutil
 import socket
 import subprocess
@@ -20,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym.core.errors import EnvBackendError
-from coevo_gym.envs.appworld.engine.prefix import engine_environment, engine_python
+from coevo_gym.envs.appworld.engine.prefix import engine_python, start_inside
 from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
+from coevo_gym.sandbox import readable
 
 EPISODES = 50
 """Number of episodes after which an engine is replaced: it leaks about a megabyte per episode."""
@@ -29,10 +29,6 @@ EPISODES = 50
 IDLE = 8
 """Maximum number of idle engines to keep."""
 
-_PACKAGE = Path(__file__).parents[1]
-_MAIN = (
-    f"import sys; sys.path.append({str(_PACKAGE)!r}); from inside.engine_main import main; main()"
-)
 _LINE_BYTES = 1 << 26
 _START_S = 180.0
 _ANSWER_S = 300.0
@@ -42,10 +38,6 @@ logger = logging.getLogger(__name__)
 
 class Engine:
     """A process that runs one world after the other.
-
-    Args:
-        control: channel for orders.
-        pid: pid of the process.
 
     Attributes:
         episodes: number of worlds opened so far.
@@ -64,11 +56,8 @@ class Engine:
 
         An engine without an order sends nothing, so readable input means that it has ended.
         """
-        if self.broken or self.episodes >= EPISODES:
-            return False
-        poll = select.poll()
-        poll.register(self._control, select.POLLIN)
-        return not poll.poll(0)
+        worn = self.broken or self.episodes >= EPISODES
+        return not worn and not readable(self._control)
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
         """Send an order and wait for the answer.
@@ -110,38 +99,27 @@ class Engine:
 
 
 class _Zygote:
-    """The process that has imported the engine.
-
-    Args:
-        root: folder used as ``APPWORLD_ROOT``; the engine only reads ``data`` in it.
-    """
+    """The process that has imported the engine; it only reads ``data`` in the folder ``root``."""
 
     def __init__(self, root: Path) -> None:
         python = engine_python()
         scratch = Path(tempfile.mkdtemp(prefix="coevo-appworld-"))
         (scratch / "data").symlink_to((root / "data").absolute())
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 (our own script)
-                [str(python), "-s", "-c", _MAIN, str(theirs.fileno()), str(os.getpid()), scratch],
-                env=engine_environment(scratch),
-                cwd=scratch,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+        self._process, ours = start_inside(
+            python, "engine_main", scratch, str(os.getpid()), str(scratch)
+        )
         self._scratch = scratch
         self._control = Channel(ours, max_bytes=_LINE_BYTES)
         try:
-            started = self._control.receive(_START_S)
+            fault = self._control.receive(_START_S).get("fault")
         except (ChannelError, TimeoutError) as error:
+            fault = str(error)
+        if fault is not None:
             self.close()
-            raise self._failed(str(error)) from error
-        if "fault" in started:
-            self.close()
-            raise self._failed(started["fault"])
+            raise EnvBackendError(
+                f"The AppWorld engine does not start: {fault.strip()}\n"
+                "Run `coevo install appworld` to install it again."
+            )
 
     @property
     def alive(self) -> bool:
@@ -180,19 +158,9 @@ class _Zygote:
             self._process.wait()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _failed(self, reason: str) -> EnvBackendError:
-        return EnvBackendError(
-            f"The AppWorld engine does not start: {reason.strip()}\n"
-            "Run `coevo install appworld` to install it again."
-        )
-
 
 class Pool:
-    """The engines for one data folder.
-
-    Args:
-        root: folder used as ``APPWORLD_ROOT``; the engines only read ``data`` in it.
-    """
+    """The engines for the folder ``root``; they only read ``data`` in it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

@@ -7,6 +7,8 @@ in a separate folder next to it.
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 from pathlib import Path
 
 from coevo_gym.core.errors import BenchmarkNotInstalled
@@ -50,6 +52,35 @@ def engine_environment(root: Path) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "PYTHON_DOTENV_DISABLED": "1",
     }
+
+
+def start_inside(
+    python: Path, module: str, folder: Path, *arguments: str, **variables: str
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start ``main`` of a module in ``inside``; return the process and our end of its socket.
+
+    Args:
+        python: the engine's interpreter.
+        module: name of the module; its first argument is the descriptor of the socket.
+        folder: its working directory and ``APPWORLD_ROOT``.
+        arguments: further arguments.
+        variables: further environment variables.
+    """
+    path = str(Path(__file__).parents[1])
+    main = f"import sys; sys.path.append({path!r}); from inside.{module} import main; main()"
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(  # noqa: S603 (our own script)
+            [str(python), "-s", "-c", main, str(theirs.fileno()), *arguments],
+            env={**engine_environment(folder), **variables},
+            cwd=folder,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return process, ours
 
 
 def python_in(folder: Path) -> Path:

@@ -60,24 +60,14 @@ def _look(world: Any) -> dict[str, Any]:
     """Grade the saved state, as the engine's own command does, and report changes and calls."""
     from appworld import evaluate_task
     from appworld.apps.model_lib import CachedDBHandler
-    from appworld.collections.models import ModelCollection, ModelCollectionPair
     from appworld.task import Task
 
     from .changes import changes
+    from .world import start_and_end
 
     CachedDBHandler.reset()
     graded = evaluate_task(world.task_id, world.experiment_name, save_report=False)
-    start = Task.load(world.task_id).model_collection
-    memory, disk = world.output_db_home_path_in_memory, world.output_db_home_path_on_disk
-    end = ModelCollection.load(
-        to_db_home_path=memory, from_db_home_path=disk, load_apps=world.task.allowed_apps
-    )
-    pair = ModelCollectionPair(
-        start_db_home_path=start.from_db_home_path,
-        start_model_collection=start,
-        end_db_home_path=memory,
-        end_model_collection=end,
-    )
+    pair = start_and_end(world, Task.load(world.task_id).model_collection)
     with open(os.path.join(world.output_logs_directory, "api_calls.jsonl")) as log:
         calls = world._parse_api_calls_log(log.read())
     return {

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+_PATIENCE_S = 10.0
+
 
 class ChannelError(Exception):
     """The other end is closed, or sent a line that is too long or not a JSON object."""
@@ -27,7 +29,6 @@ class Channel:
     Args:
         connection: the socket; it is closed with the channel.
         max_bytes: maximum length of a received line.
-        patience_s: maximum wait until the other end has room for a sent message, in seconds.
         takes_descriptors: True if received descriptors are kept for :meth:`take_descriptor`.
             Otherwise the kernel closes them, so that a sender cannot exhaust this process's
             descriptors.
@@ -38,12 +39,10 @@ class Channel:
         connection: socket.socket,
         *,
         max_bytes: int,
-        patience_s: float = 10.0,
         takes_descriptors: bool = False,
     ) -> None:
         self._socket = connection
         self._max_bytes = max_bytes
-        self._patience_s = patience_s
         self._takes_descriptors = takes_descriptors
         self._lines: deque[bytes] = deque()
         self._rest = bytearray()  # an incomplete line
@@ -57,11 +56,11 @@ class Channel:
         """Send an object, with copies of open file descriptors.
 
         Raises:
-            ChannelError: if the other end is closed, or does not read for ``patience_s``.
+            ChannelError: if the other end is closed, or does not read for 10 seconds.
         """
         line = json.dumps(message).encode() + b"\n"
         try:
-            self._socket.settimeout(self._patience_s)
+            self._socket.settimeout(_PATIENCE_S)
             if descriptors:
                 line = line[socket.send_fds(self._socket, [line], descriptors) :]
             self._socket.sendall(line)

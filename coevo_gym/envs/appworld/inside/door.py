@@ -1,4 +1,4 @@
-"""A guard in front of the apps that checks where each request leads."""
+"""Guards in front of the apps: they check where each request leads, and limit its work."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
+from time import process_time
 from typing import Any
 
 import orjson
 from appworld.requester import METHOD_NOT_ALLOWED_MESSAGE
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
 from starlette.responses import PlainTextResponse
 from starlette.routing import Match, Mount
 
@@ -91,3 +95,29 @@ def size(arguments: Mapping[str, Any]) -> int:
     except (TypeError, ValueError, RecursionError) as error:
         told = orjson.dumps({"message": f"Validation error. Reason: \n{error}"}).decode()
         raise Exception(f"Response status code is 422:\n{told}") from error
+
+
+class Effort:
+    """A limit that ends a call that keeps this process busy for too long, before its next query.
+
+    Some APIs, such as copying a folder into itself, can be made to work for hours, during which the
+    process ignores orders. The limit counts processor time, because it does not depend on the load
+    of the machine and continues while the clock stands still.
+    """
+
+    def __init__(self) -> None:
+        self._limit_s = self._until_s = inf
+        event.listen(Engine, "before_cursor_execute", self._check)
+
+    @contextmanager
+    def limited(self, limit_s: float) -> Iterator[None]:
+        """Limit this block to that many seconds of processor time."""
+        self._limit_s, self._until_s = limit_s, process_time() + limit_s
+        try:
+            yield
+        finally:
+            self._until_s = inf
+
+    def _check(self, *_: Any) -> None:
+        if process_time() > self._until_s:
+            raise Exception(f"The call was ended: it took more than {self._limit_s:g} seconds.")

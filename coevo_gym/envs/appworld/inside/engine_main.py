@@ -70,13 +70,21 @@ def _import_engine() -> None:
     gc.freeze()
 
 
+def _ready(*descriptors: int, wait: bool = True) -> set[int]:
+    """Return the descriptors that can be read, or whose other ends are closed."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(None if wait else 0)}
+
+
 class Zygote:
     """The process that forks and ends engines.
 
     Args:
         control: channel for orders.
         parent: pidfd of the process that sends them; this process ends with it.
-        scratch: the folder with the outputs of all engines.
+        scratch: folder with the outputs of all engines.
     """
 
     def __init__(self, control: Channel, parent: int, scratch: Path) -> None:
@@ -89,10 +97,7 @@ class Zygote:
         """Execute orders until the parent hangs up or dies; then end all engines."""
         try:
             while True:
-                poll = select.poll()
-                for descriptor in (self._parent, self._control.fileno(), *self._engines):
-                    poll.register(descriptor, select.POLLIN)
-                ready = {descriptor for descriptor, _ in poll.poll()}
+                ready = _ready(self._parent, self._control.fileno(), *self._engines)
                 if self._parent in ready:
                     return
                 for dead in ready & self._engines.keys():
@@ -145,9 +150,6 @@ class Engine:
 
     Requests are answered only while a step is open. The end of a step reports its calls, and no
     call runs until the next step.
-
-    Args:
-        control: channel for orders.
     """
 
     def __init__(self, control: Channel) -> None:
@@ -191,14 +193,11 @@ class Engine:
     def _next_order(self) -> dict[str, Any]:
         """Answer the requests of a step until an order arrives; orders have priority."""
         while not self._control.pending:
-            poll = select.poll()
-            poll.register(self._control, select.POLLIN)
             apps = self._apps if self._in_step else None
             waiting = apps is not None and apps.pending
-            if apps is not None and not waiting:
-                poll.register(apps, select.POLLIN)
-            ready = {descriptor for descriptor, _ in poll.poll(0 if waiting else None)}
-            if self._control.fileno() in ready:
+            others = () if apps is None or waiting else (apps.fileno(),)
+            control = self._control.fileno()
+            if control in _ready(control, *others, wait=not waiting):
                 self._control.fill()
             elif apps is not None:
                 self._serve_apps(apps)

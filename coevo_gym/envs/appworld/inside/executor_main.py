@@ -129,11 +129,7 @@ def _add_engine_names() -> None:
 
 
 class Apps:
-    """The apps' APIs, at the other end of a socket.
-
-    Args:
-        connection: the socket.
-    """
+    """The apps' APIs, at the other end of a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -210,11 +206,7 @@ class Names(dict[str, Any]):
 
 
 class Requester:
-    """Access to APIs by the names of app and API.
-
-    Args:
-        apps: the connection to the apps.
-    """
+    """Access to APIs by the names of app and API."""
 
     def __init__(self, apps: Apps) -> None:
         self._apps = apps
@@ -233,11 +225,7 @@ def _api(apps: Apps, app: str, api: str) -> Callable[..., Any]:
 
 
 class Output(io.TextIOBase):
-    """A text stream that keeps only the beginning of its input.
-
-    Args:
-        limit: number of characters kept.
-    """
+    """A text stream that keeps only the first ``limit`` characters of its input."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
@@ -264,12 +252,7 @@ class Output(io.TextIOBase):
 
 
 class Executor:
-    """A runner of pieces of code that share their variables.
-
-    Args:
-        apps: the connection to the apps.
-        names: the APIs of each app.
-    """
+    """A runner of pieces of code that share their variables, among them the APIs of each app."""
 
     def __init__(self, apps: Apps, names: Mapping[str, Sequence[str]]) -> None:
         self._compile = codeop.Compile()
@@ -293,17 +276,16 @@ class Executor:
 
     def run(self, code: str, max_chars: int) -> dict[str, Any]:
         """Run code; return its output or its error."""
-        output = Output(max_chars)
+        output, failed = Output(max_chars), ""
         sys.stdout, sys.stderr = output, Output(0)
         try:
             self._run(code.strip())
         except BaseException as error:
-            output = Output(max_chars)
+            output, failed = Output(max_chars), "exception"
             output.write("Execution failed. Traceback:\n" + _told(error))
-            return {"output": output.text(), "cut": output.cut, "error": "exception"}
         text = output.text()
         told = text if output.cut or text.strip() else "Execution successful."
-        return {"output": told, "cut": output.cut, "error": ""}
+        return {"output": told, "cut": output.cut, "error": failed}
 
     def _run(self, code: str) -> None:
         """Run the statements one by one; each is compiled just before it runs."""

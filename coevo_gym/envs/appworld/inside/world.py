@@ -20,8 +20,7 @@ from appworld.requester import NumRequestsLimitError, _get_api_name_to_doc
 
 from .changes import changes
 from .credentials import Tokens, guard
-from .door import Door, check_path, size
-from .effort import Effort
+from .door import Door, Effort, check_path, size
 
 ARGUMENT_BYTES = 16 << 20
 """Maximum total size of the arguments of all calls in an episode, as JSON."""
@@ -36,8 +35,6 @@ CALL_LIMIT_S = 10.0
 _RESERVED = frozenset({"_app_name", "_api_name", "client", "show", "track"})
 _STAND_IN = "\0object"
 _FAILED = "Execution failed. Traceback:\n"
-
-
 _TESTS = "evaluation.py"
 _tokens: list[Tokens] = []
 
@@ -51,18 +48,29 @@ def preload() -> None:
         _get_api_name_to_doc(app, include_private_apis=True)
 
 
+def start_and_end(world: Any, start: Any) -> Any:
+    """Return the engine's pair of a world's databases: at the start, and as they were saved."""
+    memory, disk = world.output_db_home_path_in_memory, world.output_db_home_path_on_disk
+    end = ModelCollection.load(
+        to_db_home_path=memory, from_db_home_path=disk, load_apps=world.task.allowed_apps
+    )
+    return ModelCollectionPair(
+        start_db_home_path=start.from_db_home_path,
+        start_model_collection=start,
+        end_db_home_path=memory,
+        end_model_collection=end,
+    )
+
+
 class World:
     """The only world of this process.
-
-    Args:
-        name: name of its output folder.
 
     Attributes:
         spoilt: True if the engine's state is unfit for another world.
     """
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._name = name  # of its output folder
         self._world: Any = None
         self._door: Any = None
         self._public: dict[str, frozenset[str]] = {}
@@ -217,21 +225,9 @@ class World:
     def diff(self) -> dict[str, Any]:
         """Return the changes since the world was opened."""
         self._save()
-        world = self._world
-        start = world.task.model_collection
-        end = ModelCollection.load(
-            to_db_home_path=world.output_db_home_path_in_memory,
-            from_db_home_path=world.output_db_home_path_on_disk,
-            load_apps=world.task.allowed_apps,
-        )
-        pair = ModelCollectionPair(
-            start_db_home_path=start.from_db_home_path,
-            start_model_collection=start,
-            end_db_home_path=world.output_db_home_path_in_memory,
-            end_model_collection=end,
-        )
+        pair = start_and_end(self._world, self._world.task.model_collection)
         diff = _in_short(changes(pair))
-        world.models.reset_db_home_path()
+        self._world.models.reset_db_home_path()
         active = self._active_task()
         # The engine treats some texts, such as Nan, as numbers.
         answer = json.loads(active.answer, parse_constant=str) if active.status else None

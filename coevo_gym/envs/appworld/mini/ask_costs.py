@@ -1,40 +1,43 @@
 """Scenarios about what things cost: bills, shopping, shared expenses."""
 
+from collections import defaultdict
+
 from .people import FLATS
-from .scenario import Asker, Change, Outcome, Scenario
+from .scenario import Asker, Change, Changes, Scenario
 
 
-def _wishes(w: Asker) -> Outcome:
-    rows = w.models.amazon.WishListEntry.find_all(user_id=w.user_id("amazon"))
-    counts = [1 if "one of each" in w["how"] else row.quantity for row in rows]
-    costs = [row.product.price * count for row, count in zip(rows, counts, strict=True)]
-    return Outcome(answer=round(sum(costs), 2))
+def _wishes(w: Asker) -> float:
+    single = "one of each" in w["how"]
+    rows = w.own("amazon.WishListEntry")
+    total: float = sum(row.product.price * (1 if single else row.quantity) for row in rows)
+    return round(total, 2)
 
 
-def _top_payer(w: Asker) -> Outcome:
+def _top_payer(w: Asker) -> str:
     splitwise = w.models.splitwise
     group = splitwise.Group.find_one(name=w["group"])
-    paid: dict[int, float] = {}
+    paid: dict[int, float] = defaultdict(float)
     for expense in splitwise.Expense.find_all(group_id=group.id):
-        paid[expense.payer_id] = paid.get(expense.payer_id, 0) + expense.amount
+        paid[expense.payer_id] += expense.amount
     payer = splitwise.User.by_id(max(paid, key=lambda user_id: paid[user_id]))
-    return Outcome(answer=f"{payer.first_name} {payer.last_name}")
+    return f"{payer.first_name} {payer.last_name}"
 
 
-def _bills(w: Asker) -> Outcome:
-    files = w.models.file_system.File.find_all(user_id=w.user_id("file_system"))
-    total = sum(
-        float(file.content.partition("$")[2].split()[0])
-        for file in files
-        if f"/{w['kind']}_{w['year']}" in file.path
-    )
-    return Outcome(answer=round(total, 2))
+def _bill_amounts(w: Asker, name: str) -> dict[str, float]:
+    """Return the amount of each of the supervisor's bills whose file name begins so, by path."""
+    return {
+        file.path: float(file.content.partition("$")[2].split()[0])
+        for file in w.own("file_system.File")
+        if f"/{name}" in file.path
+    }
 
 
-def _share_bill(w: Asker) -> Outcome:
-    files = w.models.file_system.File.find_all(user_id=w.user_id("file_system"))
-    bill = max((f for f in files if f"/{w['kind']}_" in f.path), key=lambda f: f.path)
-    amount = float(bill.content.partition("$")[2].split()[0])
+def _bills(w: Asker) -> float:
+    return round(sum(_bill_amounts(w, f"{w['kind']}_{w['year']}").values()), 2)
+
+
+def _share_bill(w: Asker) -> Changes:
+    _, amount = max(_bill_amounts(w, f"{w['kind']}_").items())
     me = w.user_id("splitwise")
     members = [w.user_id("splitwise", name) for name in FLATS[w["group"]]]
     expense = {
@@ -44,34 +47,23 @@ def _share_bill(w: Asker) -> Outcome:
         "description": w["description"],
     }
     share = amount / len(members)
-    return Outcome(
-        changes={
-            "splitwise.Expense": Change(added=[expense]),
-            "splitwise.ExpenseShare": Change(
-                added=[{"debtor_id": user_id, "share_amount": share} for user_id in members]
-            ),
-            "splitwise.Notification": Change(
-                added=[{"user_id": user_id} for user_id in members if user_id != me]
-            ),
-        }
-    )
+    shares = [{"debtor_id": user_id, "share_amount": share} for user_id in members]
+    told = [{"user_id": user_id} for user_id in members if user_id != me]
+    return {
+        "splitwise.Expense": Change(added=[expense]),
+        "splitwise.ExpenseShare": Change(added=shares),
+        "splitwise.Notification": Change(added=told),
+    }
 
 
-def _shopping(w: Asker) -> Outcome:
-    kinds = [line.removeprefix("- ") for line in w.note("Shopping list").content.splitlines()]
-    cart = []
-    for kind in kinds:
-        products = w.models.amazon.Product.find_all(product_type=kind)
-        cheapest = min(products, key=lambda product: product.price)
-        cart.append(
-            {
-                "user_id": w.user_id("amazon"),
-                "product_id": cheapest.id,
-                "quantity": w["quantity"],
-                "gift_wrap_quantity": 0,
-            }
-        )
-    return Outcome(changes={"amazon.CartEntry": Change(added=cart)})
+def _shopping(w: Asker) -> Changes:
+    user_id, cart = w.user_id("amazon"), []
+    for line in w.note("Shopping list").content.splitlines():
+        products = w.models.amazon.Product.find_all(product_type=line.removeprefix("- "))
+        cheapest = min(products, key=lambda product: product.price).id
+        entry = {"user_id": user_id, "product_id": cheapest, "quantity": w["quantity"]}
+        cart.append({**entry, "gift_wrap_quantity": 0})
+    return {"amazon.CartEntry": Change(added=cart)}
 
 
 COSTS = (
@@ -84,18 +76,17 @@ COSTS = (
             "and fees."
         ),
         variants=(
-            ("Cleo", {"how": "in the quantities noted there"}),
-            ("Eva", {"how": "if I took one of each"}),
-            ("Finn", {"how": "in the quantities noted there"}),
+            ("Cleo", "in the quantities noted there"),
+            ("Eva", "if I took one of each"),
+            ("Finn", "in the quantities noted there"),
         ),
-        apps=("amazon",),
         solution="""
 rows = apis.amazon.show_wish_list(access_token=amazon_token)
 single = how == "if I took one of each"
 total = sum(row["price"] * (1 if single else row["quantity"]) for row in rows)
 apis.supervisor.complete_task(answer=round(total, 2))
 """,
-        outcome=_wishes,
+        answer=_wishes,
     ),
     Scenario(
         name="who paid most",
@@ -105,12 +96,7 @@ apis.supervisor.complete_task(answer=round(total, 2))
             "Who has paid the most for expenses of our Splitwise group {group}, all of them taken "
             "together? Answer with the full name."
         ),
-        variants=(
-            ("Bo", {"group": "Maple Flat"}),
-            ("Eva", {"group": "Harbour Flat"}),
-            ("Ada", {"group": "Ski Trip"}),
-        ),
-        apps=("splitwise",),
+        variants=(("Bo", "Maple Flat"), ("Eva", "Harbour Flat"), ("Ada", "Ski Trip")),
         solution="""
 groups = pages(apis.splitwise.show_groups, access_token=splitwise_token)
 group_id = next(row["group_id"] for row in groups if row["name"] == group)
@@ -122,7 +108,7 @@ for expense in expenses:
     paid[expense["payer"]["name"]] += expense["paid_amount"]
 apis.supervisor.complete_task(answer=paid.most_common(1)[0][0])
 """,
-        outcome=_top_payer,
+        answer=_top_payer,
     ),
     Scenario(
         name="bills of a year",
@@ -132,12 +118,7 @@ apis.supervisor.complete_task(answer=paid.most_common(1)[0][0])
             "The folder ~/documents/bills of my file system has a text file for each bill, named "
             "after its kind and month. How many dollars do the {kind} bills of {year} add up to?"
         ),
-        variants=(
-            ("Ada", {"kind": "electricity", "year": 2022}),
-            ("Bo", {"kind": "internet", "year": 2023}),
-            ("Eva", {"kind": "water", "year": 2022}),
-        ),
-        apps=("file_system",),
+        variants=(("Ada", "electricity", 2022), ("Bo", "internet", 2023), ("Eva", "water", 2022)),
         solution="""
 paths = apis.file_system.show_directory(
     directory_path="~/documents/bills", access_token=file_system_token
@@ -149,7 +130,7 @@ for path in paths:
         total += float(re.search(r"Total: [$]([0-9.]+)", file["content"]).group(1))
 apis.supervisor.complete_task(answer=round(total, 2))
 """,
-        outcome=_bills,
+        answer=_bills,
     ),
     Scenario(
         name="share the latest bill",
@@ -161,20 +142,10 @@ apis.supervisor.complete_task(answer=round(total, 2))
             'included, with the description "{description}".'
         ),
         variants=(
-            (
-                "Cleo",
-                {"kind": "internet", "group": "Maple Flat", "description": "Internet, latest"},
-            ),
-            (
-                "Dan",
-                {"kind": "water", "group": "Harbour Flat", "description": "Water bill"},
-            ),
-            (
-                "Ada",
-                {"kind": "electricity", "group": "Maple Flat", "description": "Power"},
-            ),
+            ("Cleo", "internet", "Maple Flat", "Internet, latest"),
+            ("Dan", "water", "Harbour Flat", "Water bill"),
+            ("Ada", "electricity", "Maple Flat", "Power"),
         ),
-        apps=("file_system", "splitwise"),
         solution="""
 paths = apis.file_system.show_directory(
     directory_path="~/documents/bills", substring=f"/{kind}_", access_token=file_system_token
@@ -190,9 +161,8 @@ apis.splitwise.record_expense(
     group_id=ours["group_id"],
     access_token=splitwise_token,
 )
-apis.supervisor.complete_task()
 """,
-        outcome=_share_bill,
+        changes=_share_bill,
     ),
     Scenario(
         name="cheapest of each kind",
@@ -202,12 +172,7 @@ apis.supervisor.complete_task()
             'My Simple Note "Shopping list" names product types that Amazon has. Add {quantity} of '
             "the cheapest product of each of these types to my Amazon cart."
         ),
-        variants=(
-            ("Eva", {"quantity": 1}),
-            ("Bo", {"quantity": 2}),
-            ("Dan", {"quantity": 3}),
-        ),
-        apps=("simple_note", "amazon"),
+        variants=(("Eva", 1), ("Bo", 2), ("Dan", 3)),
         solution="""
 notes = pages(apis.simple_note.search_notes, access_token=simple_note_token)
 note_id = next(row["note_id"] for row in notes if row["title"] == "Shopping list")
@@ -218,8 +183,7 @@ for line in note["content"].splitlines():
     apis.amazon.add_product_to_cart(
         product_id=cheapest["product_id"], quantity=quantity, access_token=amazon_token
     )
-apis.supervisor.complete_task()
 """,
-        outcome=_shopping,
+        changes=_shopping,
     ),
 )

@@ -1,39 +1,37 @@
 """Scenarios about Spotify."""
 
+from typing import Any
+
 from .people import related
-from .scenario import Asker, Change, Outcome, Scenario
+from .scenario import Asker, Change, Changes, Scenario
 
 
-def _genre_count(w: Asker) -> Outcome:
-    library = w.models.spotify.UserLibrarySong.find_all(user_id=w.user_id("spotify"))
-    return Outcome(answer=sum(row.song.genre == w["genre"] for row in library))
+def _library(w: Asker) -> list[Any]:
+    """Return the songs in the supervisor's library."""
+    return [row.song for row in w.own("spotify.UserLibrarySong")]
 
 
-def _extreme_song(w: Asker) -> Outcome:
-    library = w.models.spotify.UserLibrarySong.find_all(user_id=w.user_id("spotify"))
-    songs = sorted((row.song for row in library), key=lambda song: song.play_count)
-    return Outcome(answer=songs[-1 if w["rank"] == "most" else 0].title)
+def _genre_count(w: Asker) -> int:
+    return sum(song.genre == w["genre"] for song in _library(w))
 
 
-def _likes(w: Asker) -> Outcome:
+def _extreme_song(w: Asker) -> str:
+    songs = sorted(_library(w), key=lambda song: song.play_count)
+    return str(songs[-1 if w["rank"] == "most" else 0].title)
+
+
+def _likes(w: Asker) -> Changes:
+    liked = {like.song_id for like in w.own("spotify.SongLike")}
+    new = [song for song in _library(w) if song.genre == w["genre"] and song.id not in liked]
+    likes = [{"user_id": w.user_id("spotify"), "song_id": song.id} for song in new]
+    counts = [{"id": song.id, "like_count": song.like_count + 1} for song in new]
+    return {"spotify.SongLike": Change(added=likes), "spotify.Song": Change(updated=counts)}
+
+
+def _old_songs(w: Asker) -> Changes:
     spotify, user_id = w.models.spotify, w.user_id("spotify")
-    liked = {like.song_id for like in spotify.SongLike.find_all(user_id=user_id)}
-    songs = [row.song for row in spotify.UserLibrarySong.find_all(user_id=user_id)]
-    new = [song for song in songs if song.genre == w["genre"] and song.id not in liked]
-    return Outcome(
-        changes={
-            "spotify.SongLike": Change(added=[{"user_id": user_id, "song_id": s.id} for s in new]),
-            "spotify.Song": Change(
-                updated=[{"id": song.id, "like_count": song.like_count + 1} for song in new]
-            ),
-        }
-    )
-
-
-def _old_songs(w: Asker) -> Outcome:
-    spotify, user_id = w.models.spotify, w.user_id("spotify")
-    albums = {row.album_id for row in spotify.UserLibraryAlbum.find_all(user_id=user_id)}
-    library = {row.song_id for row in spotify.UserLibrarySong.find_all(user_id=user_id)}
+    albums = {row.album_id for row in w.own("spotify.UserLibraryAlbum")}
+    library = {song.id for song in _library(w)}
     new_id = max(playlist.id for playlist in spotify.Playlist.all()) + 1
     songs = [
         {"playlist_id": new_id, "song_id": song.id}
@@ -41,48 +39,44 @@ def _old_songs(w: Asker) -> Outcome:
         if (song.id in library or song.album_id in albums) and song.release_date.year < w["year"]
     ]
     playlist = {"user_id": user_id, "title": w["title"], "is_public": False}
-    return Outcome(
-        changes={
-            "spotify.Playlist": Change(added=[playlist]),
-            "spotify.PlaylistSong": Change(added=songs),
-        }
-    )
+    return {
+        "spotify.Playlist": Change(added=[playlist]),
+        "spotify.PlaylistSong": Change(added=songs),
+    }
 
 
 def _playlist_seconds(w: Asker) -> dict[str, int]:
     """Return the duration of each playlist of the supervisor."""
-    spotify = w.models.spotify
+    rows = w.models.spotify.PlaylistSong
     return {
-        playlist.title: sum(
-            row.song.duration for row in spotify.PlaylistSong.find_all(playlist_id=playlist.id)
-        )
-        for playlist in spotify.Playlist.find_all(user_id=w.user_id("spotify"))
+        playlist.title: sum(row.song.duration for row in rows.find_all(playlist_id=playlist.id))
+        for playlist in w.own("spotify.Playlist")
     }
 
 
-def _longest(w: Asker) -> Outcome:
+def _longest(w: Asker) -> str:
     lengths = _playlist_seconds(w)
     pick = max if w["rank"] == "longest" else min
-    return Outcome(answer=pick(lengths, key=lambda title: lengths[title]))
+    return pick(lengths, key=lambda title: lengths[title])
 
 
-def _songs(w: Asker) -> Outcome:
+def _songs(w: Asker) -> Changes:
     spotify = w.models.spotify
     (other,) = related(w.name, w["relation"])
     (text,) = [text for text in w.texts_from(other) if text.startswith("Songs")]
     titles = text.partition(": ")[2].split("; ")
-    playlist = spotify.Playlist.find_one(user_id=w.user_id("spotify"), title=w["playlist"])
+    (playlist,) = w.own("spotify.Playlist", title=w["playlist"])
     there = {row.song_id for row in spotify.PlaylistSong.find_all(playlist_id=playlist.id)}
     new = {spotify.Song.find_one(title=title).id for title in titles} - there
     songs = [{"playlist_id": playlist.id, "song_id": song_id} for song_id in sorted(new)]
-    return Outcome(changes={"spotify.PlaylistSong": Change(added=songs)})
+    return {"spotify.PlaylistSong": Change(added=songs)}
 
 
-def _training(w: Asker) -> Outcome:
+def _training(w: Asker) -> str:
     (line,) = [row for row in w.note("Training plan").content.splitlines() if w["day"] in row]
     needed = 60 * int(line.split()[1])
     enough = {title: time for title, time in _playlist_seconds(w).items() if time >= needed}
-    return Outcome(answer=min(enough, key=lambda title: enough[title]))
+    return min(enough, key=lambda title: enough[title])
 
 
 MUSIC = (
@@ -91,18 +85,13 @@ MUSIC = (
         split="train",
         difficulty=1,
         instruction="How many songs in my Spotify song library are of the genre {genre}?",
-        variants=(
-            ("Ada", {"genre": "jazz"}),
-            ("Dan", {"genre": "rock"}),
-            ("Finn", {"genre": "folk"}),
-        ),
-        apps=("spotify",),
+        variants=(("Ada", "jazz"), ("Dan", "rock"), ("Finn", "folk")),
         solution="""
 library = pages(apis.spotify.show_song_library, access_token=spotify_token)
 songs = [apis.spotify.show_song(song_id=row["song_id"]) for row in library]
 apis.supervisor.complete_task(answer=sum(song["genre"] == genre for song in songs))
 """,
-        outcome=_genre_count,
+        answer=_genre_count,
     ),
     Scenario(
         name="most or least played song",
@@ -112,12 +101,7 @@ apis.supervisor.complete_task(answer=sum(song["genre"] == genre for song in song
             "What is the title of the song with the {rank} plays, counted over all listeners, "
             "among those in my Spotify song library?"
         ),
-        variants=(
-            ("Bo", {"rank": "most"}),
-            ("Eva", {"rank": "fewest"}),
-            ("Cleo", {"rank": "most"}),
-        ),
-        apps=("spotify",),
+        variants=(("Bo", "most"), ("Eva", "fewest"), ("Cleo", "most")),
         solution="""
 library = pages(apis.spotify.show_song_library, access_token=spotify_token)
 songs = [apis.spotify.show_song(song_id=row["song_id"]) for row in library]
@@ -125,7 +109,7 @@ pick = max if rank == "most" else min
 song = pick(songs, key=lambda song: song["play_count"])
 apis.supervisor.complete_task(answer=song["title"])
 """,
-        outcome=_extreme_song,
+        answer=_extreme_song,
     ),
     Scenario(
         name="like a genre",
@@ -135,12 +119,7 @@ apis.supervisor.complete_task(answer=song["title"])
             "Like all {genre} songs in my Spotify song library, apart from those that I like "
             "already."
         ),
-        variants=(
-            ("Ada", {"genre": "rock"}),
-            ("Bo", {"genre": "pop"}),
-            ("Eva", {"genre": "jazz"}),
-        ),
-        apps=("spotify",),
+        variants=(("Ada", "rock"), ("Bo", "pop"), ("Eva", "jazz")),
         solution="""
 likes = pages(apis.spotify.show_liked_songs, access_token=spotify_token)
 liked = {row["song_id"] for row in likes}
@@ -148,9 +127,8 @@ for row in pages(apis.spotify.show_song_library, access_token=spotify_token):
     song_id = row["song_id"]
     if song_id not in liked and apis.spotify.show_song(song_id=song_id)["genre"] == genre:
         apis.spotify.like_song(song_id=song_id, access_token=spotify_token)
-apis.supervisor.complete_task()
 """,
-        outcome=_likes,
+        changes=_likes,
     ),
     Scenario(
         name="playlist of old songs",
@@ -161,11 +139,10 @@ apis.supervisor.complete_task()
             "before {year} and that are in my song library or on an album in my album library."
         ),
         variants=(
-            ("Cleo", {"title": "Way Back", "year": 2018}),
-            ("Dan", {"title": "Old but Gold", "year": 2019}),
-            ("Finn", {"title": "Oldies", "year": 2017}),
+            ("Cleo", "Way Back", 2018),
+            ("Dan", "Old but Gold", 2019),
+            ("Finn", "Oldies", 2017),
         ),
-        apps=("spotify",),
         solution="""
 library = pages(apis.spotify.show_song_library, access_token=spotify_token)
 song_ids = {row["song_id"] for row in library}
@@ -178,9 +155,8 @@ for song_id in sorted(song_ids):
         apis.spotify.add_song_to_playlist(
             playlist_id=playlist_id, song_id=song_id, access_token=spotify_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_old_songs,
+        changes=_old_songs,
     ),
     Scenario(
         name="longest playlist",
@@ -190,12 +166,7 @@ apis.supervisor.complete_task()
             "Which of my Spotify playlists takes the {rank} time to play from start to end? Answer "
             "with its title."
         ),
-        variants=(
-            ("Dan", {"rank": "longest"}),
-            ("Ada", {"rank": "shortest"}),
-            ("Cleo", {"rank": "longest"}),
-        ),
-        apps=("spotify",),
+        variants=(("Dan", "longest"), ("Ada", "shortest"), ("Cleo", "longest")),
         solution="""
 playlists = pages(apis.spotify.show_playlist_library, access_token=spotify_token)
 seconds = {}
@@ -205,7 +176,7 @@ for playlist in playlists:
 pick = max if rank == "longest" else min
 apis.supervisor.complete_task(answer=pick(seconds, key=seconds.get))
 """,
-        outcome=_longest,
+        answer=_longest,
     ),
     Scenario(
         name="songs from a text",
@@ -216,11 +187,10 @@ apis.supervisor.complete_task(answer=pick(seconds, key=seconds.get))
             "Spotify playlist {playlist}, leaving out any that it has already."
         ),
         variants=(
-            ("Dan", {"relation": "sibling", "playlist": "Long Drive"}),
-            ("Finn", {"relation": "coworker", "playlist": "Gym Hour"}),
-            ("Ada", {"relation": "sibling", "playlist": "Rainy Sunday"}),
+            ("Dan", "sibling", "Long Drive"),
+            ("Finn", "coworker", "Gym Hour"),
+            ("Ada", "sibling", "Rainy Sunday"),
         ),
-        apps=("phone", "spotify"),
         solution="""
 contact = apis.phone.search_contacts(relationship=relation, access_token=phone_token)[0]
 texts = pages(
@@ -244,9 +214,8 @@ for title in titles:
         apis.spotify.add_song_to_playlist(
             playlist_id=mine["playlist_id"], song_id=song_id, access_token=spotify_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_songs,
+        changes=_songs,
     ),
     Scenario(
         name="playlist for a training day",
@@ -257,12 +226,7 @@ apis.supervisor.complete_task()
             "shortest of my Spotify playlists that plays for at least that long? Answer with its "
             "title."
         ),
-        variants=(
-            ("Cleo", {"day": "monday"}),
-            ("Finn", {"day": "wednesday"}),
-            ("Ada", {"day": "friday"}),
-        ),
-        apps=("simple_note", "spotify"),
+        variants=(("Cleo", "monday"), ("Finn", "wednesday"), ("Ada", "friday")),
         solution="""
 notes = pages(apis.simple_note.search_notes, access_token=simple_note_token)
 note_id = next(row["note_id"] for row in notes if row["title"] == "Training plan")
@@ -276,6 +240,6 @@ for playlist in pages(apis.spotify.show_playlist_library, access_token=spotify_t
         enough[playlist["title"]] = seconds
 apis.supervisor.complete_task(answer=min(enough, key=enough.get))
 """,
-        outcome=_training,
+        answer=_training,
     ),
 )

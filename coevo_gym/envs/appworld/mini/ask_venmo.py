@@ -1,51 +1,51 @@
 """Scenarios about Venmo."""
 
+from typing import Any
+
 from .people import NOW, related
-from .scenario import Asker, Change, Outcome, Scenario
+from .scenario import Asker, Change, Changes, Scenario
 
 
-def _received(w: Asker) -> Outcome:
+def _received(w: Asker) -> float:
     sent = w.models.venmo.Transaction.find_all(
         sender_id=w.user_id("venmo", w["friend"].split()[0]), receiver_id=w.user_id("venmo")
     )
-    return Outcome(answer=round(sum(row.amount for row in sent), 2))
+    total: float = sum(row.amount for row in sent)
+    return round(total, 2)
 
 
-def _approvals(w: Asker) -> Outcome:
-    venmo, me = w.models.venmo, w.user_id("venmo")
-    theirs = {w.user_id("venmo", name) for name in related(w.name, w["relation"])}
-    requests = [
-        row
-        for row in venmo.PaymentRequest.find_all(receiver_id=me)
-        if row.sender_id in theirs and row.pending
+def _paid(w: Asker, amounts: list[tuple[int, float]], **fields: Any) -> Changes:
+    """Return payments to users from the supervisor's Venmo balance, with these fields."""
+    me = w.user_id("venmo")
+    balances = {user.id: user.venmo_balance for user in w.models.venmo.User.all()}
+    for user_id, amount in amounts:
+        balances[me] -= amount
+        balances[user_id] += amount
+    users = sorted({me, *(user_id for user_id, _ in amounts)})
+    sent = [
+        {"sender_id": me, "receiver_id": user_id, "amount": amount, **fields}
+        for user_id, amount in amounts
     ]
-    balances = {user.id: user.venmo_balance for user in venmo.User.all()}
-    for row in requests:
-        balances[me] -= row.amount
-        balances[row.sender_id] += row.amount
-    return Outcome(
-        changes={
-            "venmo.PaymentRequest": Change(
-                updated=[{"id": row.id, "approved_at": NOW.isoformat()} for row in requests]
-            ),
-            "venmo.Transaction": Change(
-                added=[
-                    {"sender_id": me, "receiver_id": row.sender_id, "amount": row.amount}
-                    for row in requests
-                ]
-            ),
-            "venmo.User": Change(
-                updated=[
-                    {"id": user_id, "venmo_balance": balances[user_id]}
-                    for user_id in sorted({me, *(row.sender_id for row in requests)})
-                ]
-            ),
-            "venmo.Notification": Change(added=[{"user_id": row.sender_id} for row in requests]),
-        }
-    )
+    new = [{"id": user_id, "venmo_balance": balances[user_id]} for user_id in users]
+    return {
+        "venmo.Transaction": Change(added=sent),
+        "venmo.User": Change(updated=new),
+        "venmo.Notification": Change(added=[{"user_id": user_id} for user_id, _ in amounts]),
+    }
 
 
-def _requested(w: Asker, amounts: dict[str, float]) -> Outcome:
+def _approvals(w: Asker) -> Changes:
+    theirs = {w.user_id("venmo", name) for name in related(w.name, w["relation"])}
+    received = w.models.venmo.PaymentRequest.find_all(receiver_id=w.user_id("venmo"))
+    requests = [row for row in received if row.sender_id in theirs and row.pending]
+    approved = [{"id": row.id, "approved_at": NOW.isoformat()} for row in requests]
+    return {
+        "venmo.PaymentRequest": Change(updated=approved),
+        **_paid(w, [(row.sender_id, row.amount) for row in requests]),
+    }
+
+
+def _requested(w: Asker, amounts: dict[str, float]) -> Changes:
     """Return a Venmo request to each of these people, with the task's note."""
     ids = {name: w.user_id("venmo", name) for name in amounts}
     asked = [
@@ -58,63 +58,33 @@ def _requested(w: Asker, amounts: dict[str, float]) -> Outcome:
         for name, amount in amounts.items()
     ]
     told = [{"user_id": user_id} for user_id in ids.values()]
-    return Outcome(
-        changes={
-            "venmo.PaymentRequest": Change(added=asked),
-            "venmo.Notification": Change(added=told),
-        }
-    )
+    return {"venmo.PaymentRequest": Change(added=asked), "venmo.Notification": Change(added=told)}
 
 
-def _requests(w: Asker) -> Outcome:
+def _requests(w: Asker) -> Changes:
     return _requested(w, {name: w["amount"] for name in related(w.name, w["relation"])})
 
 
-def _pay_back(w: Asker) -> Outcome:
+def _pay_back(w: Asker) -> Changes:
     (other,) = related(w.name, w["relation"])
     (text,) = [text for text in w.texts_from(other) if "$" in text]
     amount = float(text.partition("$")[2].partition(",")[0])
-    me, them = w.user_id("venmo"), w.user_id("venmo", other)
-    users = {user.id: user for user in w.models.venmo.User.all()}
-    paid = {
-        "sender_id": me,
-        "receiver_id": them,
-        "amount": amount,
-        "description": w["note"],
-        "payment_card_digits": None,
-    }
-    return Outcome(
-        changes={
-            "venmo.Transaction": Change(added=[paid]),
-            "venmo.User": Change(
-                updated=[
-                    {"id": me, "venmo_balance": users[me].venmo_balance - amount},
-                    {"id": them, "venmo_balance": users[them].venmo_balance + amount},
-                ]
-            ),
-            "venmo.Notification": Change(added=[{"user_id": them}]),
-        }
-    )
+    to = w.user_id("venmo", other)
+    return _paid(w, [(to, amount)], description=w["note"], payment_card_digits=None)
 
 
-def _collect(w: Asker) -> Outcome:
+def _collect(w: Asker) -> Changes:
     lines = w.note("Trip costs").content.splitlines()
     return _requested(w, {line.split()[0]: float(line.partition("$")[2]) for line in lines})
 
 
-def _friends(w: Asker) -> Outcome:
-    me = w.user_id("venmo")
+def _friends(w: Asker) -> Changes:
     wanted = {w.user_id("venmo", name) for name in related(w.name, w["relation"])}
-    friendships = w.models.venmo.Friendship.find_all(user_id=me)
-    missing = wanted - {row.friend_id for row in friendships}
-    return Outcome(
-        changes={
-            "venmo.Friendship": Change(
-                added=[{"user_id": me, "friend_id": user_id} for user_id in sorted(missing)],
-                removed=[row.id for row in friendships if row.friend_id not in wanted],
-            )
-        }
-    )
+    friendships = w.own("venmo.Friendship")
+    missing = sorted(wanted - {row.friend_id for row in friendships})
+    added = [{"user_id": w.user_id("venmo"), "friend_id": user_id} for user_id in missing]
+    removed = [row.id for row in friendships if row.friend_id not in wanted]
+    return {"venmo.Friendship": Change(added=added, removed=removed)}
 
 
 VENMO = (
@@ -123,18 +93,13 @@ VENMO = (
         split="train",
         difficulty=1,
         instruction="How many dollars has {friend} sent me on Venmo, over all transactions?",
-        variants=(
-            ("Ada", {"friend": "Dan Marsh"}),
-            ("Bo", {"friend": "Finn Nord"}),
-            ("Eva", {"friend": "Cleo Marsh"}),
-        ),
-        apps=("venmo",),
+        variants=(("Ada", "Dan Marsh"), ("Bo", "Finn Nord"), ("Eva", "Cleo Marsh")),
         solution="""
 rows = pages(apis.venmo.show_transactions, access_token=venmo_token, direction="received")
 total = sum(row["amount"] for row in rows if row["sender"]["name"] == friend)
 apis.supervisor.complete_task(answer=round(total, 2))
 """,
-        outcome=_received,
+        answer=_received,
     ),
     Scenario(
         name="approve requests",
@@ -144,12 +109,7 @@ apis.supervisor.complete_task(answer=round(total, 2))
             "Approve all Venmo requests that are still pending from people who are down as my "
             "{relation} in my phone contacts. Pay from my Venmo balance."
         ),
-        variants=(
-            ("Ada", {"relation": "roommate"}),
-            ("Dan", {"relation": "friend"}),
-            ("Finn", {"relation": "roommate"}),
-        ),
-        apps=("phone", "venmo"),
+        variants=(("Ada", "roommate"), ("Dan", "friend"), ("Finn", "roommate")),
         solution="""
 contacts = pages(apis.phone.search_contacts, access_token=phone_token, relationship=relation)
 emails = {contact["email"] for contact in contacts}
@@ -161,9 +121,8 @@ for request in requests:
         apis.venmo.approve_payment_request(
             payment_request_id=request["payment_request_id"], access_token=venmo_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_approvals,
+        changes=_approvals,
     ),
     Scenario(
         name="request from several people",
@@ -174,19 +133,17 @@ apis.supervisor.complete_task()
             'contacts, each time with the note "{note}".'
         ),
         variants=(
-            ("Bo", {"amount": 12.5, "relation": "roommate", "note": "New kettle"}),
-            ("Eva", {"amount": 18, "relation": "friend", "note": "Theatre"}),
-            ("Cleo", {"amount": 7.25, "relation": "roommate", "note": "Light bulbs"}),
+            ("Bo", 12.5, "roommate", "New kettle"),
+            ("Eva", 18, "friend", "Theatre"),
+            ("Cleo", 7.25, "roommate", "Light bulbs"),
         ),
-        apps=("phone", "venmo"),
         solution="""
 for contact in pages(apis.phone.search_contacts, access_token=phone_token, relationship=relation):
     apis.venmo.create_payment_request(
         user_email=contact["email"], amount=amount, description=note, access_token=venmo_token
     )
-apis.supervisor.complete_task()
 """,
-        outcome=_requests,
+        changes=_requests,
     ),
     Scenario(
         name="pay back what a text says",
@@ -197,11 +154,10 @@ apis.supervisor.complete_task()
             'that amount to them on Venmo, from my balance there and with the note "{note}".'
         ),
         variants=(
-            ("Ada", {"relation": "sibling", "note": "Thanks again"}),
-            ("Bo", {"relation": "coworker", "note": "My part"}),
-            ("Cleo", {"relation": "friend", "note": "For the outing"}),
+            ("Ada", "sibling", "Thanks again"),
+            ("Bo", "coworker", "My part"),
+            ("Cleo", "friend", "For the outing"),
         ),
-        apps=("phone", "venmo"),
         solution="""
 contact = apis.phone.search_contacts(relationship=relation, access_token=phone_token)[0]
 texts = pages(
@@ -218,9 +174,8 @@ for text in texts:
             description=note,
             access_token=venmo_token,
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_pay_back,
+        changes=_pay_back,
     ),
     Scenario(
         name="collect what a note says",
@@ -230,12 +185,7 @@ apis.supervisor.complete_task()
             'My note "Trip costs" in Simple Note says what people owe me. Request these amounts '
             'from them on Venmo, with the note "{note}". They are all in my phone contacts.'
         ),
-        variants=(
-            ("Finn", {"note": "Trip"}),
-            ("Eva", {"note": "Our trip in April"}),
-            ("Bo", {"note": "Train and tent"}),
-        ),
-        apps=("simple_note", "phone", "venmo"),
+        variants=(("Finn", "Trip"), ("Eva", "Our trip in April"), ("Bo", "Train and tent")),
         solution="""
 notes = pages(apis.simple_note.search_notes, access_token=simple_note_token)
 note_id = next(row["note_id"] for row in notes if row["title"] == "Trip costs")
@@ -246,9 +196,8 @@ for name, amount in re.findall(r"(\\w+) owes me [$]([0-9.]+)", costs):
     apis.venmo.create_payment_request(
         user_email=emails[name], amount=float(amount), description=note, access_token=venmo_token
     )
-apis.supervisor.complete_task()
 """,
-        outcome=_collect,
+        changes=_collect,
     ),
     Scenario(
         name="same friends on venmo",
@@ -258,12 +207,7 @@ apis.supervisor.complete_task()
             "Make my friend list on Venmo agree with my phone contacts: everybody who is down "
             "there as my {relation} should be on it, and nobody else."
         ),
-        variants=(
-            ("Ada", {"relation": "friend"}),
-            ("Eva", {"relation": "friend"}),
-            ("Cleo", {"relation": "sibling"}),
-        ),
-        apps=("phone", "venmo"),
+        variants=(("Ada", "friend"), ("Eva", "friend"), ("Cleo", "sibling")),
         solution="""
 contacts = pages(apis.phone.search_contacts, access_token=phone_token, relationship=relation)
 wanted = {contact["email"] for contact in contacts}
@@ -273,8 +217,7 @@ for email in sorted(wanted - present):
     apis.venmo.add_friend(user_email=email, access_token=venmo_token)
 for email in sorted(present - wanted):
     apis.venmo.remove_friend(user_email=email, access_token=venmo_token)
-apis.supervisor.complete_task()
 """,
-        outcome=_friends,
+        changes=_friends,
     ),
 )

@@ -1,107 +1,94 @@
 """Scenarios about lists, reminders and messages."""
 
-from typing import Any
-
 from .people import BY_NAME, related
-from .scenario import Asker, Change, Outcome, Scenario
+from .scenario import Asker, Change, Changes, Rows, Scenario
 
 
-def _alarms(w: Asker) -> Outcome:
-    alarms = w.models.phone.Alarm.find_all(user_id=w.user_id("phone"))
+def _alarms(w: Asker) -> Changes:
     off = [
         {"id": alarm.id, "enabled": False}
-        for alarm in alarms
-        if alarm.enabled and alarm.time < w["time"]
+        for alarm in w.own("phone.Alarm", enabled=True)
+        if alarm.time < w["time"]
     ]
-    return Outcome(changes={"phone.Alarm": Change(updated=off)})
+    return {"phone.Alarm": Change(updated=off)}
 
 
-def _overdue(w: Asker) -> Outcome:
-    todoist = w.models.todoist
-    project = todoist.Project.find_one(user_id=w.user_id("todoist"), name=w["project"])
+def _project_id(w: Asker) -> int:
+    (project,) = w.own("todoist.Project", name=w["project"])
+    return int(project.id)
+
+
+def _overdue(w: Asker) -> Changes:
     done = [
         {"id": task.id, "is_completed": True}
-        for task in todoist.Task.find_all(project_id=project.id)
-        if not task.is_completed and task.due_date.isoformat() < w["date"]
+        for task in w.own("todoist.Task", project_id=_project_id(w), is_completed=False)
+        if task.due_date.isoformat() < w["date"]
     ]
-    return Outcome(changes={"todoist.Task": Change(updated=done)})
+    return {"todoist.Task": Change(updated=done)}
 
 
-def _starred(w: Asker) -> Outcome:
+def _starred(w: Asker) -> Changes:
     sender = BY_NAME[w["friend"].split()[0]].email
-    threads = w.models.gmail.UserEmailThread.find_all(user_id=w.user_id("gmail"))
     star = [
         {"id": thread.id, "starred": True}
-        for thread in threads
-        if not thread.read and thread.sender_email_addresses == [sender]
+        for thread in w.own("gmail.UserEmailThread", read=False)
+        if thread.sender_email_addresses == [sender]
     ]
-    return Outcome(changes={"gmail.UserEmailThread": Change(updated=star)})
+    return {"gmail.UserEmailThread": Change(updated=star)}
 
 
-def _film(w: Asker) -> Outcome:
+def _film(w: Asker) -> Changes:
     note = w.note("Films to watch")
     row = {"id": note.id, "content": f"{note.content}\n- {w['film']}"}
-    return Outcome(changes={"simple_note.Note": Change(updated=[row])})
+    return {"simple_note.Note": Change(updated=[row])}
 
 
-def _last_text(w: Asker) -> Outcome:
+def _last_text(w: Asker) -> str:
     (other,) = related(w.name, w["relation"])
-    return Outcome(answer=w.texts_from(other)[-1])
+    return w.texts_from(other)[-1]
 
 
-def _packing(w: Asker) -> Outcome:
-    user_id = w.user_id("todoist")
-    project = w.models.todoist.Project.find_one(user_id=user_id, name=w["project"])
+def _packing(w: Asker) -> Changes:
+    task = {"user_id": w.user_id("todoist"), "project_id": _project_id(w)}
     lines = w.note("Packing list").content.splitlines()
     todo = [line.removeprefix("[ ] ") for line in lines if line.startswith("[ ]")]
-    tasks = [{"user_id": user_id, "project_id": project.id, "title": title} for title in todo]
-    return Outcome(changes={"todoist.Task": Change(added=tasks)})
+    return {"todoist.Task": Change(added=[{**task, "title": title} for title in todo])}
 
 
-def _mailed(w: Asker, names: list[str], subject: str, body: str) -> Outcome:
+def _mailed(w: Asker, names: list[str], subject: str, body: str) -> Changes:
     """Return one new mail from the supervisor to these people."""
     me, ids = w.user_id("gmail"), [w.user_id("gmail", name) for name in names]
-    mail: dict[str, Any] = {"sender_id": me, "recipient_ids": ids, "subject": subject, "body": body}
-    return Outcome(
-        changes={
-            "gmail.Email": Change(added=[mail]),
-            "gmail.GlobalEmailThread": Change(added=[{}]),
-            "gmail.UserEmailThread": Change(added=[{"user_id": user_id} for user_id in (me, *ids)]),
-        }
-    )
+    mail: Rows = [{"sender_id": me, "recipient_ids": ids, "subject": subject, "body": body}]
+    return {
+        "gmail.Email": Change(added=mail),
+        "gmail.GlobalEmailThread": Change(added=[{}]),
+        "gmail.UserEmailThread": Change(added=[{"user_id": user_id} for user_id in (me, *ids)]),
+    }
 
 
-def _mail(w: Asker) -> Outcome:
-    (other,) = related(w.name, w["relation"])
-    return _mailed(w, [other], w["subject"], w["body"])
+def _mail(w: Asker) -> Changes:
+    return _mailed(w, related(w.name, w["relation"]), w["subject"], w["body"])
 
 
-def _urgent(w: Asker) -> Outcome:
-    todoist = w.models.todoist
-    project = todoist.Project.find_one(user_id=w.user_id("todoist"), name=w["project"])
-    tasks = todoist.Task.find_all(project_id=project.id, priority="high", is_completed=False)
+def _urgent(w: Asker) -> Changes:
+    urgent = {"priority": "high", "is_completed": False}
+    tasks = w.own("todoist.Task", project_id=_project_id(w), **urgent)
+    text = ", ".join(sorted(task.title for task in tasks))
     (other,) = related(w.name, w["relation"])
     me, them = w.user_id("phone"), w.user_id("phone", other)
-    text = ", ".join(sorted(task.title for task in tasks))
-    return Outcome(
-        changes={
-            "phone.GlobalTextMessage": Change(
-                added=[{"sender_id": me, "receiver_id": them, "message": text}]
-            ),
-            "phone.UserTextMessage": Change(added=[{"user_id": me}, {"user_id": them}]),
-        }
-    )
+    message = {"sender_id": me, "receiver_id": them, "message": text}
+    return {
+        "phone.GlobalTextMessage": Change(added=[message]),
+        "phone.UserTextMessage": Change(added=[{"user_id": me}, {"user_id": them}]),
+    }
 
 
-def _flat_total(w: Asker) -> Outcome:
-    group = w.models.splitwise.Group.find_one(name=w["group"])
-    total = sum(
-        expense.amount
-        for expense in w.models.splitwise.Expense.find_all(group_id=group.id)
-        if expense.description.startswith(w["kind"])
-    )
-    others = related(w.name, "roommate")
-    return _mailed(w, others, w["kind"], f"Total: ${total:.2f}")
+def _flat_total(w: Asker) -> Changes:
+    splitwise = w.models.splitwise
+    group = splitwise.Group.find_one(name=w["group"])
+    expenses = splitwise.Expense.find_all(group_id=group.id)
+    total = sum(row.amount for row in expenses if row.description.startswith(w["kind"]))
+    return _mailed(w, related(w.name, "roommate"), w["kind"], f"Total: ${total:.2f}")
 
 
 WORDS = (
@@ -110,21 +97,15 @@ WORDS = (
         split="train",
         difficulty=1,
         instruction="Turn off every alarm on my phone that is set for earlier than {time}.",
-        variants=(
-            ("Cleo", {"time": "08:00"}),
-            ("Dan", {"time": "10:00"}),
-            ("Finn", {"time": "19:00"}),
-        ),
-        apps=("phone",),
+        variants=(("Cleo", "08:00"), ("Dan", "10:00"), ("Finn", "19:00")),
         solution="""
 for alarm in pages(apis.phone.show_alarms, access_token=phone_token):
     if alarm["enabled"] and alarm["time"] < time:
         apis.phone.update_alarm(
             alarm_id=alarm["alarm_id"], enabled=False, access_token=phone_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_alarms,
+        changes=_alarms,
     ),
     Scenario(
         name="overdue tasks done",
@@ -135,11 +116,10 @@ apis.supervisor.complete_task()
             "as completed."
         ),
         variants=(
-            ("Ada", {"project": "Home", "date": "2023-05-18"}),
-            ("Eva", {"project": "Garden", "date": "2023-05-15"}),
-            ("Dan", {"project": "Work", "date": "2023-05-20"}),
+            ("Ada", "Home", "2023-05-18"),
+            ("Eva", "Garden", "2023-05-15"),
+            ("Dan", "Work", "2023-05-20"),
         ),
-        apps=("todoist",),
         solution="""
 projects = pages(apis.todoist.show_projects, access_token=todoist_token)
 project_id = next(row["project_id"] for row in projects if row["name"] == project)
@@ -151,21 +131,15 @@ for task in tasks["no_section_tasks"]:
         apis.todoist.update_task(
             task_id=task["task_id"], is_completed=True, access_token=todoist_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_overdue,
+        changes=_overdue,
     ),
     Scenario(
         name="star unread mail",
         split="train",
         difficulty=1,
         instruction="Star each unread thread in my Gmail inbox that came from {friend}.",
-        variants=(
-            ("Bo", {"friend": "Ada Nord"}),
-            ("Cleo", {"friend": "Eva Lind"}),
-            ("Finn", {"friend": "Dan Marsh"}),
-        ),
-        apps=("gmail",),
+        variants=(("Bo", "Ada Nord"), ("Cleo", "Eva Lind"), ("Finn", "Dan Marsh")),
         solution="""
 threads = pages(apis.gmail.show_inbox_threads, access_token=gmail_token, read=False)
 for thread in threads:
@@ -173,9 +147,8 @@ for thread in threads:
         apis.gmail.mark_thread_starred(
             email_thread_id=thread["email_thread_id"], access_token=gmail_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_starred,
+        changes=_starred,
     ),
     Scenario(
         name="film into a note",
@@ -185,12 +158,7 @@ apis.supervisor.complete_task()
             'Put the film {film} at the end of my note "Films to watch" in Simple Note, on a line '
             'of its own that looks like the others ("- " and the name).'
         ),
-        variants=(
-            ("Ada", {"film": "The Third Man"}),
-            ("Bo", {"film": "Rear Window"}),
-            ("Dan", {"film": "Modern Times"}),
-        ),
-        apps=("simple_note",),
+        variants=(("Ada", "The Third Man"), ("Bo", "Rear Window"), ("Dan", "Modern Times")),
         solution="""
 notes = pages(apis.simple_note.search_notes, access_token=simple_note_token)
 note_id = next(note["note_id"] for note in notes if note["title"] == "Films to watch")
@@ -200,21 +168,15 @@ apis.simple_note.add_content_to_note(
     added_content=f"- {film}",
     access_token=simple_note_token,
 )
-apis.supervisor.complete_task()
 """,
-        outcome=_film,
+        changes=_film,
     ),
     Scenario(
         name="last text of somebody",
         split="test_normal",
         difficulty=1,
         instruction="Quote, word for word, the last text message that my {relation} sent me.",
-        variants=(
-            ("Ada", {"relation": "sibling"}),
-            ("Dan", {"relation": "coworker"}),
-            ("Cleo", {"relation": "friend"}),
-        ),
-        apps=("phone",),
+        variants=(("Ada", "sibling"), ("Dan", "coworker"), ("Cleo", "friend")),
         solution="""
 contact = apis.phone.search_contacts(relationship=relation, access_token=phone_token)[0]
 texts = pages(
@@ -226,7 +188,7 @@ theirs = [row for row in texts if row["sender"]["phone_number"] == contact["phon
 last = max(theirs, key=lambda row: row["sent_at"])
 apis.supervisor.complete_task(answer=last["message"])
 """,
-        outcome=_last_text,
+        answer=_last_text,
     ),
     Scenario(
         name="pack what is missing",
@@ -236,12 +198,7 @@ apis.supervisor.complete_task(answer=last["message"])
             'My Simple Note "Packing list" marks with [x] what is packed. Add a task to my Todoist '
             "project {project} for each thing that is not packed, with its name as the title."
         ),
-        variants=(
-            ("Dan", {"project": "Home"}),
-            ("Cleo", {"project": "Inbox"}),
-            ("Finn", {"project": "Garden"}),
-        ),
-        apps=("simple_note", "todoist"),
+        variants=(("Dan", "Home"), ("Cleo", "Inbox"), ("Finn", "Garden")),
         solution="""
 notes = pages(apis.simple_note.search_notes, access_token=simple_note_token)
 note_id = next(note["note_id"] for note in notes if note["title"] == "Packing list")
@@ -253,9 +210,8 @@ for line in note["content"].splitlines():
         apis.todoist.create_task(
             project_id=project_id, title=line[4:], access_token=todoist_token
         )
-apis.supervisor.complete_task()
 """,
-        outcome=_packing,
+        changes=_packing,
     ),
     Scenario(
         name="mail to a relation",
@@ -266,19 +222,17 @@ apis.supervisor.complete_task()
             '"{subject}" and the body "{body}".'
         ),
         variants=(
-            ("Eva", {"relation": "coworker", "subject": "Monday", "body": "I start at ten."}),
-            ("Bo", {"relation": "sibling", "subject": "Keys", "body": "They are with me."}),
-            ("Finn", {"relation": "friend", "subject": "Climbing", "body": "Saturday at two?"}),
+            ("Eva", "coworker", "Monday", "I start at ten."),
+            ("Bo", "sibling", "Keys", "They are with me."),
+            ("Finn", "friend", "Climbing", "Saturday at two?"),
         ),
-        apps=("phone", "gmail"),
         solution="""
 contact = apis.phone.search_contacts(relationship=relation, access_token=phone_token)[0]
 apis.gmail.send_email(
     email_addresses=[contact["email"]], subject=subject, body=body, access_token=gmail_token
 )
-apis.supervisor.complete_task()
 """,
-        outcome=_mail,
+        changes=_mail,
     ),
     Scenario(
         name="text the urgent tasks",
@@ -290,11 +244,10 @@ apis.supervisor.complete_task()
             "them."
         ),
         variants=(
-            ("Bo", {"relation": "coworker", "project": "Work"}),
-            ("Eva", {"relation": "sibling", "project": "Home"}),
-            ("Dan", {"relation": "sibling", "project": "Garden"}),
+            ("Bo", "coworker", "Work"),
+            ("Eva", "sibling", "Home"),
+            ("Dan", "sibling", "Garden"),
         ),
-        apps=("todoist", "phone"),
         solution="""
 projects = pages(apis.todoist.show_projects, access_token=todoist_token)
 project_id = next(row["project_id"] for row in projects if row["name"] == project)
@@ -307,9 +260,8 @@ apis.phone.send_text_message(
     message=", ".join(sorted(task["title"] for task in tasks["no_section_tasks"])),
     access_token=phone_token,
 )
-apis.supervisor.complete_task()
 """,
-        outcome=_urgent,
+        changes=_urgent,
     ),
     Scenario(
         name="mail a total to the flat",
@@ -322,11 +274,10 @@ apis.supervisor.complete_task()
             "contacts."
         ),
         variants=(
-            ("Bo", {"group": "Maple Flat", "kind": "Internet"}),
-            ("Finn", {"group": "Harbour Flat", "kind": "Heating"}),
-            ("Dan", {"group": "Harbour Flat", "kind": "Repairs"}),
+            ("Bo", "Maple Flat", "Internet"),
+            ("Finn", "Harbour Flat", "Heating"),
+            ("Dan", "Harbour Flat", "Repairs"),
         ),
-        apps=("splitwise", "phone", "gmail"),
         solution="""
 groups = pages(apis.splitwise.show_groups, access_token=splitwise_token)
 group_id = next(row["group_id"] for row in groups if row["name"] == group)
@@ -341,8 +292,7 @@ apis.gmail.send_email(
     body=f"Total: ${total:.2f}",
     access_token=gmail_token,
 )
-apis.supervisor.complete_task()
 """,
-        outcome=_flat_total,
+        changes=_flat_total,
     ),
 )

@@ -36,33 +36,28 @@ def build_api_docs(data: Path) -> ApiDocCollection:
 
 def build_base(data: Path, docs: ApiDocCollection) -> None:
     """Write the databases that all tasks start from."""
-    with freeze_time(NOW):
-        _build_base(data, docs)
-
-
-def _build_base(data: Path, docs: ApiDocCollection) -> None:
     home = ":memory:mini-base"
-    models = ModelCollection.load(
-        to_db_home_path=home, from_db_home_path=home, load_apps=list(ALL_APPS), create_db=True
-    )
-    for app, apis in docs.items():
-        for name, doc in apis.items():
-            models.api_docs.ApiDoc.create_save(
-                app_name_=app,
-                api_name=name,
-                path=doc["path"],
-                method=doc["method"],
-                description=doc["description"],
-                parameters=doc["parameters"],
-                response_schemas=doc["response_schemas"],
-            )
-    add_people(models)
-    add_music(models)
-    add_money(models)
-    add_words(models)
+    fields = ("path", "method", "description", "parameters", "response_schemas")
+    with freeze_time(NOW):
+        models = ModelCollection.load(
+            to_db_home_path=home, from_db_home_path=home, load_apps=list(ALL_APPS), create_db=True
+        )
+        for app, apis in docs.items():
+            for name, doc in apis.items():
+                described = {field: doc[field] for field in fields}
+                models.api_docs.ApiDoc.create_save(app_name_=app, api_name=name, **described)
+        add_people(models)
+        add_music(models)
+        add_money(models)
+        add_words(models)
+        save(models, data / "base_dbs", "full")
+
+
+def save(models: ModelCollection, folder: Path, form: str) -> None:
+    """Write the databases into a folder, ``full`` or only ``changes``, and close them."""
     models.save(
-        db_home_path=str(data / "base_dbs"),
-        format="full",
+        db_home_path=str(folder),
+        format=form,
         app_names=list(ALL_APPS),
         delete_if_exists=True,
         save_model_hashes=True,

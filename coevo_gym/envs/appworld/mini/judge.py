@@ -1,6 +1,6 @@
-"""Code generation for a task's tests in the stock form, from the task's outcome."""
+"""Code generation for a task's tests in the stock form, from its expected changes."""
 
-from .scenario import Change, Outcome
+from .scenario import Change, Changes
 
 _HEAD = '''\
 import json
@@ -60,12 +60,18 @@ def evaluate(test, public_data, private_data, main_user, models, ground_truth_an
 '''
 
 
-def evaluation_code(outcome: Outcome) -> str:
+def evaluation_code(changes: Changes) -> str:
     """Return the text of ``evaluation.py``: tests for the answer, each table, and all others."""
-    blocks = [_HEAD, _others(sorted(outcome.changes))]
-    for name, change in sorted(outcome.changes.items()):
-        blocks += _table(name, change)
-    return "\n".join(blocks)
+    names = sorted(changes)
+    but = f" other than {', '.join(names)}" if names else ""
+    others = _test(
+        f"assert nothing{but} changed.",
+        f"names = models.changed_model_names() - set({names!r})",
+        'test.case({name for name in names if changed(models, name)}, "==", set())',
+    )
+    return "\n".join(
+        [_HEAD, others, *(test for name in names for test in _tests(name, changes[name]))]
+    )
 
 
 def _test(requirement: str, *body: str) -> str:
@@ -73,55 +79,30 @@ def _test(requirement: str, *body: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _others(names: list[str]) -> str:
-    but = f" other than {', '.join(names)}" if names else ""
-    return _test(
-        f"assert nothing{but} changed.",
-        f"names = models.changed_model_names() - set({names!r})",
-        'test.case({name for name in names if changed(models, name)}, "==", set())',
+def _tests(name: str, change: Change) -> list[str]:
+    """Return a test for each kind of expected change, and one that no other kind occurred."""
+    fields = sorted(change.added[0]) if change.added else []
+    compared = f", compared by {', '.join(fields)}" if fields else ""
+    kinds = (
+        ("added", f"{name!r}, {fields!r}", "texts", compared),
+        ("updated", repr(name), "texts", ", to the expected values"),
+        ("removed", repr(name), "sorted", ""),
     )
-
-
-def _table(name: str, change: Change) -> list[str]:
-    expected = f'private_data.changes["{name}"]'
-    blocks, still = [], []
-    if change.added:
-        fields = sorted(change.added[0])
-        compared = f", compared by {', '.join(fields)}" if fields else ""
-        blocks.append(
-            _test(
-                f"assert exactly the expected {name} records were added{compared}.",
-                f"found = added(models, {name!r}, {fields!r})",
-                f'test.case(found, "==", texts({expected}.added))',
+    tests, still = [], {}
+    for kind, arguments, order, how in kinds:
+        found = f"{kind}(models, {arguments})"
+        if getattr(change, kind):
+            expected = f'{order}(private_data.changes["{name}"].{kind})'
+            tests.append(
+                _test(
+                    f"assert exactly the expected {name} records were {kind}{how}.",
+                    f"found = {found}",
+                    f'test.case(found, "==", {expected})',
+                )
             )
-        )
-    else:
-        still.append(("added", f"added(models, {name!r}, [])"))
-    if change.updated:
-        blocks.append(
-            _test(
-                f"assert exactly the expected {name} records were updated, to the expected values.",
-                f"found = updated(models, {name!r})",
-                f'test.case(found, "==", texts({expected}.updated))',
-            )
-        )
-    else:
-        still.append(("updated", f"updated(models, {name!r})"))
-    if change.removed:
-        blocks.append(
-            _test(
-                f"assert exactly the expected {name} records were removed.",
-                f"found = removed(models, {name!r})",
-                f'test.case(found, "==", sorted({expected}.removed))',
-            )
-        )
-    else:
-        still.append(("removed", f"removed(models, {name!r})"))
+        else:
+            still[kind] = found
     if still:
-        blocks.append(
-            _test(
-                f"assert no {name} record was {' or '.join(word for word, _ in still)}.",
-                f'test.case({" + ".join(call for _, call in still)}, "==", [])',
-            )
-        )
-    return blocks
+        none = f"assert no {name} record was {' or '.join(still)}."
+        tests.append(_test(none, f'test.case({" + ".join(still.values())}, "==", [])'))
+    return tests

@@ -40,14 +40,18 @@ def main() -> None:
     gc.disable()  # the process does not live long enough to need it
     from appworld.common.random import set_random_seed
 
+    from .ask_costs import COSTS
+    from .ask_music import MUSIC
+    from .ask_venmo import VENMO
+    from .ask_words import WORDS
     from .build import build_api_docs, build_base
-    from .catalogue import SCENARIOS
     from .tasks import write_task
 
     data = root / "data"
     set_random_seed(100)
     build_base(data, build_api_docs(data))
-    jobs = [(data, scenario, task) for scenario in SCENARIOS for task in scenario.task_ids]
+    scenarios = sorted((*MUSIC, *VENMO, *COSTS, *WORDS), key=lambda scenario: scenario.difficulty)
+    jobs = [(data, scenario, task) for scenario in scenarios for task in scenario.task_ids]
     # A process can have one world at a time; an executor, unlike a Pool, notices if one is killed.
     cores = min(_MOST_PROCESSES, len(os.sched_getaffinity(0)))
     own = os.getpid()
@@ -55,7 +59,7 @@ def main() -> None:
         list(pool.map(write_task, *zip(*jobs, strict=True)))
     shutil.rmtree(scratch)
     for split in _SPLITS:
-        ids = [task for s in SCENARIOS if s.split == split for task in s.task_ids]
+        ids = [task for s in scenarios if s.split == split for task in s.task_ids]
         file = data / "datasets" / f"{split}.txt"
         file.parent.mkdir(exist_ok=True)
         file.write_text("\n".join(ids) + "\n", encoding="utf-8")

@@ -26,33 +26,28 @@ def add_music(models: Any) -> None:
     """Create data for Spotify: 48 songs of 8 artists on 8 albums, libraries, likes, playlists."""
     rng = Random("mini world: music")  # noqa: S311 - content, nothing secret
     songs = _add_songs(models, rng)
-    albums = models.spotify.Album.all()
+    spotify = models.spotify
+    albums = [album.id for album in spotify.Album.all()]
+    artists = range(1, len(ARTISTS) + 1)
     for person in PEOPLE:
         user_id = account(models, "spotify", person.first).id
         ours = rng.sample(songs, 28)
-        for number, song in enumerate(ours[:24]):
-            models.spotify.UserLibrarySong.create_save(
-                user_id=user_id, song_id=song, created_at=_days_ago(200 - number)
-            )
-        for number, song in enumerate([*ours[:6], *ours[24:]]):
-            models.spotify.SongLike.create_save(
-                user_id=user_id, song_id=song, liked_at=_days_ago(100 - number)
-            )
-        for number, album in enumerate(rng.sample(albums, 2)):
-            models.spotify.UserLibraryAlbum.create_save(
-                user_id=user_id, album_id=album.id, created_at=_days_ago(60 - number)
-            )
-        for number, artist_id in enumerate(rng.sample(range(1, len(ARTISTS) + 1), 3)):
-            models.spotify.UserArtistFollowing.create_save(
-                user_id=user_id, artist_id=artist_id, created_at=_days_ago(90 - number)
-            )
+        kept = (
+            (spotify.UserLibrarySong, "song_id", "created_at", 200, ours[:24]),
+            (spotify.SongLike, "song_id", "liked_at", 100, [*ours[:6], *ours[24:]]),
+            (spotify.UserLibraryAlbum, "album_id", "created_at", 60, rng.sample(albums, 2)),
+            (spotify.UserArtistFollowing, "artist_id", "created_at", 90, rng.sample(artists, 3)),
+        )
+        for table, field, when, days, ids in kept:
+            for number, id_ in enumerate(ids):
+                table.create_save(user_id=user_id, **{field: id_, when: _days_ago(days - number)})
         sizes = rng.sample(range(4, 14), len(PLAYLISTS))
         for number, title in enumerate(PLAYLISTS):
-            playlist = models.spotify.Playlist.create_save(
+            playlist = spotify.Playlist.create_save(
                 user_id=user_id, title=title, created_at=_days_ago(150 - number)
             )
             for place, song in enumerate(rng.sample(songs, sizes[number])):
-                models.spotify.PlaylistSong.create_save(
+                spotify.PlaylistSong.create_save(
                     playlist_id=playlist.id, song_id=song, added_at=_days_ago(140 - place)
                 )
 

@@ -9,7 +9,7 @@ from appworld.common.datetime import DateTime
 
 NOW = DateTime(2023, 5, 18, 12, 0, 0)
 JOINED = DateTime(2022, 1, 10, 9, 0, 0)
-EMAIL_APPS = (
+APPS = (
     "amazon",
     "file_system",
     "gmail",
@@ -18,8 +18,8 @@ EMAIL_APPS = (
     "spotify",
     "todoist",
     "venmo",
+    "phone",
 )
-APPS = (*EMAIL_APPS, "phone")
 
 
 class Person(NamedTuple):
@@ -35,6 +35,10 @@ class Person(NamedTuple):
     def email(self) -> str:
         """The email address of all accounts of this person."""
         return f"{self.first}.{self.last}@gmail.com".lower()
+
+    def login(self, app: str) -> dict[str, str]:
+        """Return the field that identifies this person in an app."""
+        return {"phone_number": self.phone} if app == "phone" else {"email": self.email}
 
 
 PEOPLE = (
@@ -78,10 +82,7 @@ def related(name: str, relation: str) -> list[str]:
 
 def account(models: Any, app: str, name: str) -> Any:
     """Return the user record of a person in an app."""
-    person = BY_NAME[name]
-    if app == "phone":
-        return models.phone.User.find_one(phone_number=person.phone)
-    return models[app].User.find_one(email=person.email)
+    return models[app].User.find_one(**BY_NAME[name].login(app))
 
 
 def password(person: Person, app: str) -> str:
@@ -110,9 +111,7 @@ def add_people(models: Any) -> None:
         for app in APPS:
             _add_account(models, app, person, password(person, app))
             models.admin.AccountPassword.create_save(
-                main_user_id=main_user.id,
-                account_name=app,
-                password=password(person, app),
+                main_user_id=main_user.id, account_name=app, password=password(person, app)
             )
         card = {
             "owner_name": f"{person.first} {person.last}",
@@ -130,17 +129,16 @@ def add_people(models: Any) -> None:
 
 
 def _add_account(models: Any, app: str, person: Person, password: str) -> None:
-    fields: dict[str, Any] = {
-        "first_name": person.first,
-        "last_name": person.last,
-        "password": password,
-        "created_at": JOINED,
-        "last_logged_in": JOINED,
-    }
-    fields |= {"phone_number": person.phone} if app == "phone" else {"email": person.email}
-    if "verified" in models[app].User.__fields__:
-        fields["verified"] = True
-    user = models[app].User.create_save(**fields)
+    table = models[app].User
+    user = table.create_save(
+        first_name=person.first,
+        last_name=person.last,
+        password=password,
+        created_at=JOINED,
+        last_logged_in=JOINED,
+        **person.login(app),
+        **({"verified": True} if "verified" in table.__fields__ else {}),
+    )
     if app == "spotify":
         models.spotify.MusicPlayer.create_save(user_id=user.id)
     elif app == "todoist":

@@ -1,5 +1,6 @@
 """Scenarios of the mini world: one template, three askers, and the expected outcomes."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -11,6 +12,7 @@ _PASSWORDS = (
     'passwords = {row["account_name"]: row["password"] '
     "for row in apis.supervisor.show_account_passwords()}"
 )
+_COMPLETE = "apis.supervisor.complete_task("
 _PROFILE = "me = apis.supervisor.show_profile()"
 _PAGES = """\
 def pages(api, **arguments):
@@ -38,17 +40,8 @@ class Change:
     removed: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The expected outcome of a task.
-
-    Attributes:
-        answer: the answer to a question; None without a question.
-        changes: the expected change of each table that must differ; no other table may.
-    """
-
-    answer: Any = None
-    changes: dict[str, Change] = field(default_factory=dict)
+Changes = dict[str, Change]
+"""The expected change of each table that must differ; no other table may."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +62,16 @@ class Asker:
         """Return a person's id in an app; the supervisor's id if no name is specified."""
         return int(account(self.models, app, name or self.name).id)
 
+    def own(self, table: str, **fields: Any) -> list[Any]:
+        """Return the supervisor's rows with these fields in a table, such as ``phone.Alarm``."""
+        app, _, model = table.partition(".")
+        rows: list[Any] = self.models[app][model].find_all(user_id=self.user_id(app), **fields)
+        return rows
+
     def note(self, title: str) -> Any:
         """Return the supervisor's note with this title."""
-        user_id = self.user_id("simple_note")
-        return self.models.simple_note.Note.find_one(user_id=user_id, title=title)
+        (note,) = self.own("simple_note.Note", title=title)
+        return note
 
     def texts_from(self, name: str) -> list[str]:
         """Return all text messages from a person to the supervisor, oldest first."""
@@ -95,22 +94,23 @@ class Scenario:
         split: the data set that all its tasks belong to.
         difficulty: 1 (one query or one kind of change) to 3 (several apps, or several dependent
             steps).
-        instruction: the instruction, with the values' names in braces.
-        variants: for each task, the supervisor's first name and the values.
-        apps: apps to log in to.
-        solution: code that follows the logins, with the values as variables.
-        outcome: function that computes the expected outcome from the databases, without the
-            solution.
+        instruction: the instruction, with placeholders in braces.
+        variants: for each task, the supervisor's first name and the placeholders' values, in order.
+        solution: code that follows the logins, with the values as variables. Without an answer, it
+            need not complete the task.
+        answer: function that computes the answer from the databases, without the solution; None
+            without a question.
+        changes: function that computes the expected changes in the same way; None for no changes.
     """
 
     name: str
     split: str
     difficulty: int
     instruction: str
-    variants: tuple[tuple[str, dict[str, Any]], ...]
-    apps: tuple[str, ...]
+    variants: tuple[tuple[Any, ...], ...]
     solution: str
-    outcome: Callable[[Asker], Outcome]
+    answer: Callable[[Asker], Any] | None = None
+    changes: Callable[[Asker], Changes] | None = None
 
     @property
     def task_ids(self) -> tuple[str, ...]:
@@ -118,10 +118,16 @@ class Scenario:
         name = sha256(f"mini world: {self.name}".encode()).hexdigest()[:7]
         return tuple(f"{name}_{place}" for place in range(1, len(self.variants) + 1))
 
+    def variant(self, task_id: str) -> tuple[str, dict[str, Any]]:
+        """Return the supervisor's first name and the placeholders' values of a task."""
+        name, *values = self.variants[self.task_ids.index(task_id)]
+        fields = dict.fromkeys(re.findall(r"{(\w+)}", self.instruction))
+        return name, dict(zip(fields, values, strict=True))
+
     def code(self, values: dict[str, Any]) -> str:
         """Return the reference solution for these values: logins, a blank line, and the work."""
         setup = [_PASSWORDS, _PROFILE]
-        for app in self.apps:
+        for app in dict.fromkeys(re.findall(r"=(\w+)_token\b", self.solution)):
             key = "phone_number" if app == "phone" else "email"
             setup.append(
                 f'{app}_token = apis.{app}.login(username=me["{key}"], '
@@ -130,4 +136,5 @@ class Scenario:
         if "pages(" in self.solution:
             setup.append(_PAGES)
         given = [f"{name} = {value!r}" for name, value in values.items()]
-        return "\n".join([*setup, "", *given, self.solution.strip()]) + "\n"
+        end = [] if _COMPLETE in self.solution else [f"{_COMPLETE})"]
+        return "\n".join([*setup, "", *given, self.solution.strip(), *end]) + "\n"

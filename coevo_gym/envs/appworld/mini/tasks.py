@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from appworld.collections.models import ModelCollection
@@ -12,10 +13,10 @@ from appworld.common.utils import freeze_time
 from appworld.environment import AppWorld
 from appworld.evaluator import TestTracker, evaluate_task
 
-from .build import ALL_APPS, write_json
+from .build import ALL_APPS, save, write_json
 from .judge import evaluation_code
-from .people import BY_NAME, NOW
-from .scenario import Asker, Outcome, Scenario
+from .people import NOW
+from .scenario import Asker, Scenario
 
 EXPERIMENT = "mini_world"
 _NOT_COUNTED = {"admin", "api_docs", "supervisor"}
@@ -38,91 +39,59 @@ def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
 
 def _write_files(data: Path, scenario: Scenario, task_id: str) -> None:
     """Write all files; values that need a run get placeholders."""
-    name, values = scenario.variants[scenario.task_ids.index(task_id)]
+    name, values = scenario.variant(task_id)
     folder = data / "tasks" / task_id
-    home = f":memory:mini-{task_id}"
     models = ModelCollection.load(
-        to_db_home_path=home,
+        to_db_home_path=f":memory:mini-{task_id}",
         from_db_home_path=str(data / "base_dbs"),
         load_apps=list(ALL_APPS),
     )
-    outcome = scenario.outcome(Asker(models, name, values))
+    asker = Asker(models, name, values)
+    answer = scenario.answer(asker) if scenario.answer else None
+    changes = scenario.changes(asker) if scenario.changes else {}
     instruction = scenario.instruction.format(**values)
-    _add_supervisor(models, name, instruction)
-    models.save(
-        db_home_path=str(folder / "dbs"),
-        format="changes",
-        app_names=list(ALL_APPS),
-        delete_if_exists=True,
-        save_model_hashes=True,
-    )
-    models.close()
-    person = BY_NAME[name]
-    supervisor = {
-        "first_name": person.first,
-        "last_name": person.last,
-        "email": person.email,
-        "phone_number": person.phone,
+    person = models.admin.MainUser.find_one(first_name=name)
+    _add_supervisor(models.supervisor, person, instruction)
+    specs = {
+        "instruction": instruction,
+        "supervisor": _copied(person, "first_name", "last_name", "email", "phone_number"),
+        "datetime": NOW.isoformat(),
+        "db_version": DB_VERSION,
     }
-    write_json(
-        folder / "specs.json",
-        {
-            "instruction": instruction,
-            "supervisor": supervisor,
-            "datetime": NOW.isoformat(),
-            "db_version": DB_VERSION,
-        },
-    )
+    write_json(folder / "specs.json", specs)
+    save(models, folder / "dbs", "changes")
+    code = scenario.code(values)
     truth = folder / "ground_truth"
-    _write_truth(truth, scenario.difficulty, values, outcome, scenario.code(values))
-
-
-def _add_supervisor(models: Any, name: str, instruction: str) -> None:
-    main_user = models.admin.MainUser.find_one(first_name=name)
-    supervisor = models.supervisor.Supervisor.create_save(
-        first_name=main_user.first_name,
-        last_name=main_user.last_name,
-        email=main_user.email,
-        phone_number=main_user.phone_number,
-        birthday=main_user.birthday,
-        sex=main_user.sex,
-    )
-    models.supervisor.Task.create_save(supervisor_id=supervisor.id, instruction=instruction)
-    for account in main_user.account_passwords:
-        models.supervisor.AccountPassword.create_save(
-            supervisor_id=supervisor.id,
-            account_name=account.account_name,
-            password=account.password,
-        )
-    for card in main_user.payment_cards:
-        models.supervisor.PaymentCard.create_save(
-            supervisor_id=supervisor.id,
-            owner_name=card.owner_name,
-            card_name=card.card_name,
-            card_number=card.card_number,
-            expiry_year=card.expiry_year,
-            expiry_month=card.expiry_month,
-            cvv_number=card.cvv_number,
-        )
-
-
-def _write_truth(
-    truth: Path, difficulty: int, values: dict[str, Any], outcome: Outcome, code: str
-) -> None:
-    body = "\n".join(f"    {line}" if line else "" for line in code.splitlines())
-    changes = {name: asdict(change) for name, change in outcome.changes.items()}
     write_json(truth / "public_data.json", values)
-    write_json(truth / "private_data.json", {"changes": changes})
-    write_json(truth / "answer.json", outcome.answer)
+    rows = {table: asdict(change) for table, change in changes.items()}
+    write_json(truth / "private_data.json", {"changes": rows})
+    write_json(truth / "answer.json", answer)
     (truth / "solution.py").write_text(code, encoding="utf-8")
-    (truth / "compiled_solution.py").write_text(
-        f"def solution(apis, requester):\n{body}\n", encoding="utf-8"
-    )
-    (truth / "evaluation.py").write_text(evaluation_code(outcome), encoding="utf-8")
+    compiled = f"def solution(apis, requester):\n{indent(code, '    ')}"
+    (truth / "compiled_solution.py").write_text(compiled, encoding="utf-8")
+    (truth / "evaluation.py").write_text(evaluation_code(changes), encoding="utf-8")
     # The engine needs these two to load a task; the measured ones replace them.
     unknown = dict.fromkeys(("num_apps", "num_apis", "num_api_calls", "num_solution_code_lines"), 0)
-    write_json(truth / "metadata.json", {"mode": "full", "difficulty": difficulty, **unknown})
+    metadata = {"mode": "full", "difficulty": scenario.difficulty, **unknown}
+    write_json(truth / "metadata.json", metadata)
     write_json(truth / "test_data.json", [])
+
+
+def _copied(row: Any, *fields: str) -> dict[str, Any]:
+    return {field: getattr(row, field) for field in fields}
+
+
+def _add_supervisor(tables: Any, person: Any, instruction: str) -> None:
+    named = _copied(person, "first_name", "last_name", "email", "phone_number", "birthday", "sex")
+    supervisor = tables.Supervisor.create_save(**named)
+    owned = {"supervisor_id": supervisor.id}
+    tables.Task.create_save(instruction=instruction, **owned)
+    for account in person.account_passwords:
+        tables.AccountPassword.create_save(**owned, **_copied(account, "account_name", "password"))
+    for card in person.payment_cards:
+        named = _copied(card, "owner_name", "card_name", "card_number")
+        dated = _copied(card, "expiry_year", "expiry_month", "cvv_number")
+        tables.PaymentCard.create_save(**owned, **named, **dated)
 
 
 def _measure(truth: Path, task_id: str, difficulty: int) -> None:
