@@ -1,4 +1,4 @@
-"""Decoy files, processes and sockets on the host, created for one escape attempt."""
+"""Decoy files, processes and sockets on the host, created for one attack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to use a descriptor beyond reading and writing: leases, locks, owners, notifications.
+"""Attacks that use a descriptor beyond reading and writing: leases, locks, owners, notifications.
 
 They block other processes that open a file, or make the kernel send signals to any process.
 """

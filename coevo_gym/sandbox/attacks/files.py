@@ -1,4 +1,4 @@
-"""Attempts to read or change the host's files."""
+"""Attacks that read or change the host's files."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations after an attempt.
+    """Observations after an attack.
 
     Attributes:
         said: output of the payload.
@@ -70,7 +70,7 @@ class HostObservations(NamedTuple):
         survived: True if it still ran after its time: with the sandbox off, after the limit in its
             own process expired; with the sandbox on, after the sandbox was killed.
         flood: bytes of its output stored on the host.
-        host: the decoys after the attempt.
+        host: the decoys after the attack.
     """
 
     said: str
@@ -110,7 +110,7 @@ class HostSetup:
     def __init__(self, level: Level) -> None:
         self._level = level
 
-    def attempt(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
+    def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
         """Run a payload once, with the sandbox on or off; see ``Setup``."""
         with decoys() as targets, _socket_pair() as (ours, theirs):
             process = (
@@ -129,8 +129,8 @@ class HostSetup:
                 ours.close()  # its remaining processes wait for that
         lines = [line for line in seen.said.splitlines() if line not in _MARKS]
         if not seen.said.startswith("READY"):
-            raise EnvBackendError(f"The attempt {payload.name!r} did not run. Output: {lines}")
-        # The output of a successful attempt may contain secrets, so it is dropped.
+            raise EnvBackendError(f"The attack {payload.name!r} did not run. Output: {lines}")
+        # The output of a successful attack may contain secrets, so it is dropped.
         return AttackRun(worked, "" if worked or not lines else lines[-1][:_KEPT_CHARS])
 
 

@@ -1,6 +1,6 @@
-"""Attempts to change metadata of the host's files: modes, owners, dates, attributes, flags.
+"""Attacks that change metadata of the host's files: modes, owners, dates, attributes, flags.
 
-Each attempt tries all system calls for its purpose, by the file's path and by its descriptor.
+Each attack tries all system calls for its purpose, by the file's path and by its descriptor.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attempts to reach the network or sockets of the host."""
+"""Attacks that reach the network or sockets of the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coevo_gym.sandbox.attacks.payload import Payload
 
 
 def _contacted(name: str, what: str, code: str, listener: str) -> Payload[HostObservations]:
-    """Create an attempt that succeeds if a listener of the host receives something."""
+    """Create an attack that succeeds if a listener of the host receives something."""
 
     def sign(seen: HostObservations) -> bool:
         return seen.host.contacted(listener)
@@ -20,7 +20,7 @@ def _contacted(name: str, what: str, code: str, listener: str) -> Payload[HostOb
 
 
 def _made(name: str, what: str, code: str) -> Payload[HostObservations]:
-    """Create an attempt that succeeds if it runs to its end."""
+    """Create an attack that succeeds if it runs to its end."""
     return Payload(name, what, f"import socket\n{code.strip()}\nsay('DONE')", done)
 
 

@@ -1,4 +1,4 @@
-"""Escape attempts, and the comparison of their two runs."""
+"""Attacks, and the comparison of their two runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def _everywhere(level: Level) -> bool:
 
 @dataclass(frozen=True)
 class Payload(Generic[Seen]):
-    """One attempt.
+    """One attack.
 
     Attributes:
         name: short unique name, for reports and test ids.
         what: its goal, in a few words.
-        code: Python code of the attempt; the setup defines the available names.
+        code: Python code of the attack; the setup defines the available names.
         sign: function that returns True if the setup's observations show success.
-        claimed: function that returns True if a level claims to stop the attempt; see
+        claimed: function that returns True if a level claims to stop the attack; see
             docs/sandbox.md.
     """
 
@@ -47,7 +47,7 @@ class AttackRun(NamedTuple):
 class Setup(Protocol[Seen]):
     """The environment in which payloads run."""
 
-    def attempt(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
+    def run(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
         """Run a payload in a fresh process, with the sandbox on or off.
 
         Raises:
@@ -76,7 +76,7 @@ class AttackRow(NamedTuple):
 
     @property
     def verdict(self) -> AttackVerdict:
-        """The conclusion; an attempt that also fails without the sandbox proves nothing."""
+        """The conclusion; an attack that also fails without the sandbox proves nothing."""
         if self.on.worked:
             return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
         return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
@@ -87,7 +87,7 @@ class Suite(NamedTuple):
 
     Attributes:
         name: name of the suite.
-        payloads: the attempts.
+        payloads: the attacks.
         setup: function that creates the setup for an isolation level.
     """
 
@@ -102,10 +102,10 @@ def compare(
     """Run each payload with the sandbox off, then on.
 
     Args:
-        payloads: the attempts.
+        payloads: the attacks.
         setup: the setup that runs them.
         level: the isolation level that the setup was created for.
     """
     for payload in payloads:
-        off, on = (setup.attempt(payload, protected=protected) for protected in (False, True))
+        off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

@@ -1,4 +1,4 @@
-"""Attempts against the host's processes, and against resources passed to this process."""
+"""Attacks on the host's processes, and on resources passed to this process."""
 
 from __future__ import annotations
 

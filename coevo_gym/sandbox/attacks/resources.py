@@ -1,4 +1,4 @@
-"""Attempts to exhaust the host's resources or to run forever; small enough to do no harm."""
+"""Attacks that exhaust the host's resources or run forever; small enough to do no harm."""
 
 from __future__ import annotations
 

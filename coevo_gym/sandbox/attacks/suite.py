@@ -1,4 +1,4 @@
-"""The generic suite: attempts that any Python code could make on any host."""
+"""The generic suite: attacks that any Python code could make on any host."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coevo_gym.sandbox.attacks.payload import AttackRow, AttackRun, AttackVerdic
 
 
 def generic_suite() -> Suite:
-    """Return attempts against files, processes, the kernel, networks and resources of the host."""
+    """Return attacks on files, processes, the kernel, networks and resources of the host."""
     payloads = (
         *files.PAYLOADS,
         *metadata.PAYLOADS,
@@ -47,9 +47,9 @@ _COLOURS = {
 
 
 def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
-    """Return a table with one row per attempt: its result without and with the sandbox."""
+    """Return a table with one row per attack: its result without and with the sandbox."""
     name, off, on = (
-        Column(title, no_wrap=True) for title in ("attempt", "sandbox off", "sandbox on")
+        Column(title, no_wrap=True) for title in ("attack", "sandbox off", "sandbox on")
     )
     table = Table(name, "what it tries", off, on, "verdict", title=suite)
     for row in rows:
@@ -65,7 +65,7 @@ def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[s
     return {
         "level": found.level,
         "detail": found.detail,
-        "attempts": [
+        "attacks": [
             {
                 "suite": suite,
                 "name": row.name,
@@ -84,8 +84,8 @@ def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
     """Return a one-line summary."""
     counts = Counter(row.verdict for row in rows)
     shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
-    return f"{len(rows)} attempts at level {found.level} ({found.detail}): {shares}"
+    return f"{len(rows)} attacks at level {found.level} ({found.detail}): {shares}"
 
 
-def _cell(attempt: AttackRun) -> str:
-    return "works" if attempt.worked else "fails"
+def _cell(attack: AttackRun) -> str:
+    return "works" if attack.worked else "fails"

@@ -1,4 +1,4 @@
-"""Attempts to break a world; they succeed if the world stops working."""
+"""Attacks that break a world; they succeed if the world stops working."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to act as another person, with forged credentials; they succeed if a note is added."""
+"""Attacks that act as another person, with forged credentials; they succeed if a note is added."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to have an unsolved task graded as solved."""
+"""Attacks that have an unsolved task graded as solved."""
 
 from __future__ import annotations
 

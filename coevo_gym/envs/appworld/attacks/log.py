@@ -1,4 +1,4 @@
-"""Attempts to call an API without a log entry, or to forge a log entry without a call."""
+"""Attacks that call an API without a log entry, or forge a log entry without a call."""
 
 from __future__ import annotations
 

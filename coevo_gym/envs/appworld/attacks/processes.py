@@ -1,4 +1,4 @@
-"""Attempts to reach other processes: the engine, its host, and another world."""
+"""Attacks that reach other processes: the engine, its host, and another world."""
 
 from __future__ import annotations
 
