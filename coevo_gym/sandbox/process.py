@@ -8,6 +8,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -247,6 +248,16 @@ def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
     reading, writing = os.pipe()
     with open(reading, "rb", 0) as reader, open(writing, "wb", 0) as writer:
         yield reader, writer
+
+
+@contextmanager
+def socket_pair(
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Open a pair of connected sockets; both are closed after the block."""
+    ours, theirs = socket.socketpair(type=kind)
+    with ours, theirs:
+        yield ours, theirs
 
 
 @cache

@@ -17,6 +17,7 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import Level, ResourceLimits, launch, python_files, readable, seccomp
 from coevo_gym.sandbox.attacks.decoys import VARIABLE, Decoys, decoys
 from coevo_gym.sandbox.attacks.payload import AttackRun, Payload
+from coevo_gym.sandbox.process import socket_pair
 
 LIMITS = ResourceLimits(memory_bytes=256 << 20, pids=32, scratch_bytes=16 << 20, open_files=256)
 _PATIENCE_S = 60.0
@@ -112,7 +113,7 @@ class HostSetup:
 
     def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
         """Run a payload once, with the sandbox on or off; see ``Setup``."""
-        with decoys() as targets, _socket_pair() as (ours, theirs):
+        with decoys() as targets, socket_pair() as (ours, theirs):
             process = (
                 _sandboxed(theirs, targets, self._level)
                 if protected
@@ -224,10 +225,3 @@ def _careless(channel: socket.socket, targets: Decoys) -> Iterator[_Running]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-@contextmanager
-def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -35,6 +36,41 @@ class Payload(Generic[Seen]):
     code: str
     sign: Callable[[Seen], bool]
     claimed: Callable[[Level], bool] = _everywhere
+
+
+_HEADING = re.compile(r"^## ([\w-]+): (.+)\n", re.MULTILINE)
+
+
+def payloads(
+    text: str,
+    sign: Callable[[Seen], bool],
+    *,
+    before: str = "",
+    after: str = "",
+    signs: Mapping[str, Callable[[Seen], bool]] = {},
+    claimed: Mapping[str, Callable[[Level], bool]] = {},
+) -> tuple[Payload[Seen], ...]:
+    """Return the attacks in a text.
+
+    Args:
+        text: for each attack, a line ``## name: goal``, then its code.
+        sign: see :class:`Payload`.
+        before: code to insert before that of each attack.
+        after: code to append to that of each attack without a sign of its own.
+        signs: signs of single attacks, by name.
+        claimed: see :class:`Payload`; for single attacks, by name.
+    """
+    _, *parts = _HEADING.split(text)
+    return tuple(
+        Payload(
+            name,
+            what,
+            before + code.strip() + ("" if name in signs else after),
+            signs.get(name, sign),
+            claimed.get(name, _everywhere),
+        )
+        for name, what, code in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    )
 
 
 class AttackRun(NamedTuple):
