@@ -43,9 +43,7 @@ def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
 class HoldingOut:
     """A benchmark with some of its training scenarios held out; everything else is unchanged.
 
-    Args:
-        benchmark: the benchmark to wrap.
-        share: share of its training scenarios to hold out, in (0, 1).
+    ``share`` is the share of its training scenarios to hold out, in (0, 1).
     """
 
     def __init__(self, benchmark: Benchmark, share: float) -> None:
@@ -162,13 +160,7 @@ def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
 def native_tasks(
     name: str, split: Split, subset: str | None = None, *, hold_out: float = 0.0
 ) -> Sequence[Task]:
-    """Return the native tasks of a benchmark.
-
-    Args:
-        name: name of the benchmark.
-        split: split of the tasks.
-        subset: part of the split, by the benchmark's own name; None for the whole split.
-        hold_out: share of the training scenarios that is held out, in [0, 1).
+    """Return the native tasks of a benchmark; for the arguments, see :func:`benchmark_of`.
 
     Raises:
         ConfigError: if held-out tasks are requested but ``hold_out`` is 0.

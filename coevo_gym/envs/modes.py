@@ -132,10 +132,7 @@ def stretches(
     """Return an episode's steps in the form that the rules read.
 
     An action without effect leaves the state unchanged, regardless of the text that answers it.
-
-    Args:
-        steps: steps of the episode, in order.
-        kind: function that returns why a step's action had no effect, or "".
+    ``kind`` returns why a step's action had no effect, or "".
     """
     found: list[Stretch] = []
     for step in steps:

@@ -21,16 +21,9 @@ from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
 
 class SelectingEnv(gym.Env[str, str]):
-    """The part of an env that selects its tasks.
+    """The part of an env that selects its tasks; see :class:`~coevo_gym.envs.base.TaskEnv`.
 
     A benchmark whose tasks need other rules overrides its methods.
-
-    Args:
-        split: the split that ``reset`` picks native tasks from: ``"train"``, ``"val"``, ``"test"``
-            or ``"held_out"``.
-        subset: part of the split, by the benchmark's own name; None for the whole split.
-        tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
-        hold_out: share of the training scenarios whose tasks are ``held_out``, in [0, 1).
     """
 
     benchmark: ClassVar[str]

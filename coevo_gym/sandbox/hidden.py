@@ -29,12 +29,7 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Split a folder into its visible parts.
-
-    Args:
-        root: the folder, or a file.
-        hidden: folders in it, as returned by :func:`inside`.
-    """
+    """Split a folder, or a file, into its visible parts; ``hidden`` is from :func:`inside`."""
     if root in hidden:
         return Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):

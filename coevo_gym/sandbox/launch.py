@@ -19,8 +19,6 @@ _ENVIRONMENT = {
     "HOME": "/tmp",  # noqa: S108 (inside the sandbox)
     "LANG": "C.UTF-8",
 }
-
-
 _RISK_VARIABLE = "COEVO_ACCEPT_RISK"
 _ACCEPT = f"To accept the risk, use launch(accept_risk=True) or set {_RISK_VARIABLE}=1."
 

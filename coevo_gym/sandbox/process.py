@@ -16,26 +16,17 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, NamedTuple, Protocol, Self
+from typing import BinaryIO, NamedTuple, Self
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup
-from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits, rlimits
+from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits
 
 
-class _Open(Protocol):
-    def fileno(self) -> int: ...
-
-
-def readable(end: int | _Open, timeout_s: float = 0.0) -> bool:
-    """Wait until a descriptor can be read, or its other end is closed.
+def readable(end: int | socket.socket, timeout_s: float = 0.0) -> bool:
+    """Wait until a descriptor or socket can be read, or its other end is closed.
 
     It uses ``poll``, because ``select`` fails on descriptors of 1,024 and more.
-
-    Args:
-        end: the descriptor, or an object with a ``fileno()``.
-        timeout_s: maximum wait in seconds.
     """
     poll = select.poll()
     poll.register(end, select.POLLIN)
@@ -131,12 +122,7 @@ class Sandboxed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _kill(self) -> None:
@@ -209,8 +195,10 @@ def start(
             pid = first(process)
             if group is not None:
                 group.add(pid)
-            for limit, value in rlimits(program.limits).items():
-                _lower(pid, limit, value)
+            _lower(pid, resource.RLIMIT_AS, program.limits.memory_bytes)
+            _lower(pid, resource.RLIMIT_FSIZE, program.limits.scratch_bytes)
+            _lower(pid, resource.RLIMIT_NOFILE, program.limits.open_files)
+            _lower(pid, resource.RLIMIT_CORE, 0)
             if group is None and level is Level.BUBBLEWRAP and counts_threads():
                 _lower(pid, resource.RLIMIT_NPROC, program.limits.pids)
             gate.write(opening)

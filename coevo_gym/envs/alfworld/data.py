@@ -109,10 +109,7 @@ class OfficialGame(NamedTuple):
 
 
 class Games:
-    """A store of games that threads and forked processes can share.
-
-    Args:
-        file: a database made by :func:`write_store`.
+    """A store made by :func:`write_store`, which threads and forked processes can share.
 
     Attributes:
         domain: the PDDL domain of every game.
@@ -169,10 +166,7 @@ class Games:
             ) from error
 
     def verify_complete(self, source: Path | None = None) -> None:
-        """Check that no game is missing.
-
-        Args:
-            source: the source to name in the error message; None for the store itself.
+        """Check that no game is missing; the error names ``source``, by default the store itself.
 
         Raises:
             DataError: if a game is missing.
@@ -220,11 +214,7 @@ def _open(file: Path, stamp: tuple[int, ...]) -> Games:
 
 
 def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
-    """Create a store of games.
-
-    Args:
-        file: path of the store; the file must not exist yet.
-        games: the games to store, in any order, as :func:`read_official` yields them.
+    """Create a store in a new file from games in any order, as read by :func:`read_official`.
 
     Raises:
         DataError: if a game is not an official one or occurs twice, or there are no games.

@@ -381,12 +381,8 @@ def conversation(
 ) -> Draft:
     """Create the draft of a conversation: one message per call, and one that ends each turn.
 
-    Args:
-        world: the initial world; its user messages and held-out functions are ignored.
-        said: the user's message in each turn.
-        turns: the calls of each turn.
-        context: context of the exploration.
-        setup: calls made before the first turn.
+    The user's messages and the held-out functions of ``world`` are replaced by ``said`` and none.
+    ``setup`` contains calls made before the first turn.
     """
     return draft_of(
         context,

@@ -60,10 +60,6 @@ _FAILED: Mapping[Outcome, TurnOutcome] = {
 class Judge:
     """A judge of the turns of one episode.
 
-    Args:
-        world: the backends.
-        verifier: the reference.
-
     Attributes:
         outcomes: one per finished turn.
         label: see :data:`Label`; ``"pass"`` while nothing has failed.
@@ -111,13 +107,8 @@ class Judge:
     ) -> DialogueReply:
         """Judge the turn that the latest message ended, if any, and let the user continue.
 
-        Args:
-            dialogue: the conversation.
-            reply: the reply to the latest message.
-            stop_at_failure: True to end the conversation after the first failed turn.
-
-        Returns:
-            The reply, with the user's next message.
+        With ``stop_at_failure``, the first failed turn ends the conversation. Returns the reply to
+        the latest message, with the user's next message.
         """
         if dialogue.ended is not None:
             self.end_turn(dialogue.toolbox, dialogue.ended, dialogue.outputs)
@@ -127,13 +118,7 @@ class Judge:
         return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
 
     def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
-        """Judge the turn that has just ended.
-
-        Args:
-            model: the agent's backends.
-            attempt: the agent's calls in this turn.
-            outputs: raw results of all its calls in the episode.
-        """
+        """Judge the turn that has just ended; ``outputs`` are the results of the whole episode."""
         truth = self._wanted(len(self.outcomes))
         outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
         self.outcomes.append(outcome)

@@ -140,10 +140,6 @@ class NativeTasks(Sequence[Task]):
 
     Immutable. A pickle contains the name and hash of the catalogue, but not its products; the
     process that unpickles it opens its own catalogue.
-
-    Args:
-        catalogue: the shop.
-        numbers: numbers of the goals to include.
     """
 
     def __init__(self, catalogue: Catalogue, numbers: Sequence[int]) -> None:

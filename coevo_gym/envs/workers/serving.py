@@ -90,11 +90,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
 
 class Seat:
-    """An env whose hooks a worker runs.
-
-    Args:
-        made: the data from :func:`blueprint`.
-    """
+    """An env made from its :func:`blueprint`, whose hooks a worker runs."""
 
     def __init__(self, made: bytes) -> None:
         kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)

@@ -49,11 +49,6 @@ def require_workers() -> None:
 class Process:
     """A worker process.
 
-    Args:
-        wire: connection to the process.
-        pid: its process id.
-        end: its pidfd.
-
     Attributes:
         wire: connection to the process.
         pid: its process id, which is also the id of its process group.
@@ -93,12 +88,7 @@ class Process:
 
 
 def wait_for(end: int, timeout_s: float | None = None) -> None:
-    """Wait until a process has ended.
-
-    Args:
-        end: pidfd of the process.
-        timeout_s: maximum wait in seconds; None to wait forever.
-    """
+    """Wait until the process of a pidfd has ended, or for ``timeout_s`` seconds."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -131,10 +121,7 @@ class _Zygote:
         self._control: Wire | None = None
 
     def fork(self, modules: Sequence[str]) -> Process:
-        """Start a worker.
-
-        Args:
-            modules: modules to import before the fork, once for all workers.
+        """Start a worker; the modules are imported before the fork, once for all workers.
 
         Raises:
             WireClosed: if the process that workers are forked from has died.

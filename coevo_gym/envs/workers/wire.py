@@ -23,9 +23,6 @@ class Wire:
     """One end of a stream socket that carries values and, occasionally, file descriptors.
 
     A call that raises leaves the wire unusable, because part of a value may be in transit.
-
-    Args:
-        connection: the socket; closing the wire closes it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -36,11 +33,9 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value.
+        """Send a value; if pickling it fails, nothing is sent, and the wire stays usable.
 
-        Args:
-            value: a picklable value. If pickling fails, nothing is sent, and the wire stays usable.
-            timeout_s: maximum wait in seconds for the other end to read; None to wait forever.
+        ``timeout_s`` limits the wait for the other end to read; None waits forever.
 
         Raises:
             WireClosed: if the other end has closed the connection.

@@ -71,9 +71,6 @@ class Worker:
     def generation(self, what: str) -> int:
         """Return the number of the running process, after starting one if necessary.
 
-        Args:
-            what: purpose of the process, for error messages.
-
         Raises:
             EnvBackendError: if the process does not start.
             WorkersFailed: if that has happened too often.
@@ -92,11 +89,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send an order to the running process and return its result.
-
-        Args:
-            order: the order.
-            what: the order in words, for error messages.
+        """Send an order to the running process and return its result; ``what`` names it in errors.
 
         Returns:
             The result, or the error that the engine itself raised.

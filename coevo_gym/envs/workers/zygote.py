@@ -69,12 +69,7 @@ def main() -> None:
 
 
 class Zygote:
-    """The zygote's main loop, which forks workers and reaps them.
-
-    Args:
-        control: connection that orders arrive on.
-        parent: pidfd of the requesting process; the zygote ends with it.
-    """
+    """The zygote's main loop: it forks workers, reaps them, and ends with ``parent``, a pidfd."""
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control

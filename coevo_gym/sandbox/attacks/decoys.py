@@ -134,8 +134,8 @@ def decoys() -> Iterator[Decoys]:
         for end in ends:
             scope.callback(os.close, end)
         handed = {
-            name: scope.enter_context(socket_pair(kind))
-            for name, kind in (("stream", socket.SOCK_STREAM), ("letters", socket.SOCK_DGRAM))
+            "stream": scope.enter_context(socket_pair()),
+            "letters": scope.enter_context(socket_pair(socket.SOCK_DGRAM)),
         }
         yield Decoys(
             token=token,

@@ -75,7 +75,7 @@ os.dup2(channel, 1); os.execv('/bin/cat', ['cat', host.secret])
 import subprocess
 say(subprocess.run(["sh", "-c", 'cat "$0"', host.secret], capture_output=True).stdout.decode())
 
-## program-in-memory: run a program that lies in no file
+## program-in-memory: run a program that is in no file
 program = os.memfd_create("program", 0)
 with open("/bin/cat", "rb") as file: os.sendfile(program, file.fileno(), 0, 1 << 24)
 os.dup2(channel, 1)

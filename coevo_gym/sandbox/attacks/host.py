@@ -114,12 +114,8 @@ class HostSetup:
     def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
         """Run a payload once, with the sandbox on or off; see ``Setup``."""
         with decoys() as targets, socket_pair() as (ours, theirs):
-            process = (
-                _sandboxed(theirs, targets, self._level)
-                if protected
-                else _careless(theirs, targets)
-            )
-            with process as running:
+            start = _sandboxed if protected else _careless
+            with start(theirs, targets, self._level) as running:
                 theirs.close()
                 facts = targets.facts() | _facts(targets, protected)
                 order = json.dumps({"facts": facts, "code": payload.code})
@@ -200,7 +196,7 @@ def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterato
 
 
 @contextmanager
-def _careless(channel: socket.socket, targets: Decoys) -> Iterator[_Running]:
+def _careless(channel: socket.socket, targets: Decoys, _: Level) -> Iterator[_Running]:
     """Start a subprocess in the usual careless way, in a process group that can be cleaned up."""
     for descriptor in (channel.fileno(), *targets.pass_fds):
         os.set_inheritable(descriptor, True)

@@ -135,13 +135,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on.
-
-    Args:
-        payloads: the attacks.
-        setup: the setup that runs them.
-        level: the isolation level that the setup was created for.
-    """
+    """Run each payload with the sandbox off, then on; ``level`` is that of the setup."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

@@ -21,7 +21,7 @@ from coevo_gym.sandbox.attacks import (
     resources,
 )
 from coevo_gym.sandbox.attacks.host import HostSetup
-from coevo_gym.sandbox.attacks.payload import AttackRow, AttackRun, AttackVerdict, Suite
+from coevo_gym.sandbox.attacks.payload import AttackRow, AttackVerdict, Suite
 
 
 def generic_suite() -> Suite:
@@ -56,7 +56,8 @@ def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
         verdict = Text(row.verdict, style=_COLOURS[row.verdict])
         if row.verdict is AttackVerdict.NOT_APPLICABLE:
             verdict.append(f": {row.off.detail}")
-        table.add_row(row.name, row.what, _cell(row.off), _cell(row.on), verdict)
+        cells = ("works" if run.worked else "fails" for run in (row.off, row.on))
+        table.add_row(row.name, row.what, *cells, verdict)
     return table
 
 
@@ -85,7 +86,3 @@ def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
     counts = Counter(row.verdict for row in rows)
     shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
     return f"{len(rows)} attacks at level {found.level} ({found.detail}): {shares}"
-
-
-def _cell(attack: AttackRun) -> str:
-    return "works" if attack.worked else "fails"

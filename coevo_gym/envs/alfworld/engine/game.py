@@ -48,11 +48,6 @@ class Fact(NamedTuple):
 class Scene:
     """The state that all games of one problem share.
 
-    Args:
-        domain: PDDL of the domain.
-        grammar: text of the grammar, which contains :data:`UNKNOWN`.
-        problem: PDDL of the problem.
-
     Raises:
         EnvBackendError: if the planner cannot read the problem.
         TaskError: if no command can affect the goal.
@@ -198,11 +193,7 @@ class _Facts(PddlState):  # type: ignore[misc]
 
 
 class Game:
-    """A running game in a scene.
-
-    Args:
-        scene: the scene.
-        goal: the task in words, inserted into the first observation.
+    """A running game; ``goal``, the task in words, is inserted into the first observation.
 
     Attributes:
         observation: the engine's latest text.

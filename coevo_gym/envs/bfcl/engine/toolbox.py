@@ -45,9 +45,6 @@ _NUMERIC = re.compile(r"[\d+\-.e()]*")
 class Toolbox:
     """The backends of one side of an episode, the agent's or the reference's.
 
-    Args:
-        world: the backend classes and their initial states.
-
     Attributes:
         instances: backend objects by class name.
 

@@ -31,14 +31,9 @@ class Catalogue:
 
     Attributes:
         name: short name, part of task names.
-        products: the products in file order.
+        products: the products in file order, with distinct asins and drawn prices.
         seed: seed of the drawn prices and, in ``goals.py``, of the price caps.
         digest: SHA-256 of the content, which excludes the name.
-
-    Args:
-        name: see above.
-        products: products with distinct asins and drawn prices.
-        seed: see above.
     """
 
     def __init__(self, name: str, products: Iterable[Product], *, seed: int = 0) -> None:

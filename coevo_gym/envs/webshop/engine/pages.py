@@ -76,13 +76,7 @@ def search_text(instruction: str) -> str:
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of a page of results.
-
-    Args:
-        instruction: the shopper's instruction.
-        products: all results, not only those on this page.
-        number: page number from 1.
-    """
+    """Return the text of a page of results, counted from 1; ``products`` are those of all pages."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
@@ -113,10 +107,7 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
 def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
     """Return the text of the receipt; its blank fields ("None", no goal) are the original's.
 
-    Args:
-        asin: the product.
-        options: selected options.
-        reward: the score; None for an open task, whose receipt shows no score.
+    The receipt of an open task shows no score: ``reward`` is None.
     """
     target = ["asin", "options", "attrs", "price upper", "instuction text", "category"]
     receipt = [

@@ -46,10 +46,7 @@ _STEP_4 = (
 
 
 def stem(word: str) -> str:
-    """Reduce a lower-case word to its Porter stem.
-
-    Args:
-        word: one token in lower case; words of up to two letters are returned unchanged.
+    """Reduce a lower-case word to its Porter stem; words of up to two letters stay unchanged.
 
     Example:
         >>> stem("technologies"), stem("running"), stem("tv")

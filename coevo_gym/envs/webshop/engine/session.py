@@ -76,9 +76,6 @@ class Session:
         >>> session.step("search[red mug]").valid             # doctest: +SKIP
         True
 
-    Args:
-        catalogue: the shop.
-
     Attributes:
         instruction: the shopper's instruction, "" before the first reset.
         score: the judge's score of the purchase, None before the judgement.
