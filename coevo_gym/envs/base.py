@@ -42,7 +42,6 @@ class StepLimited(Protocol):
 
     def limit_steps(self, limit: int) -> None:
         """End every episode after at most ``limit`` steps."""
-        ...
 
 
 def let_time_limits_tell() -> None:

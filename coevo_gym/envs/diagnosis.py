@@ -200,7 +200,6 @@ class Diagnosable(Benchmark, Protocol):
         The diagnosis runs no engine and never raises. Facts that are missing from a report, as in
         reports of older versions, leave the diagnosis incomplete.
         """
-        ...
 
 
 def diagnosable(benchmark: Benchmark) -> Diagnosable:

@@ -223,9 +223,7 @@ class _Room:
                 yield "canContain", (f"{furniture}Type", f"{type_}Type")
 
 
-@lru_cache(maxsize=64)
-def _room(scene: int) -> _Room:
-    return _Room(scene)
+_room = lru_cache(maxsize=64)(_Room)
 
 
 class _Constants(NamedTuple):

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
-from coevo_gym.envs.alfworld.goals import KINDS
+from coevo_gym.envs.alfworld.goals import KINDS, LOOK, RoomGoal
 from coevo_gym.provision import data_folder
 
 COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134, "valid_train": 200}
@@ -71,32 +71,12 @@ class Entry(NamedTuple):
     walkthrough: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
-        """The kind of task, one of ``KINDS``."""
-        return self._part(0)
-
-    @property
-    def object(self) -> str:
-        """The type of the object to move or look at."""
-        return self._part(1)
-
-    @property
-    def receptacle(self) -> str:
-        """The type of the destination; "" if the task is to look at something."""
-        return "" if self.kind == "look_at_obj_in_light" else self._part(3)
-
-    @property
-    def toggle(self) -> str:
-        """The type of the lamp to use; "" unless the task is to look at something."""
-        return self._part(3) if self.kind == "look_at_obj_in_light" else ""
-
-    @property
-    def scene(self) -> int:
-        """Number of the floor plan."""
-        return int(self._part(4))
-
-    def _part(self, number: int) -> str:
-        return self.id.split("/")[1].split("-")[number]
+    def goal(self) -> RoomGoal:
+        """The goal that the id states."""
+        kind, thing, _, place, _ = self.id.split("/")[1].split("-")
+        if kind == LOOK:
+            return RoomGoal(kind=kind, object=thing, toggle=place)
+        return RoomGoal(kind=kind, object=thing, receptacle=place)
 
 
 class OfficialGame(NamedTuple):

@@ -18,7 +18,6 @@ from typing import Any, Literal, cast
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply, TurnCalls
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
-from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.diagnosis import TurnFacts, TurnLabel, TurnOutcome, turn_label
@@ -193,11 +192,9 @@ def diagnose(facts: TurnFacts) -> Label:
 
 
 def _key(call: Call) -> tuple[str, Mapping[str, Any]]:
-    if call.name not in functions_of():
-        return call.name, call.arguments
     try:
         return call.name, bind(call).arguments
-    except TypeError:
+    except (KeyError, TypeError):  # an unknown function, or arguments that do not fit
         return call.name, call.arguments
 
 

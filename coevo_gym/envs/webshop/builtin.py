@@ -190,7 +190,7 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
         shown = (before, with_)
         options = () if draw.chance(27) else _draw_options(family, draw)
         listed = _draw_listed(family, shown, draw)
-        line = _price_line(family, draw)
+        line = int(draw.pick([s for s in _words()["grid"] if family.low < s < family.high]))
         yield _Draft(shown, listed, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}")
         dearer = f"${line + draw.pick((0.25, 0.49, 0.99, 1.95)):.2f}"
         yield _Draft(shown, listed, options, dearer)
@@ -224,12 +224,6 @@ def _draw_options(
         options.append((name, tuple(draw.sample(left, count))))
         gone = ()
     return tuple(options)
-
-
-def _price_line(family: _Family, draw: _Draw) -> int:
-    """Draw one of the round prices that serve as price caps of goals."""
-    grid = [step for step in _words()["grid"] if family.low < step < family.high]
-    return int(draw.pick(grid))
 
 
 def _pricing(family: _Family, draw: _Draw) -> str:

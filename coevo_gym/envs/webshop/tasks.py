@@ -160,10 +160,6 @@ class NativeTasks(Sequence[Task]):
         """Return the number of tasks."""
         return len(self._numbers)
 
-    def __iter__(self) -> Iterator[Task]:
-        """Iterate over the tasks in order."""
-        return (_task(self._catalogue, number) for number in self._numbers)
-
     def __repr__(self) -> str:
         return described(self)
 

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
-from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.workers.wire import Wire, WireClosed
 from coevo_gym.envs.workers.zygote import Bury, Fork
 
@@ -31,19 +30,6 @@ logger = logging.getLogger(__name__)
 def can_run() -> bool:
     """Return True if this system can run worker processes."""
     return hasattr(os, "pidfd_open")
-
-
-def require_workers() -> None:
-    """Raise an error if this system cannot run worker processes.
-
-    Raises:
-        ConfigError: with the setting that avoids workers.
-    """
-    if not can_run():
-        raise ConfigError(
-            f"Worker processes need Linux, actual: {sys.platform}. To run engines in this "
-            'process, use mode="in_process".'
-        )
 
 
 class Process:

@@ -106,19 +106,19 @@ class Worker:
                 process.wire.send(order, self._timeout_s)
                 reply: Reply = process.wire.receive(self._timeout_s)
             except TimeoutError as error:
-                self._leave()
+                self._process = None
                 process.kill()
                 self._fail(order.hook, f"gave no answer in {self._timeout_s:g} s", what, error)
             except WireClosed as error:
-                self._leave()
+                self._process = None
                 self._fail(order.hook, process.how_it_ended(), what, error)
             except BaseException:  # an interrupt: the next call would read a late answer
-                self._leave()
+                self._process = None
                 process.kill()
                 raise
             if isinstance(reply, Broken):
                 if reply.fatal:
-                    self._leave()
+                    self._process = None
                     process.close()
                 logger.info("engine broke worker=%d traceback=%s", self.index, reply.traceback)
                 self._fail(order.hook, f"has an engine that broke: {reply.error}", what, None)
@@ -138,9 +138,6 @@ class Worker:
             process, self._process = self._process, None
             if process is not None:
                 process.close()
-
-    def _leave(self) -> None:
-        self._process = None
 
     def _fail(self, hook: str, how: str, what: str, error: BaseException | None) -> NoReturn:
         self._failures += 1

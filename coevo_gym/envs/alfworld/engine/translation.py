@@ -71,7 +71,7 @@ def translate(domain: str, problem: str) -> Translation:
     with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{threading.get_native_id()}")
-        part.write_bytes(zlib.compress(_written(fresh)))
+        part.write_bytes(zlib.compress(json.dumps(fresh).encode()))
         part.rename(file)
     return fresh
 
@@ -102,10 +102,6 @@ def _translate(domain: str, problem: str) -> Translation:
             if hasattr(fact, "predicate") and fact.predicate != "="
         ),
     )
-
-
-def _written(translation: Translation) -> bytes:
-    return json.dumps(translation).encode()
 
 
 def _read(text: bytes) -> Translation:

@@ -124,7 +124,7 @@ def bind(call: Call) -> Call:
     """
     if not call.positional:
         return call
-    names = _parameters(call.name)
+    names = tuple(_signature(call.name).parameters)
     if len(call.positional) > len(names):
         raise TypeError(f"{call.name} takes {len(names)} arguments")
     given = dict(zip(names, call.positional, strict=False))
@@ -136,11 +136,6 @@ def _signature(name: str) -> Signature:
     """Return the parameters of a documented function, without ``self``."""
     whole = signature(getattr(backend(functions_of()[name]), name))
     return whole.replace(parameters=list(whole.parameters.values())[1:])
-
-
-def _parameters(name: str) -> tuple[str, ...]:
-    """Return the names of a documented function's parameters, in order."""
-    return tuple(_signature(name).parameters)
 
 
 @lru_cache(maxsize=256)

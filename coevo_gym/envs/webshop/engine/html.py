@@ -5,21 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from math import isnan
 from pathlib import Path
-from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from coevo_gym.envs.webshop.engine import pages
 from coevo_gym.envs.webshop.engine.pages import Page
-from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.engine.session import Session
-
-
-class _Choice(NamedTuple):
-    """A value of an option, with a flag that is True for the selected value."""
-
-    value: str
-    chosen: bool
 
 
 def render_html(session: Session) -> str:
@@ -47,7 +38,7 @@ def render_html(session: Session) -> str:
         listed=pages.page_of(session.results, session.number) if page is Page.RESULTS else (),
         buttons=[t for t, target in session.targets().items() if target.kind == "button"],
         product=product,
-        options=_options(product, session) if product and behind else (),
+        options=product.options if product and behind else (),
         chosen=dict(session.options),
         parts=_parts(session),
         reward=session.score.reward if session.score else None,
@@ -65,14 +56,6 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     return environment.get_template("shop.html")
-
-
-def _options(product: Product, session: Session) -> list[tuple[str, list[_Choice]]]:
-    chosen = session.options
-    return [
-        (name, [_Choice(value, chosen.get(name) == value) for value in values])
-        for name, values in product.options
-    ]
 
 
 def _parts(session: Session) -> list[tuple[str, str]]:

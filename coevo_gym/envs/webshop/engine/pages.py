@@ -137,17 +137,12 @@ def _behind_item(instruction: str) -> list[str]:
     return ["Instruction:", instruction, BACK_TO_SEARCH, PREVIOUS]
 
 
-def search_targets() -> dict[str, Target]:
-    """Return the clickable items of the first page: a button that does nothing when clicked."""
-    return _buttons(SEARCH)
-
-
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
     """Return the clickable items of a page of results, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
     shown = page_of(products, number)
     found = {product.asin.lower(): Target("product", product.asin) for product in shown}
-    return _buttons(BACK_TO_SEARCH, *names) | found
+    return buttons(BACK_TO_SEARCH, *names) | found
 
 
 def item_targets(product: Product) -> dict[str, Target]:
@@ -155,16 +150,12 @@ def item_targets(product: Product) -> dict[str, Target]:
 
     If two options share a value, the value is one item, which sets the later option.
     """
-    targets = _buttons(BACK_TO_SEARCH, PREVIOUS, *_ITEM_BUTTONS)
+    targets = buttons(BACK_TO_SEARCH, PREVIOUS, *_ITEM_BUTTONS)
     for name, values in product.options:
         targets |= dict.fromkeys(values, Target("option", name))
     return targets
 
 
-def sub_targets() -> dict[str, Target]:
-    """Return the clickable items of a product's subpage."""
-    return _buttons(BACK_TO_SEARCH, PREVIOUS)
-
-
-def _buttons(*names: str) -> dict[str, Target]:
+def buttons(*names: str) -> dict[str, Target]:
+    """Return buttons as clickable items."""
     return {name.lower(): Target("button", name) for name in names}
