@@ -262,9 +262,6 @@ class TaskEnv(SelectingEnv):
         Args:
             action: text; overlong or malformed text is data, not an error.
 
-        Returns:
-            Observation, reward, terminated, truncated, info.
-
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
             TypeError: if ``action`` is not a string.
@@ -299,9 +296,6 @@ class TaskEnv(SelectingEnv):
     def cut(self, reason: EndReason) -> None:
         """End and grade the running episode because its agent cannot continue.
 
-        Args:
-            reason: the end reason to record.
-
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
             EnvBackendError: if the engine fails. The episode is then over and has no grade.
@@ -314,13 +308,8 @@ class TaskEnv(SelectingEnv):
     def end_from_outside(self, info: dict[str, Any]) -> dict[str, Any]:
         """Grade an episode that a wrapper has ended, with end reason ``time_limit``.
 
-        An episode that has already ended in the env itself is left unchanged.
-
-        Args:
-            info: the info that the wrapper returned with the last step.
-
-        Returns:
-            The info with the outcome added.
+        Returns the info of the last step with the outcome added. An episode that has already ended
+        in the env itself is left unchanged.
 
         Raises:
             EnvBackendError: if the engine fails. The episode is then over and has no grade.
@@ -409,8 +398,7 @@ class TaskEnv(SelectingEnv):
             raise ResetNeeded(
                 f"Cannot call {what}(): the env is closed. Call reset() first, or make a new env."
             )
-        if self._task is None:
-            raise ResetNeeded("No episode has begun. Call reset() first.")
+        _ = self.task  # raises before the first reset
         if self._end_reason is not None:
             raise ResetNeeded(f"Cannot call {what}(): the episode is over. Call reset() first.")
 

@@ -86,11 +86,7 @@ class ProposableFolder:
         self._choices, self._proposals = choices, proposals
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return native tasks; see ``native_tasks`` in the folder's ``tasks.py``.
-
-        Args:
-            split: one of :data:`NATIVE_SPLITS`, or its name.
-            subset: part of the split, by the benchmark's own name; None for the whole split.
+        """Return native tasks of one of :data:`NATIVE_SPLITS`; see the folder's ``tasks.py``.
 
         Raises:
             TaskError: if the split or subset is unknown.

@@ -24,13 +24,8 @@ _REMEMBERED = 4096
 def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
     """Return True if a training scenario is held out.
 
-    Each scenario is selected independently, so the held-out share is about ``share``. A larger
-    share includes every scenario of a smaller one.
-
-    Args:
-        benchmark: name of the benchmark.
-        scenario: name of the scenario.
-        share: share of the scenarios to hold out, in [0, 1).
+    Each scenario is selected independently, so the held-out share is about ``share``, which is in
+    [0, 1). A larger share includes every scenario of a smaller one.
 
     Example:
         >>> [is_held_out("alfworld", f"FloorPlan{n}", 0.2) for n in (1, 2, 3)]
@@ -144,9 +139,7 @@ def _holding_out(name: str, share: float) -> Benchmark:
 def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
     """Return a benchmark by name, with a share of its training scenarios held out.
 
-    Args:
-        name: name of the benchmark.
-        hold_out: share to hold out, in [0, 1); 0 returns the unmodified benchmark.
+    ``hold_out`` is in [0, 1); 0 returns the unmodified benchmark.
 
     Raises:
         ConfigError: if the share is out of range.

@@ -110,14 +110,8 @@ def draft_of(
 ) -> Draft:
     """Create a draft from the results of exploring a context.
 
-    A draft that was explored from an open task counts as a child of the task that was opened.
-
-    Args:
-        context: the context that was explored.
-        instruction: the instruction for the agent.
-        solution: actions that claim to solve the task.
-        world: starts the engine.
-        scenario: the scenario that the draft claims; None for that of the context's task.
+    A draft that was explored from an open task counts as a child of the task that was opened. It
+    claims the scenario of the context's task, unless ``scenario`` names another one.
 
     Raises:
         BuildError: if a text is not valid Unicode, which can result from decoded escapes.

@@ -107,9 +107,7 @@ def _warn(found: Finding) -> None:
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
     """Return the files that an interpreter needs, besides the system's programs and libraries.
 
-    Args:
-        prefix: the interpreter's installation folder; None for this interpreter and, in a venv,
-            its base.
+    ``prefix`` is its installation folder; None for this interpreter and, in a venv, its base.
     """
     prefixes = [prefix] if prefix else map(Path, sorted({sys.prefix, sys.base_prefix}))
     files = (p / name for p in prefixes for name in ("bin", "lib", "lib64", "pyvenv.cfg"))

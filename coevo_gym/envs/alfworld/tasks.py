@@ -169,13 +169,7 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
 
 
 def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return domain, grammar and problem of a world, in the engine's format.
-
-    Raises:
-        BenchmarkNotInstalled: if the world is from an official game that is not installed.
-        DataError: if the installed games are not the games that the task was made with.
-        TaskError: if the game is unknown.
-    """
+    """Return domain, grammar and problem of a world; raises as :func:`side_of` does."""
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
     else:
@@ -256,13 +250,7 @@ GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool",
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``scene:``, ``goal:`` and ``object:`` of a task or a draft.
-
-    Raises:
-        BenchmarkNotInstalled: if the task is from an official game that is not installed.
-        DataError: if the installed games are not the games that the task was made with.
-        TaskError: if the game is unknown.
-    """
+    """Return the tags ``scene:``, ``goal:`` and ``object:``; raises as :func:`side_of` does."""
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply, TurnCalls
@@ -34,21 +34,6 @@ Outcome = Literal[
 of error; ``not_reached``: an earlier turn decided, or the episode ended before.
 """
 
-Label = Literal[
-    "pass",
-    "invalid_tool_call",
-    "argument_mismatch",
-    "state_mismatch",
-    "recovery_failure",
-    "missing_tool_call",
-    "response_mismatch",
-    "force_terminated",
-]
-"""Reason why an episode failed: SEAL's six kinds in its order of priority (its Table 5), for the
-turn that decided; ``force_terminated`` if the episode was cut before its last turn ended.
-"""
-
-
 _FAILED: Mapping[Outcome, TurnOutcome] = {
     "empty_turn_model_response": "empty",
     "instance_state_mismatch": "state",
@@ -61,7 +46,8 @@ class Judge:
 
     Attributes:
         outcomes: one per finished turn.
-        label: see :data:`Label`; ``"pass"`` while nothing has failed.
+        label: reason for the failure of the turn that decided, one of SEAL's six kinds in its
+            order of priority (its Table 5); ``PASS`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
     Raises:
@@ -75,7 +61,7 @@ class Judge:
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
         self._attempts: list[TurnCalls] = []
-        self.label: Label = "pass"
+        self.label = TurnLabel.PASS
         self.mismatches: tuple[str, ...] = ()
 
     @property
@@ -87,7 +73,7 @@ class Judge:
     @property
     def failed(self) -> bool:
         """Return True if a turn has failed."""
-        return self.label != "pass"
+        return self.label is not TurnLabel.PASS
 
     @property
     def turns(self) -> tuple[TurnFacts, ...]:
@@ -178,17 +164,16 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
     )
 
 
-def diagnose(facts: TurnFacts) -> Label:
+def diagnose(facts: TurnFacts) -> TurnLabel:
     """Return the most informative failure of the turn that decided.
 
     Example:
         >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
-        'missing_tool_call'
+        <TurnLabel.MISSING_TOOL_CALL: 'missing_tool_call'>
     """
     label = turn_label(facts)
-    if label is TurnLabel.EMPTY_TURN:  # not in Table 5
-        label = TurnLabel.MISSING_TOOL_CALL
-    return cast(Label, str(label))
+    # An empty turn is not in Table 5.
+    return TurnLabel.MISSING_TOOL_CALL if label is TurnLabel.EMPTY_TURN else label
 
 
 def _key(call: Call) -> tuple[str, Mapping[str, Any]]:

@@ -306,10 +306,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     """Return the goals of the built-in catalogue, in catalogue order.
 
     Several wishes are drawn per goal. The goal keeps the wish that the fewest products of the
-    family fulfil.
-
-    Args:
-        catalogue: made by ``Catalogue.from_items`` from ``builtin_items()``.
+    family fulfil. The catalogue was made from ``builtin_items()``.
     """
     members: dict[str, list[Product]] = {}
     for product in catalogue:
@@ -383,7 +380,7 @@ def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> Shop
         o=str(join).join(str(form).format(n=n, v=v) for n, v in wish.options),
         c=wish.cap,
     )
-    return ShoppingGoal.for_product(
+    return ShoppingGoal(
         product,
         instruction=instruction,
         attributes=wish.attributes,

@@ -126,7 +126,7 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     def shown(query: str) -> bool:
         return any(p.asin == goal.asin for p in catalogue.search(query)[:PAGE_SIZE])
 
-    query = next(filter(shown, searches(goal.instruction)), goal.title.lower())
+    query = next(filter(shown, searches(goal.instruction)), goal.product.title.lower())
     asked = dict(goal.options)
     if "" in asked:  # a human-written goal names values only
         names = {value: name for name, values in catalogue[goal.asin].options for value in values}

@@ -87,10 +87,6 @@ class WorkerPool:
     ) -> Iterator[tuple[int, ResultT]]:
         """Run a job for each env; jobs of different workers run in parallel.
 
-        Args:
-            envs: envs of this pool.
-            jobs: one job per env.
-
         Yields:
             Indices and results, in order, once all jobs are done; then the first error is raised.
         """

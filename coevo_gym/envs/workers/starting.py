@@ -33,12 +33,7 @@ def can_run() -> bool:
 
 
 class Process:
-    """A worker process.
-
-    Attributes:
-        wire: connection to the process.
-        pid: its process id, which is also the id of its process group.
-    """
+    """A worker process with its wire, its id (also that of its process group) and its pidfd."""
 
     def __init__(self, wire: Wire, pid: int, end: int) -> None:
         self.wire = wire
@@ -113,8 +108,7 @@ class _Zygote:
             WireClosed: if the process that workers are forked from has died.
             TimeoutError: if starting takes too long.
         """
-        path = [os.getcwd() if folder == "" else folder for folder in sys.path]
-        order = Fork(tuple(modules), path, dict(os.environ), os.getcwd())
+        order = Fork(tuple(modules), _path(), dict(os.environ), os.getcwd())
         with self._lock:
             control = self._running()
             ours, theirs = socket.socketpair()
@@ -157,9 +151,12 @@ class _Zygote:
             self._stop()
         if self._control is None:
             ours, theirs = socket.socketpair()
+            main = (
+                f"import sys; sys.path[:] = {_path()}; from {Fork.__module__} import main; main()"
+            )
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 (our own code)
-                    [sys.executable, "-c", _main(), str(theirs.fileno()), str(os.getpid())],
+                    [sys.executable, "-c", main, str(theirs.fileno()), str(os.getpid())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # keep an engine's prints out of this program's output
@@ -182,9 +179,8 @@ class _Zygote:
             self._process = None
 
 
-def _main() -> str:
-    path = [os.getcwd() if folder == "" else folder for folder in sys.path]
-    return f"import sys; sys.path[:] = {path!r}; from {Fork.__module__} import main; main()"
+def _path() -> list[str]:
+    return [folder or os.getcwd() for folder in sys.path]
 
 
 def zygote() -> _Zygote:

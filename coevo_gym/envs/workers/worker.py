@@ -26,14 +26,13 @@ class Worker:
 
     Threads that use the same worker wait for each other.
 
-    Args:
-        index: its number in its pool.
-        timeout_s: time limit per order, in seconds.
-        modules: modules that are imported once for all workers, before the first one starts.
+    ``timeout_s`` is the time limit per order, in seconds.
 
     Attributes:
+        index: its number in its pool.
+        modules: modules that are imported once for all workers, before the first one starts;
+            putting an env on the worker may add modules.
         lock: lock held by the thread that uses the worker; waiting for it is not limited in time.
-        modules: see above; putting an env on the worker may add modules.
     """
 
     def __init__(self, index: int, timeout_s: float, modules: tuple[str, ...] = ()) -> None:

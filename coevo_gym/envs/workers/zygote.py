@@ -37,11 +37,8 @@ logger = logging.getLogger(__name__)
 class Fork(NamedTuple):
     """An order to fork a worker, followed by a descriptor of the worker's socket.
 
-    Attributes:
-        modules: modules to import before the fork.
-        path: ``sys.path`` of the requesting process.
-        environment: environment variables of the requesting process.
-        folder: working directory of the requesting process.
+    ``modules`` are imported before the fork. The other fields are ``sys.path``, environment
+    variables and working directory of the requesting process.
     """
 
     modules: tuple[str, ...]

@@ -117,7 +117,13 @@ class HostSetup:
             start = _sandboxed if protected else _careless
             with start(theirs, targets, self._level) as running:
                 theirs.close()
-                facts = targets.facts() | _facts(targets, protected)
+                facts = {
+                    **targets.facts(),
+                    "scratch": "/tmp" if protected else str(targets.folder / "scratch"),  # noqa: S108
+                    "library": sys.base_prefix,
+                    "calls": seccomp.numbers(),
+                    "limits": LIMITS._asdict(),
+                }
                 order = json.dumps({"facts": facts, "code": payload.code})
                 with suppress(BrokenPipeError):  # it did not start, which is detected below
                     ours.sendall(order.encode() + b"\n")
@@ -167,16 +173,6 @@ def _next(ours: socket.socket, timeout_s: float) -> str:
         return ours.recv(1 << 16).decode(errors="replace")
     except ConnectionResetError:  # it ended with unread input
         return ""
-
-
-def _facts(targets: Decoys, protected: bool) -> dict[str, object]:
-    """Return the facts that do not depend on the decoys alone."""
-    return {
-        "scratch": "/tmp" if protected else str(targets.folder / "scratch"),  # noqa: S108
-        "library": sys.base_prefix,
-        "calls": seccomp.numbers(),
-        "limits": LIMITS._asdict(),
-    }
 
 
 @contextmanager

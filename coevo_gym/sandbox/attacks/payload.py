@@ -119,13 +119,7 @@ class AttackRow(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """Payloads, and the setup that runs them.
-
-    Attributes:
-        name: name of the suite.
-        payloads: the attacks.
-        setup: function that creates the setup for an isolation level.
-    """
+    """Payloads, and a function that creates the setup to run them in at an isolation level."""
 
     name: str
     payloads: tuple[Payload[Any], ...]

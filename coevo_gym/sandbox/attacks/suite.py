@@ -12,7 +12,6 @@ from rich.text import Text
 
 from coevo_gym.sandbox import Finding
 from coevo_gym.sandbox.attacks import (
-    descriptors,
     files,
     kernel,
     metadata,
@@ -29,7 +28,6 @@ def generic_suite() -> Suite:
     payloads = (
         *files.PAYLOADS,
         *metadata.PAYLOADS,
-        *descriptors.PAYLOADS,
         *processes.PAYLOADS,
         *kernel.PAYLOADS,
         *network.PAYLOADS,

@@ -34,12 +34,7 @@ MAX_FACTS = 20_000
 
 
 class Fact(NamedTuple):
-    """A true fact, with the objects' display names.
-
-    Attributes:
-        name: the predicate.
-        objects: names of the objects, such as ``desk 1``.
-    """
+    """A true fact: its predicate, and the display names of its objects, such as ``desk 1``."""
 
     name: str
     objects: tuple[str, ...]

@@ -28,13 +28,7 @@ class SasEffect(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """A grounded action.
-
-    Attributes:
-        name: the action and its objects.
-        conditions: the conditions under which it is possible.
-        effects: its effects.
-    """
+    """A grounded action: its name with its objects, when it is possible, and its effects."""
 
     name: str
     conditions: Pairs

@@ -9,7 +9,7 @@ import threading
 import zlib
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.provision import benchmark_home
@@ -108,12 +108,8 @@ def _read(text: bytes) -> Translation:
     sas, parameters, types, objects, facts = json.loads(text)
     return Translation(
         sas,
-        {name: _pairs(pairs) for name, pairs in parameters.items()},
+        {name: tuple(map(tuple, pairs)) for name, pairs in parameters.items()},
         tuple((name, tuple(bases)) for name, bases in types),
         objects,
         tuple((name, tuple(args)) for name, args in facts),
     )
-
-
-def _pairs(pairs: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((first, second) for first, second in pairs)

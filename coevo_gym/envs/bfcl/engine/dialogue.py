@@ -65,11 +65,8 @@ class Dialogue:
     """The turns of one episode.
 
     A message with calls is answered with their results; one without calls ends the turn. After
-    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over.
-
-    Args:
-        world: backends and user turns.
-        lenient: answer an unreadable message with an error; the official protocol ends the turn.
+    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over. If ``lenient``, an
+    unreadable message is answered with an error; the official protocol ends the turn.
 
     Attributes:
         toolbox: the agent's backends.

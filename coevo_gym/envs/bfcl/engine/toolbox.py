@@ -148,7 +148,7 @@ def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
 def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
     """Create a backend in its initial state."""
     instance = backend(name)()
-    if name not in _stateless():
+    if name not in official("constants.executable_backend_config").STATELESS_CLASSES:
         try:
             instance._load_scenario(state, long_context=long_context)
         except Exception as error:  # the backends do not validate their input
@@ -161,11 +161,6 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
         instance.credit_card_list = copy.deepcopy(instance.credit_card_list)
         instance.booking_record = copy.deepcopy(instance.booking_record)
     return instance
-
-
-@lru_cache(maxsize=1)
-def _stateless() -> frozenset[str]:
-    return frozenset(official("constants.executable_backend_config").STATELESS_CLASSES)
 
 
 def _text(result: Any, name: str) -> str:

@@ -112,10 +112,6 @@ class Catalogue:
     def _search(self, query: str) -> tuple[Product, ...]:
         return tuple(self._by_asin[asin] for asin in self.index.search(query, MAX_RESULTS))
 
-    def get(self, asin: str) -> Product | None:
-        """Return the product with this asin, or None."""
-        return self._by_asin.get(asin)
-
     def __getitem__(self, asin: str) -> Product:
         """Return the product with this asin."""
         return self._by_asin[asin]

@@ -19,12 +19,7 @@ def render_html(session: Session) -> str:
     The page loads nothing from outside: no images, scripts, fonts or links. Each clickable item is
     a button of one form whose field ``action`` contains the action, and the search bar is the field
     ``search``, so that a server can process them. Without a server, the page is read-only.
-
-    Args:
-        session: a session after ``reset``; it is not changed.
-
-    Returns:
-        A complete HTML document in which all shop texts are escaped.
+    All shop texts are escaped. The session is not changed.
     """
     page, product = session.page, session.product
     behind = page in pages.SUB_PAGES or page is Page.ITEM

@@ -17,13 +17,8 @@ from coevo_gym.envs.webshop.engine.product import Product
 PAGE_SIZE = 10
 """Number of products on one page of results."""
 
-BACK_TO_SEARCH, NEXT, PREVIOUS, BUY, SEARCH = (
-    "Back to Search",
-    "Next >",
-    "< Prev",
-    "Buy Now",
-    "Search",
-)
+BACK_TO_SEARCH, NEXT, PREVIOUS = "Back to Search", "Next >", "< Prev"
+BUY, SEARCH = "Buy Now", "Search"
 _BLANKS = " \n\t\f\r"
 _SEPARATOR = " [SEP] "
 
