@@ -311,7 +311,7 @@ def test_a_purchase_that_nobody_wanted_is_shown_without_a_score() -> None:
 
 
 class _Old(WebShopBenchmark):
-    open = draft = property()  # type: ignore[assignment]  # it has neither
+    open = draft = property()  # it has neither
 
 
 OLD = _Old(tasks, builder, choices, proposals)
@@ -319,12 +319,12 @@ OLD = _Old(tasks, builder, choices, proposals)
 
 def test_a_benchmark_without_the_two_members_says_so() -> None:
     with pytest.raises(ConfigError, match=r"A model cannot explore webshop: .* no draft\(\)"):
-        proposable(OLD)  # type: ignore[arg-type]
+        proposable(OLD)
 
 
 def test_a_benchmark_without_the_two_members_goes_on_evolving() -> None:
-    explorer = ScriptedExplorer(OLD)  # type: ignore[arg-type]
-    result = GatedEvolver(OLD, explorer).run(Round.unguided(2))  # type: ignore[arg-type]
+    explorer = ScriptedExplorer(OLD)
+    result = GatedEvolver(OLD, explorer).run(Round.unguided(2))
     assert len(result.accepted) == 2
 
 

@@ -107,9 +107,9 @@ def test_the_fields_are_those_of_the_goal() -> None:
     games = open_games()
     for entry in games.entries("valid_unseen"):
         goal = games.problem(entry.id).partition("(:goal")[2]
-        objects = {entry.object, entry.toggle} - {""}
+        objects = {entry.goal.object, entry.goal.toggle} - {""}
         assert set(re.findall(r"objectType \?\w+ (\w+)Type", goal)) == objects
-        receptacles = {entry.receptacle} - {""}
+        receptacles = {entry.goal.receptacle} - {""}
         assert set(re.findall(r"receptacleType \?\w+ (\w+)Type", goal)) == receptacles
 
 
