@@ -11,9 +11,8 @@ from typing import NamedTuple
 class Parts(NamedTuple):
     """A folder without its hidden parts.
 
-    Attributes:
-        whole: files and folders that contain nothing hidden.
-        opened: folders that contain something hidden; only their names stay visible.
+    ``whole`` are files and folders that contain nothing hidden. ``opened`` are folders that contain
+    something hidden; only their names stay visible.
     """
 
     whole: tuple[str, ...]

@@ -59,12 +59,9 @@ class Refused(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """An unexpected error of an engine, whose env is dropped.
+    """An unexpected error of an engine, whose env is dropped; if ``fatal``, the worker ends, too.
 
-    Attributes:
-        error: the last line of the traceback.
-        traceback: the full traceback.
-        fatal: True if the worker ends, too.
+    ``error`` is the last line of the traceback.
     """
 
     error: str
