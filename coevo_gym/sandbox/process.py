@@ -154,10 +154,10 @@ def start(
 ) -> Sandboxed:
     """Start a program in its wrapper, and apply limits before it runs.
 
-    ``wrapped`` returns the complete command, given the descriptor on which the wrapper waits for the
-    bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``first`` waits for
-    the process whose end ends all others, and returns its pid. ``release`` is called last, after
-    the limits are applied.
+    ``wrapped`` returns the complete command, given the descriptor on which the wrapper waits for
+    the bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``first`` waits
+    for the process whose end ends all others, and returns its pid. ``release`` is called last,
+    after the limits are applied.
 
     Raises:
         EnvBackendError: if it does not start.
