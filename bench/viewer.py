@@ -90,7 +90,7 @@ def walk_of(task: Task) -> tuple[Step, ...]:
     session = Session(open_catalogue(task.world))  # type: ignore[arg-type]
     page, steps = session.reset(task.instruction), list[Step]()
     for action in task.solution:
-        choices = tuple(f"click[{name}]" for name in session.clickables())
+        choices = tuple(f"click[{name}]" for name in session.targets())
         choices = choices if action in choices else (*choices, action)
         logprobs = (float(-np.log(len(choices))),) * len(choices)
         place = choices.index(action)

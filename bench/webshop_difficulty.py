@@ -34,7 +34,7 @@ def random_shopper(rng: Generator) -> Shopper:
 
     def shop(session: Session, goal: ShoppingGoal) -> None:
         for _ in range(MAX_STEPS):
-            actions = [f"click[{text}]" for text in session.clickables()]
+            actions = [f"click[{text}]" for text in session.targets()]
             if session.page is Page.SEARCH:
                 actions = [f"search[{query}]" for query in searches(goal.instruction)]
             if session.step(actions[int(rng.integers(len(actions)))]).done:

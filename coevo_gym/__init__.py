@@ -145,7 +145,7 @@ def _register() -> None:
                 verifier=f"{package}.world:{camel}Verifier",
                 title=title,
                 setup=f"{package}.setup",
-                escapes=f"{package}.attacks.suite:escape_suite" if name == "appworld" else "",
+                attacks=f"{package}.attacks.suite:attack_suite" if name == "appworld" else "",
                 terms=terms,
             )
         )

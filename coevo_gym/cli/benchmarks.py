@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from coevo_gym.sandbox.attacks import Suite
 
 
-def try_to_escape(as_json: bool, level: Level | None = None) -> None:
-    """Run all attempts to escape from the sandbox, and fail if one succeeds.
+def run_attacks(as_json: bool, level: Level | None = None) -> None:
+    """Run all attacks on the sandbox, and fail if one succeeds.
 
     Args:
         as_json: print JSON.
@@ -58,12 +58,12 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
         if not found.holds:
             raise ConfigError(f"The level {level.value!r} is not available here: {found.detail}")
     results: dict[str, list[AttackRow]] = {}
-    for suite in escape_suites():
+    for suite in attack_suites():
         results[suite.name] = rows = []
         with suite.setup(found.level) as setup, errors.status(f"{suite.name} ...") as status:
             for row in compare(suite.payloads, setup, found.level):
                 rows.append(row)
-                status.update(f"{suite.name}: {len(rows)} of {len(suite.payloads)} attempts")
+                status.update(f"{suite.name}: {len(rows)} of {len(suite.payloads)} attacks")
         if not as_json:
             console.print(attacks.as_table(suite.name, rows))
     everything = [row for rows in results.values() for row in rows]
@@ -75,14 +75,14 @@ def try_to_escape(as_json: bool, level: Level | None = None) -> None:
         raise typer.Exit(FAILED)
 
 
-def escape_suites() -> Iterator[Suite]:
+def attack_suites() -> Iterator[Suite]:
     """Return the generic suite and those of installed benchmarks that run code."""
     from coevo_gym.sandbox.attacks import generic_suite
 
     yield generic_suite()
     for spec in benchmark_specs():
-        if spec.escapes and setup_of(spec).installation().ready:
-            module, _, make = spec.escapes.partition(":")
+        if spec.attacks and setup_of(spec).installation().ready:
+            module, _, make = spec.attacks.partition(":")
             yield getattr(import_module(module), make)()
 
 
@@ -115,8 +115,8 @@ def envs(as_json: AsJson = False) -> None:
 
 def doctor(
     as_json: AsJson = False,
-    escape_suite: Annotated[
-        bool, typer.Option("--escape-suite", help="Try to escape from the sandbox instead.")
+    attack_suite: Annotated[
+        bool, typer.Option("--attack-suite", help="Run attacks on the sandbox instead.")
     ] = False,
     level: Annotated[
         Level | None,
@@ -125,12 +125,12 @@ def doctor(
 ) -> None:
     """Show the state of each benchmark, the isolation of model-written code, and the trainers.
 
-    For example: coevo doctor --escape-suite --level landlock
+    For example: coevo doctor --attack-suite --level landlock
     """
-    if level is not None and not escape_suite:
-        raise ConfigError("--level chooses the isolation level to test. Pass --escape-suite, too.")
-    if escape_suite:
-        try_to_escape(as_json, level)
+    if level is not None and not attack_suite:
+        raise ConfigError("--level chooses the isolation level to test. Pass --attack-suite, too.")
+    if attack_suite:
+        run_attacks(as_json, level)
         return
     found = {spec.name: setup_of(spec).installation() for spec in benchmark_specs() if spec.setup}
     found |= {

@@ -232,8 +232,8 @@ class BenchmarkSpec:
         setup: module with ``install(source: Path | None) -> Path`` and
             ``installation() -> Installation``, and optionally ``download() -> Path``; "" if there
             is nothing to install.
-        escapes: ``"module:function"`` that returns the benchmark's own
-            :class:`~coevo_gym.sandbox.attacks.Suite` of sandbox escape attempts; "" for none.
+        attacks: ``"module:function"`` that returns the benchmark's own
+            :class:`~coevo_gym.sandbox.attacks.Suite` of attacks; "" for none.
         prompt: ``"package:file.j2"`` of the prompt that describes the benchmark to a language
             model; "" for none, or for the prompt in ``coevo_gym.prompts`` that has its name.
         terms: terms under which its tasks may be redistributed, in a sentence or two; printed by
@@ -248,7 +248,7 @@ class BenchmarkSpec:
     verifier: str
     title: str
     setup: str = ""
-    escapes: str = ""
+    attacks: str = ""
     prompt: str = ""
     terms: str = ""
 

@@ -2,7 +2,8 @@
 
 A benchmark implements ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
 the finished episode. Everything that Gymnasium, a curriculum or a trainer relies on is implemented
-here, once.
+here, once. Every task is checked before an episode begins: it must belong to the env's benchmark,
+and a task that claims to be a training task must not be a copy of a validation or test task.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import gymnasium as gym
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 from numpy.random import Generator
 
+from coevo_gym.core.benchmark import Benchmark, check_claim, find_task
 from coevo_gym.core.errors import (
     ConfigError,
     EnvBackendError,
@@ -26,11 +29,21 @@ from coevo_gym.core.errors import (
     WorkersFailed,
 )
 from coevo_gym.core.spaces import UnicodeText, clean_text
-from coevo_gym.core.task import OPEN, FrozenDict, Task, Verifier, World, freeze
+from coevo_gym.core.task import (
+    OPEN,
+    FrozenDict,
+    Split,
+    Task,
+    Verifier,
+    World,
+    freeze,
+    parse_split,
+)
+from coevo_gym.core.task_file import read_tasks
 from coevo_gym.core.trajectory import EndReason, EpisodeRecord, PastStep, Step, View
-from coevo_gym.envs.checks import check_action, is_positive_int
+from coevo_gym.envs.checks import check_action, is_positive_int, names_of
 from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
-from coevo_gym.envs.selection import SelectingEnv
+from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
 ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
 """Wrappers added by ``gym.make`` that pass on each step as exactly one step."""
@@ -42,7 +55,6 @@ class StepLimited(Protocol):
 
     def limit_steps(self, limit: int) -> None:
         """End every episode after at most ``limit`` steps."""
-        ...
 
 
 def let_time_limits_tell() -> None:
@@ -69,7 +81,7 @@ ACTION_SPACE = UnicodeText(ACTION_CAP)
 VectorMode = Literal["in_process", "process"]
 
 
-class TaskEnv(SelectingEnv):
+class TaskEnv(gym.Env[str, str]):
     """The base class of benchmark envs: text in, text out, one task per episode.
 
     Subclasses set the class variables and implement the three hooks.
@@ -87,6 +99,7 @@ class TaskEnv(SelectingEnv):
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 (Gymnasium's convention)
+    benchmark: ClassVar[str]
     default_max_steps: ClassVar[int] = 15
     reward_modes: ClassVar[tuple[str, ...]] = ("success", "score")
     max_live: ClassVar[int] = 128
@@ -136,7 +149,9 @@ class TaskEnv(SelectingEnv):
             )
         self.reward_mode = reward_mode
         self.render_mode = render_mode
-        super().__init__(split, subset, tasks, hold_out)
+        self.split, self.hold_out = parse_split(split), hold_out
+        _ = self.practised  # raises if the share is out of range
+        self._tasks = self._select(subset, tasks)
         self._task: Task | None = None
         self._begun = False
         self._frame = Frame("")
@@ -177,6 +192,16 @@ class TaskEnv(SelectingEnv):
         """Release the engine; repeated calls have no effect."""
 
     # Public methods.
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        """The tasks that ``reset`` picks from if its options specify none."""
+        return self._tasks
+
+    @property
+    def practised(self) -> Benchmark:
+        """The env's benchmark, with the env's share of scenarios held out."""
+        return benchmark_of(self.benchmark, self.hold_out)
 
     @property
     def task(self) -> Task:
@@ -263,9 +288,6 @@ class TaskEnv(SelectingEnv):
         Args:
             action: text; overlong or malformed text is data, not an error.
 
-        Returns:
-            Observation, reward, terminated, truncated, info.
-
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
             TypeError: if ``action`` is not a string.
@@ -300,9 +322,6 @@ class TaskEnv(SelectingEnv):
     def cut(self, reason: EndReason) -> None:
         """End and grade the running episode because its agent cannot continue.
 
-        Args:
-            reason: the end reason to record.
-
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
             EnvBackendError: if the engine fails. The episode is then over and has no grade.
@@ -315,13 +334,8 @@ class TaskEnv(SelectingEnv):
     def end_from_outside(self, info: dict[str, Any]) -> dict[str, Any]:
         """Grade an episode that a wrapper has ended, with end reason ``time_limit``.
 
-        An episode that has already ended in the env itself is left unchanged.
-
-        Args:
-            info: the info that the wrapper returned with the last step.
-
-        Returns:
-            The info with the outcome added.
+        Returns the info of the last step with the outcome added. An episode that has already ended
+        in the env itself is left unchanged.
 
         Raises:
             EnvBackendError: if the engine fails. The episode is then over and has no grade.
@@ -402,6 +416,76 @@ class TaskEnv(SelectingEnv):
             )
         return self.__dict__
 
+    # The choice of tasks. A benchmark whose tasks need other rules overrides these methods.
+
+    def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
+        """Return the tasks that ``reset`` picks from."""
+        if tasks is None:
+            return self._native(subset)
+        if isinstance(tasks, str):
+            chosen: Sequence[Task] = read_tasks(Path(tasks))
+        else:
+            chosen = tuple(map(self._find, names_of(tasks)))
+        for task in chosen:
+            self._check(task.require_asked("list"))
+            if task.split is not self.split:
+                raise TaskError(
+                    f"{task.name} is a {task.split} task, but this env was made with "
+                    f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
+                )
+        if not chosen:
+            raise TaskError(f"tasks={tasks!r} contains no tasks. Name at least one.")
+        return chosen
+
+    def _native(self, subset: str | None) -> Sequence[Task]:
+        """Return the native tasks of the env's split."""
+        return native_tasks(self.benchmark, self.split, subset, hold_out=self.hold_out)
+
+    def _find(self, name_or_id: str) -> Task:
+        """Return the native task with this name or id."""
+        found, practised = find_task(self.benchmark, name_or_id), self.practised
+        return practised.relabelled(found) if isinstance(practised, HoldingOut) else found
+
+    def _check(self, task: Task) -> None:
+        """Raise an error if this env must not run a task."""
+        if task.benchmark != self.benchmark:
+            raise TaskError(
+                f"{task.name} belongs to {task.benchmark}, but this env runs {self.benchmark}. "
+                f"Make an env of {task.benchmark} instead."
+            )
+        if task.split is Split.TRAIN:  # other splits claim nothing that needs a check
+            try:
+                side = self._side_of(task)
+            except TaskError as error:
+                raise TaskError(f"{task.name} cannot be run: {error}") from error
+            check_claim(task, side, "play")
+
+    def _side_of(self, task: Task) -> Split:
+        """Return the split of a task by its content, whatever split it claims."""
+        return self.practised.side_of(task)
+
+    def _choose(self, options: Mapping[str, Any]) -> Task:
+        """Return the task that the reset options specify, or else a randomly drawn task."""
+        unknown = set(options) - {"task", "task_id"}
+        if unknown or len(options) > 1:
+            raise ConfigError(
+                'reset takes options={"task": Task} or {"task_id": id or name}, '
+                f"actual keys: {sorted(options)}"
+            )
+        if "task" in options:
+            task = options["task"]
+            if not isinstance(task, Task):
+                raise TaskError(
+                    f'options["task"] must be a Task, actual: {type(task).__name__}. '
+                    'Pass a name or id as options={"task_id": …}.'
+                )
+            return task
+        if "task_id" in options:
+            wanted = options["task_id"]
+            own = next((t for t in self._tasks if wanted in (t.id, t.name)), None)
+            return own or self._find(wanted)
+        return self._tasks[int(self.np_random.integers(len(self._tasks)))]
+
     # Internals.
 
     def _check_running(self, what: str) -> None:
@@ -410,8 +494,7 @@ class TaskEnv(SelectingEnv):
             raise ResetNeeded(
                 f"Cannot call {what}(): the env is closed. Call reset() first, or make a new env."
             )
-        if self._task is None:
-            raise ResetNeeded("No episode has begun. Call reset() first.")
+        _ = self.task  # raises before the first reset
         if self._end_reason is not None:
             raise ResetNeeded(f"Cannot call {what}(): the episode is over. Call reset() first.")
 

@@ -26,14 +26,9 @@ def is_positive_number(value: object) -> TypeGuard[float]:
 
 
 def check_action(action: object, whose: str = "") -> None:
-    """Raise an error if an action is not a string.
+    """Raise a ``TypeError`` if an action is not a string.
 
-    Args:
-        action: the action to check.
-        whose: description for the error message, such as ``"of env 3"``.
-
-    Raises:
-        TypeError: if the action is not a string.
+    ``whose`` describes the action in the message, such as ``"of env 3"``.
     """
     if not isinstance(action, str):
         which = f"An action {whose}".rstrip()

@@ -63,11 +63,7 @@ Position = Literal["only", "early", "middle", "late"]
 
 
 def position(turn: int, turns: int) -> Position:
-    """Return the third of an episode in which a turn ends.
-
-    Args:
-        turn: index of the turn, from 0.
-        turns: number of turns in the episode.
+    """Return the third of an episode of ``turns`` turns in which a turn, counted from 0, ends.
 
     Example:
         >>> [position(turn, 5) for turn in range(5)]
@@ -120,11 +116,7 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Create the facts of a turn that was not judged.
-
-        Args:
-            reference: True if the turn required an action.
-        """
+        """Create the facts of a turn that was not judged."""
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 
@@ -188,10 +180,7 @@ def diagnosis_of(
 ) -> Diagnosis:
     """Create a diagnosis from turn labels and failure modes.
 
-    Args:
-        turns: one label per turn.
-        success: True if the episode succeeded, which is possible even with a superfluous call.
-        modes: failure modes of the episode; dropped if the episode succeeded.
+    If the episode succeeded, which is possible even with a superfluous call, modes are dropped.
     """
     return Diagnosis(tuple(map(str, turns)), () if success else tuple(modes))
 
@@ -211,7 +200,6 @@ class Diagnosable(Benchmark, Protocol):
         The diagnosis runs no engine and never raises. Facts that are missing from a report, as in
         reports of older versions, leave the diagnosis incomplete.
         """
-        ...
 
 
 def diagnosable(benchmark: Benchmark) -> Diagnosable:

@@ -25,15 +25,12 @@ class TasksModule(Protocol):
 
     def native_tasks(self, split: Split, subset: str | None = None) -> Sequence[Task]:
         """Return the native tasks of a split, always in the same order."""
-        ...
 
     def split_of(self, scenario: str) -> Split:
         """Return the split of a scenario."""
-        ...
 
     def side_of(self, task: Task) -> Split:
         """Return the split of a task by its content, whatever split it claims."""
-        ...
 
 
 class BuilderModule(Protocol):
@@ -41,19 +38,15 @@ class BuilderModule(Protocol):
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
         """Return drafts made from an exploration walk."""
-        ...
 
     def build(self, draft: Draft) -> Task:
         """Build a proven task from a draft."""
-        ...
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         """Run a list of actions in a fresh engine and return their effects."""
-        ...
 
     def evidence(self, task: Task) -> Evidence:
         """Return the facts that the verdict on an episode depends on."""
-        ...
 
 
 class ProposalsModule(Protocol):
@@ -61,23 +54,23 @@ class ProposalsModule(Protocol):
 
     def open_task(self, task: Task) -> Task:
         """Return an open task: the same world without a request."""
-        ...
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
         """Return the draft that a proposal describes."""
-        ...
 
 
-class FolderBenchmark:
-    """The part of :class:`coevo_gym.core.benchmark.Benchmark` that a folder's modules implement.
+class ProposableFolder:
+    """A benchmark that the modules of a folder implement, and that models can explore.
 
-    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol``. It overrides ``tags`` if it
-    can describe a task by more than its scenario.
+    A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol`` to make it a
+    :class:`~coevo_gym.core.benchmark.Proposable`. It overrides ``tags`` if it can describe a task
+    by more than its scenario.
 
     Args:
         tasks: the folder's ``tasks`` module.
         builder: its ``builder`` module.
         choices: function that returns the actions a scoring policy may choose from.
+        proposals: its ``proposals`` module.
     """
 
     name: str
@@ -87,15 +80,13 @@ class FolderBenchmark:
         tasks: TasksModule,
         builder: BuilderModule,
         choices: Callable[[View], tuple[str, ...]],
+        proposals: ProposalsModule,
     ) -> None:
-        self._tasks, self._builder, self._choices = tasks, builder, choices
+        self._tasks, self._builder = tasks, builder
+        self._choices, self._proposals = choices, proposals
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return native tasks; see ``native_tasks`` in the folder's ``tasks.py``.
-
-        Args:
-            split: one of :data:`NATIVE_SPLITS`, or its name.
-            subset: part of the split, by the benchmark's own name; None for the whole split.
+        """Return native tasks of one of :data:`NATIVE_SPLITS`; see the folder's ``tasks.py``.
 
         Raises:
             TaskError: if the split or subset is unknown.
@@ -144,27 +135,6 @@ class FolderBenchmark:
     def demonstration(self, task: Task) -> tuple[str, ...]:
         """Return the actions to imitate: by default, the task's solution."""
         return task.solution
-
-
-class ProposableFolder(FolderBenchmark):
-    """A folder benchmark that models can explore: a :class:`~coevo_gym.core.benchmark.Proposable`.
-
-    Args:
-        tasks: the folder's ``tasks`` module.
-        builder: its ``builder`` module.
-        choices: function that returns the actions a scoring policy may choose from.
-        proposals: its ``proposals`` module.
-    """
-
-    def __init__(
-        self,
-        tasks: TasksModule,
-        builder: BuilderModule,
-        choices: Callable[[View], tuple[str, ...]],
-        proposals: ProposalsModule,
-    ) -> None:
-        super().__init__(tasks, builder, choices)
-        self._proposals = proposals
 
     @property
     def profile(self) -> EnvProfile:

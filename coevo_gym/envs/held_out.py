@@ -24,13 +24,8 @@ _REMEMBERED = 4096
 def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
     """Return True if a training scenario is held out.
 
-    Each scenario is selected independently, so the held-out share is about ``share``. A larger
-    share includes every scenario of a smaller one.
-
-    Args:
-        benchmark: name of the benchmark.
-        scenario: name of the scenario.
-        share: share of the scenarios to hold out, in [0, 1).
+    Each scenario is selected independently, so the held-out share is about ``share``, which is in
+    [0, 1). A larger share includes every scenario of a smaller one.
 
     Example:
         >>> [is_held_out("alfworld", f"FloorPlan{n}", 0.2) for n in (1, 2, 3)]
@@ -43,9 +38,7 @@ def is_held_out(benchmark: str, scenario: str, share: float) -> bool:
 class HoldingOut:
     """A benchmark with some of its training scenarios held out; everything else is unchanged.
 
-    Args:
-        benchmark: the benchmark to wrap.
-        share: share of its training scenarios to hold out, in (0, 1).
+    ``share`` is the share of its training scenarios to hold out, in (0, 1).
     """
 
     def __init__(self, benchmark: Benchmark, share: float) -> None:
@@ -146,9 +139,7 @@ def _holding_out(name: str, share: float) -> Benchmark:
 def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
     """Return a benchmark by name, with a share of its training scenarios held out.
 
-    Args:
-        name: name of the benchmark.
-        hold_out: share to hold out, in [0, 1); 0 returns the unmodified benchmark.
+    ``hold_out`` is in [0, 1); 0 returns the unmodified benchmark.
 
     Raises:
         ConfigError: if the share is out of range.
@@ -162,13 +153,7 @@ def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
 def native_tasks(
     name: str, split: Split, subset: str | None = None, *, hold_out: float = 0.0
 ) -> Sequence[Task]:
-    """Return the native tasks of a benchmark.
-
-    Args:
-        name: name of the benchmark.
-        split: split of the tasks.
-        subset: part of the split, by the benchmark's own name; None for the whole split.
-        hold_out: share of the training scenarios that is held out, in [0, 1).
+    """Return the native tasks of a benchmark; for the arguments, see :func:`benchmark_of`.
 
     Raises:
         ConfigError: if held-out tasks are requested but ``hold_out`` is 0.

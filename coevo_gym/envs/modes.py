@@ -84,10 +84,11 @@ def rule_modes(
     n = len(steps)
     unreadable = sum(step.error_kind in format_kinds for step in steps)
     visits = Counter(step.state for step in steps)
+    last = {step.state for step in steps[-_LEAST:]}
     rules = (
         (FORMAT, n > 0 and 3 * unreadable >= n),
         (REPEATED, any(a.error_kind and a[:2] == b[:2] for a, b in pairwise(steps))),
-        (LOOP, n >= _LEAST and (max(visits.values()) >= 4 or _circles(steps))),
+        (LOOP, n >= _LEAST and (max(visits.values()) >= 4 or len(last) <= 2)),
         (REPETITIVE, n >= _LEAST and 2 * len({step.action for step in steps}) < n),
         (GIVE_UP, ended == "agent" and 3 * n <= max_steps),
     )
@@ -119,9 +120,9 @@ def listed_modes(
         it, a limit ended the episode, and no other mode was found.
     """
     ended: Ended = "budget" if episode.end_reason in _BUDGET else "agent"
-    settings = {"format_kinds": format_kinds, "ended": ended, "max_steps": max_steps}
-    common = [mode for mode in rule_modes(steps, **settings) if mode in modes]  # type: ignore[arg-type]
-    found = dict.fromkeys(mode for mode in (*own, *common) if mode != EXHAUSTED)
+    common = rule_modes(steps, format_kinds=format_kinds, ended=ended, max_steps=max_steps)
+    listed = (mode for mode in common if mode in modes)
+    found = dict.fromkeys(mode for mode in (*own, *listed) if mode != EXHAUSTED)
     exhausted = EXHAUSTED in modes and ended == "budget"
     return tuple(found) or ((EXHAUSTED,) if exhausted else ())
 
@@ -132,10 +133,7 @@ def stretches(
     """Return an episode's steps in the form that the rules read.
 
     An action without effect leaves the state unchanged, regardless of the text that answers it.
-
-    Args:
-        steps: steps of the episode, in order.
-        kind: function that returns why a step's action had no effect, or "".
+    ``kind`` returns why a step's action had no effect, or "".
     """
     found: list[Stretch] = []
     for step in steps:
@@ -153,7 +151,3 @@ def modes_that_apply(rules: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
         ('a', 'c')
     """
     return tuple(mode for mode, holds in rules if holds)
-
-
-def _circles(steps: Sequence[Stretch]) -> bool:
-    return len({step.state for step in steps[-_LEAST:]}) <= 2

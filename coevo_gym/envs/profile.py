@@ -84,7 +84,6 @@ class Profiled(Benchmark, Protocol):
     @property
     def profile(self) -> EnvProfile:
         """The profile."""
-        ...
 
 
 def profiled(benchmark: Benchmark) -> Profiled:

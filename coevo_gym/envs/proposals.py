@@ -26,12 +26,9 @@ MAX_REQUEST = 4_000
 def opened(task: Task, side: Split, instruction: str, *, world: World | None = None) -> Task:
     """Return an open task: a task's world without its request. An open task is returned unchanged.
 
-    Args:
-        task: the task.
-        side: split of the task by its content (``Benchmark.side_of``), so that the open version of
-            a copy of a held-out task is held out, too.
-        instruction: a sentence that is the same for all tasks of a benchmark.
-        world: the task's world without its goal; None if the world contains no goal.
+    ``side`` is the split of the task by its content (``Benchmark.side_of``), so that the open
+    version of a copy of a held-out task is held out, too. The instruction is the same for all tasks
+    of a benchmark. ``world`` is the task's world without its goal, if it contains a goal.
     """
     if task.origin == OPEN:
         return task
@@ -110,14 +107,8 @@ def draft_of(
 ) -> Draft:
     """Create a draft from the results of exploring a context.
 
-    A draft that was explored from an open task counts as a child of the task that was opened.
-
-    Args:
-        context: the context that was explored.
-        instruction: the instruction for the agent.
-        solution: actions that claim to solve the task.
-        world: starts the engine.
-        scenario: the scenario that the draft claims; None for that of the context's task.
+    A draft that was explored from an open task counts as a child of the task that was opened. It
+    claims the scenario of the context's task, unless ``scenario`` names another one.
 
     Raises:
         BuildError: if a text is not valid Unicode, which can result from decoded escapes.

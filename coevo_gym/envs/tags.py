@@ -20,11 +20,9 @@ TAG = re.compile(r"[a-z][a-z0-9_]*:\S(?:.*\S)?")
 
 
 def tags_from(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return sorted tags without duplicates.
+    """Return the tags of pairs of a kind and a value, sorted and without duplicates.
 
-    Args:
-        pairs: kind and value of each tag. Runs of spaces in a value become one space; empty values
-            are dropped.
+    Runs of spaces in a value become one space; empty values are dropped.
 
     Example:
         >>> tags_from([("object", "mug"), ("goal", "heat"), ("object", "mug"), ("lamp", "")])

@@ -164,9 +164,6 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         placeholder and says nothing about the agent. A lost episode has no score and no trajectory,
         so exclude it from statistics, or give its ticket back to the curriculum.
 
-        Returns:
-            Observations, rewards, terminated, truncated, infos.
-
         Raises:
             ResetNeeded: if an episode is over and ``autoreset_mode`` is Disabled; no env is
                 stepped.

@@ -11,10 +11,8 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 from coevo_gym.core.errors import EnvBackendError
@@ -27,6 +25,7 @@ from coevo_gym.sandbox.process import (
     Sandboxed,
     counts_threads,
     pipe,
+    socket_pair,
     start,
 )
 
@@ -60,7 +59,7 @@ def launch(program: Program) -> Sandboxed:
     with (
         pipe() as (info, info_end),
         pipe() as (filter_end, filter_),
-        _socket_pair() as (ours, theirs),
+        socket_pair() as (ours, theirs),
     ):
         # Only control groups can cap the total memory of several processes.
         filter_.write(seccomp.program(namespaces=True, processes=bool(cgroup.available())))
@@ -102,13 +101,6 @@ def launch(program: Program) -> Sandboxed:
             first=first,
             release=release,
         )
-
-
-@contextmanager
-def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
 
 
 def _options(program: Program) -> Iterator[str]:

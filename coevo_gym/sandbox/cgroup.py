@@ -49,11 +49,7 @@ _SWEEPER = """
 
 
 class ControlGroup:
-    """One control group: a folder in each hierarchy that caps memory or processes.
-
-    Args:
-        folders: its folders, which exist from :meth:`make` to :meth:`remove`.
-    """
+    """One control group: a folder in each hierarchy that caps memory or processes."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = folders
@@ -75,8 +71,8 @@ class ControlGroup:
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
-    def kill(self) -> None:
-        """Kill all processes in the group, and wait until they are gone.
+    def remove(self) -> None:
+        """Kill the remaining processes, wait until they are gone, and remove the group.
 
         Raises:
             EnvBackendError: if a process survives.
@@ -90,10 +86,6 @@ class ControlGroup:
                 if monotonic() > end:
                     raise EnvBackendError(f"Processes {pids} in {folder} survived SIGKILL.")
                 sleep(0.005)
-
-    def remove(self) -> None:
-        """Kill the remaining processes and remove the group."""
-        self.kill()
         for folder in self._folders:
             with suppress(FileNotFoundError):
                 folder.rmdir()

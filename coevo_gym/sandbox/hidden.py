@@ -11,9 +11,8 @@ from typing import NamedTuple
 class Parts(NamedTuple):
     """A folder without its hidden parts.
 
-    Attributes:
-        whole: files and folders that contain nothing hidden.
-        opened: folders that contain something hidden; only their names stay visible.
+    ``whole`` are files and folders that contain nothing hidden. ``opened`` are folders that contain
+    something hidden; only their names stay visible.
     """
 
     whole: tuple[str, ...]
@@ -29,12 +28,7 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Split a folder into its visible parts.
-
-    Args:
-        root: the folder, or a file.
-        hidden: folders in it, as returned by :func:`inside`.
-    """
+    """Split a folder, or a file, into its visible parts; ``hidden`` is from :func:`inside`."""
     if root in hidden:
         return Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):

@@ -19,8 +19,6 @@ _ENVIRONMENT = {
     "HOME": "/tmp",  # noqa: S108 (inside the sandbox)
     "LANG": "C.UTF-8",
 }
-
-
 _RISK_VARIABLE = "COEVO_ACCEPT_RISK"
 _ACCEPT = f"To accept the risk, use launch(accept_risk=True) or set {_RISK_VARIABLE}=1."
 
@@ -109,9 +107,7 @@ def _warn(found: Finding) -> None:
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
     """Return the files that an interpreter needs, besides the system's programs and libraries.
 
-    Args:
-        prefix: the interpreter's installation folder; None for this interpreter and, in a venv,
-            its base.
+    ``prefix`` is its installation folder; None for this interpreter and, in a venv, its base.
     """
     prefixes = [prefix] if prefix else map(Path, sorted({sys.prefix, sys.base_prefix}))
     files = (p / name for p in prefixes for name in ("bin", "lib", "lib64", "pyvenv.cfg"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -61,13 +60,3 @@ class Finding(NamedTuple):
     level: Level
     holds: bool
     detail: str
-
-
-def rlimits(limits: ResourceLimits) -> dict[int, int]:
-    """Return the kernel's per-process limits for these limits, by resource."""
-    return {
-        resource.RLIMIT_AS: limits.memory_bytes,
-        resource.RLIMIT_FSIZE: limits.scratch_bytes,
-        resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_CORE: 0,
-    }

@@ -8,6 +8,7 @@ import re
 import resource
 import select
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,26 +16,17 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, NamedTuple, Protocol, Self
+from typing import BinaryIO, NamedTuple, Self
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import cgroup
-from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits, rlimits
+from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits
 
 
-class _Open(Protocol):
-    def fileno(self) -> int: ...
-
-
-def readable(end: int | _Open, timeout_s: float = 0.0) -> bool:
-    """Wait until a descriptor can be read, or its other end is closed.
+def readable(end: int | socket.socket, timeout_s: float = 0.0) -> bool:
+    """Wait until a descriptor or socket can be read, or its other end is closed.
 
     It uses ``poll``, because ``select`` fails on descriptors of 1,024 and more.
-
-    Args:
-        end: the descriptor, or an object with a ``fileno()``.
-        timeout_s: maximum wait in seconds.
     """
     poll = select.poll()
     poll.register(end, select.POLLIN)
@@ -130,12 +122,7 @@ class Sandboxed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _kill(self) -> None:
@@ -167,16 +154,10 @@ def start(
 ) -> Sandboxed:
     """Start a program in its wrapper, and apply limits before it runs.
 
-    Args:
-        level: the level that the wrapper creates.
-        program: the program.
-        wrapped: function that returns the complete command, given the descriptor on which the
-            wrapper waits.
-        opening: bytes that the wrapper waits for.
-        stdin: its standard input.
-        extra_fds: further descriptors that the wrapper needs.
-        first: function that waits for the process whose end ends all others, and returns its pid.
-        release: function called last, after the limits are applied.
+    ``wrapped`` returns the complete command, given the descriptor on which the wrapper waits for
+    the bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``first`` waits
+    for the process whose end ends all others, and returns its pid. ``release`` is called last,
+    after the limits are applied.
 
     Raises:
         EnvBackendError: if it does not start.
@@ -208,8 +189,10 @@ def start(
             pid = first(process)
             if group is not None:
                 group.add(pid)
-            for limit, value in rlimits(program.limits).items():
-                _lower(pid, limit, value)
+            _lower(pid, resource.RLIMIT_AS, program.limits.memory_bytes)
+            _lower(pid, resource.RLIMIT_FSIZE, program.limits.scratch_bytes)
+            _lower(pid, resource.RLIMIT_NOFILE, program.limits.open_files)
+            _lower(pid, resource.RLIMIT_CORE, 0)
             if group is None and level is Level.BUBBLEWRAP and counts_threads():
                 _lower(pid, resource.RLIMIT_NPROC, program.limits.pids)
             gate.write(opening)
@@ -247,6 +230,16 @@ def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
     reading, writing = os.pipe()
     with open(reading, "rb", 0) as reader, open(writing, "wb", 0) as writer:
         yield reader, writer
+
+
+@contextmanager
+def socket_pair(
+    kind: socket.SocketKind = socket.SOCK_STREAM,
+) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Open a pair of connected sockets; both are closed after the block."""
+    ours, theirs = socket.socketpair(type=kind)
+    with ours, theirs:
+        yield ours, theirs
 
 
 @cache

@@ -35,10 +35,8 @@ def numbers() -> dict[str, int]:
 def program(*, namespaces: bool, processes: bool) -> bytes:
     """Create the filter, as an array of the kernel's ``sock_filter``.
 
-    Args:
-        namespaces: True if namespaces isolate files and processes. If not, the filter also denies
-            signals and calls that would truncate a read-only file.
-        processes: True if new processes may be started; threads are always allowed.
+    If no ``namespaces`` isolate files and processes, the filter also denies signals and calls that
+    would truncate a read-only file. Without ``processes``, only threads may be started.
     """
     denied, missing, checked = dict(calls.DENIED), dict(calls.MISSING), list(calls.RULES)
     if not namespaces:

@@ -19,6 +19,7 @@ import pytest
 from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
 from coevo_gym.envs.alfworld import data
 from coevo_gym.envs.alfworld.data import Games, OfficialGame, open_games, read_official, write_store
+from coevo_gym.envs.alfworld.tasks import scenario_of
 
 HOSTILE = "do {__import__('os').abort()} #intro#'); DROP TABLE entries; --"
 
@@ -93,14 +94,11 @@ def test_every_official_game_is_there_and_its_id_says_what_it_is() -> None:
         assert all(entry.id.startswith(f"{subset}/") for entry in found)
         assert list(found) == sorted(found)
     every = list(chain.from_iterable(entries.values()))
-    assert {entry.kind for entry in every} == set(data.KINDS)
+    assert {entry.goal.kind for entry in every} == set(data.KINDS)
     for entry in every:
-        looks = entry.kind == "look_at_obj_in_light"
-        assert (entry.toggle, entry.receptacle).index("") == looks
-        assert entry.object.lower() in entry.task
-        assert (entry.toggle or entry.receptacle).lower() in entry.task
+        assert all(name.lower() in entry.task for name in entry.goal.types)
         assert 3 <= len(entry.walkthrough) <= 10
-        assert 1 <= entry.scene <= 430
+        assert 1 <= int(scenario_of(entry.id).removeprefix("FloorPlan")) <= 430
         assert data.UNKNOWN not in entry.task
 
 
@@ -109,9 +107,9 @@ def test_the_fields_are_those_of_the_goal() -> None:
     games = open_games()
     for entry in games.entries("valid_unseen"):
         goal = games.problem(entry.id).partition("(:goal")[2]
-        objects = {entry.object, entry.toggle} - {""}
+        objects = {entry.goal.object, entry.goal.toggle} - {""}
         assert set(re.findall(r"objectType \?\w+ (\w+)Type", goal)) == objects
-        receptacles = {entry.receptacle} - {""}
+        receptacles = {entry.goal.receptacle} - {""}
         assert set(re.findall(r"receptacleType \?\w+ (\w+)Type", goal)) == receptacles
 
 

@@ -228,11 +228,9 @@ def test_there_is_no_plan_for_what_is_done_or_cannot_be(wanted: RoomGoal, state:
 @pytest.mark.parametrize("kind", KINDS)
 def test_plans_win_official_games_with_their_last_command(kind: str, official_games: Path) -> None:
     games = open_games()
-    entries = [entry for entry in games.entries("train") if entry.kind == kind]
+    entries = [entry for entry in games.entries("train") if entry.goal.kind == kind]
     for entry in entries[:: len(entries) // 20]:
-        wanted = RoomGoal(
-            kind=kind, object=entry.object, receptacle=entry.receptacle, toggle=entry.toggle
-        )
+        wanted = entry.goal
         problem = with_goal(games.problem(entry.id), wanted)
         running = Game(open_scene(games.domain, games.grammar, problem), entry.task)
         commands = plan(wanted, running.facts())

@@ -85,7 +85,10 @@ def goal(shop: Catalogue, **fields: Any) -> ShoppingGoal:
         "options": {"color": "light blue", "size": "large"},
         "price_cap": 20.0,
     }
-    return ShoppingGoal.for_product(shop["M000000001"], **{**defaults, **fields})
+    fields = {**defaults, **fields}
+    fields["options"] = tuple(dict(fields["options"]).items())
+    fields["attributes"] = tuple(fields["attributes"])
+    return ShoppingGoal(shop["M000000001"], **fields)
 
 
 def draft_of(task: Task, **changes: object) -> Draft:

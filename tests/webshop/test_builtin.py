@@ -108,7 +108,7 @@ def test_each_family_has_tasks_in_each_split(
 ) -> None:
     splits = defaultdict(set)
     for goal in goals:
-        splits[goal.query].add(split_of(goal.asin))
+        splits[goal.product.query].add(split_of(goal.asin))
     assert set(splits) == {product.query for product in shop}
     assert {frozenset(found) for found in splits.values()} == {frozenset(NATIVE_SPLITS)}
 
@@ -144,7 +144,7 @@ def test_instructions_say_what_is_wanted_but_not_which_product(
         assert all(value in told for _, value in goal.options)
         assert f"{goal.price_cap:.0f} dollars" in told
         assert goal.asin.lower() not in told.lower()
-        assert goal.title.lower() not in told.lower()
+        assert goal.product.title.lower() not in told.lower()
         assert "{" not in told
 
 
@@ -185,7 +185,7 @@ def test_trap_same_words_other_option_values(shop: Catalogue) -> None:
 def test_trap_price_just_above_the_cap(shop: Catalogue, goals: tuple[ShoppingGoal, ...]) -> None:
     def close(goal: ShoppingGoal) -> bool:
         return any(
-            product.query == goal.query
+            product.query == goal.product.query
             and goal.price_cap < product.price < goal.price_cap + 2
             and set(goal.attributes) <= set(product.attributes)
             for product in shop

@@ -40,11 +40,11 @@ def _parts(text: str) -> list[str]:
 def test_the_way_to_a_purchase(session: Session) -> None:
     told = "Find me a heavy duty light blue mug"
     assert session.observation() == f"WebShop [SEP] Instruction: [SEP] {told} [SEP] Search"
-    assert session.clickables() == ["search"]
+    assert list(session.targets()) == ["search"]
     text = _do(session, "search[stoneware mug]")
     assert _parts(text)[:4] == ["Instruction:", told, "Back to Search", "Page 1 (Total results: 4)"]
     assert _parts(text)[4:8] == ["Next >", "M000000001", "Stoneware mug", "$12.5"]
-    assert session.clickables()[:3] == ["back to search", "next >", "m000000001"]
+    assert list(session.targets())[:3] == ["back to search", "next >", "m000000001"]
     text = _do(session, "click[M000000001]")
     assert _parts(text)[4:10] == ["color", "light blue", "red | white", "size", "small", "large"]
     end = ["Price: $12.5", "Rating: N.A.", "Description", "Features", "Reviews", "Buy Now"]
@@ -67,7 +67,7 @@ def test_the_way_to_a_purchase(session: Session) -> None:
 def test_sub_pages_keep_the_options_and_results_forget_them(session: Session) -> None:
     item = _do(session, "search[stoneware]", "click[m000000001]", "click[small]")
     assert _parts(_do(session, "click[description]"))[4:] == ["A <b>heavy</b> mug & saucer."]
-    assert session.clickables() == ["back to search", "< prev"]
+    assert list(session.targets()) == ["back to search", "< prev"]
     assert _do(session, "click[< prev]") == item
     features = _parts(_do(session, "click[features]"))[4:]
     assert features == ["fits 6.5 inch shelves", "", "dishwasher safe"]
@@ -90,7 +90,7 @@ def test_pages_go_on_beyond_the_last(session: Session) -> None:
     _do(session, "search[mug]", "click[next >]")
     text = _do(session, "click[next >]")
     assert _parts(text)[3:] == ["Page 3 (Total results: 4)", "< Prev", "Next >"]
-    assert session.clickables() == ["back to search", "< prev", "next >"]
+    assert list(session.targets()) == ["back to search", "< prev", "next >"]
     assert "M000000003" in _do(session, "click[< prev]", "click[< prev]")
 
 
@@ -104,8 +104,8 @@ def test_a_search_works_on_every_page_and_may_find_nothing(session: Session) -> 
 
 def test_an_option_named_like_a_button_works_as_the_button(session: Session) -> None:
     _do(session, "search[odd options]", "click[m000000004]")
-    assert session.clickables()[-3:] == ["large", "", "attributes"]
-    assert session.clickables().count("reviews") == 1
+    assert list(session.targets())[-3:] == ["large", "", "attributes"]
+    assert list(session.targets()).count("reviews") == 1
     assert "DUMMY_ATTR" in _do(session, "click[attributes]")
     assert session.page is Page.ATTRIBUTES
     _do(session, "click[< prev]", "click[large]")
@@ -238,5 +238,5 @@ def test_html_is_escaped_and_self_contained() -> None:
         assert "http" not in html
         shown = {a["value"] for t, a in tags.tags if t == "button" and "value" in a}
         if session.page is not Page.SEARCH:
-            assert shown == {f"click[{text}]" for text in session.clickables()}
+            assert shown == {f"click[{text}]" for text in session.targets()}
     assert "Score 0.50 of 1" in html

@@ -61,8 +61,9 @@ def test_goals_and_their_order(drawn: Catalogue) -> None:
     expected = _lines("goals_synthetic_seed0.jsonl.gz")
     assert len(ours) == len(expected) == 6910
     for goal, other in zip(ours, expected, strict=True):
-        fields = (goal.instruction, goal.asin, goal.query, goal.category, goal.product_category)
-        assert (*fields, goal.price_cap) == tuple(other[key] for key in keys)
+        product = goal.product
+        fields = (product.asin, product.query, product.category, product.product_category)
+        assert (goal.instruction, *fields, goal.price_cap) == tuple(other[key] for key in keys)
         assert dict(goal.options) == other["goal_options"]
         assert list(goal.attributes) == other["attributes"]
         assert goal.weight == pytest.approx(other["weight"], abs=1e-12)
@@ -79,7 +80,7 @@ def test_episodes(shop: Catalogue) -> None:
             result = session.step(action)
             judge(session, goal)
             texts.append(session.observation())
-            counts.append(len(session.clickables()))
+            counts.append(len(session.targets()))
         hashes = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in texts]
         assert hashes == episode["obs_sha16"], number
         assert counts[: len(episode["n_clickables"])] == episode["n_clickables"], number
@@ -97,11 +98,12 @@ def test_episodes(shop: Catalogue) -> None:
 def test_rewards_of_pairs(shop: Catalogue) -> None:
     for pair in _lines("expected_pair_rewards_500.jsonl.gz"):
         options = pair["goal_options"]
-        goal = ShoppingGoal.for_product(
+        pairs = options.items() if isinstance(options, dict) else (("", o) for o in options)
+        goal = ShoppingGoal(
             shop[pair["goal_asin"]],
             instruction="",
-            attributes=pair["attributes"],
-            options=options if isinstance(options, dict) else [("", value) for value in options],
+            attributes=tuple(pair["attributes"]),
+            options=tuple(pairs),
             price_cap=pair["price_upper"],
         )
         got = score(goal, shop[pair["asin"]], pair["options"], pair["price"])

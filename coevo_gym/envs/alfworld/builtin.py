@@ -50,13 +50,9 @@ Fact = tuple[str, tuple[str, ...]]
 
 
 class BuiltinGame(NamedTuple):
-    """A task in a built-in scene.
+    """A task in a built-in scene: its id, such as ``builtin/FloorPlan7/3``, floor plan and goal.
 
-    Attributes:
-        id: id, such as ``builtin/FloorPlan7/3``.
-        scene: number of the floor plan.
-        goal: the goal of the task.
-        task: the goal in words.
+    ``task`` is the goal in words.
     """
 
     id: str
@@ -223,9 +219,7 @@ class _Room:
                 yield "canContain", (f"{furniture}Type", f"{type_}Type")
 
 
-@lru_cache(maxsize=64)
-def _room(scene: int) -> _Room:
-    return _Room(scene)
+_room = lru_cache(maxsize=64)(_Room)
 
 
 class _Constants(NamedTuple):

@@ -19,14 +19,14 @@ import re
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, ConfigError, DataError, TaskError
-from coevo_gym.envs.alfworld.goals import KINDS
+from coevo_gym.envs.alfworld.goals import KINDS, LOOK, RoomGoal
 from coevo_gym.provision import data_folder
 
 COUNTS = {"train": 3553, "valid_seen": 140, "valid_unseen": 134, "valid_train": 200}
@@ -37,6 +37,10 @@ UNKNOWN = "UNKNOWN GOAL"
 The words are inserted after text generation, because TextWorld evaluates any text in braces.
 """
 
+_ADVICE = (
+    "Run `coevo install alfworld --from FILE` with the text release of ALFWorld 0.4.0 "
+    "(json_2.1.2_tw-pddl.zip), or set COEVO_ALFWORLD_DATA to where it was installed."
+)
 _PACKED = "alfworld_games.jsonl.xz"
 _GAME = "game.tw-pddl"
 _DOMAIN_SHA256 = "0af55e7f92d12b09d28515aa730e4d03fddd17228ef1fd7b18a3ee8ba49b27b9"
@@ -71,32 +75,12 @@ class Entry(NamedTuple):
     walkthrough: tuple[str, ...]
 
     @property
-    def kind(self) -> str:
-        """The kind of task, one of ``KINDS``."""
-        return self._part(0)
-
-    @property
-    def object(self) -> str:
-        """The type of the object to move or look at."""
-        return self._part(1)
-
-    @property
-    def receptacle(self) -> str:
-        """The type of the destination; "" if the task is to look at something."""
-        return "" if self.kind == "look_at_obj_in_light" else self._part(3)
-
-    @property
-    def toggle(self) -> str:
-        """The type of the lamp to use; "" unless the task is to look at something."""
-        return self._part(3) if self.kind == "look_at_obj_in_light" else ""
-
-    @property
-    def scene(self) -> int:
-        """Number of the floor plan."""
-        return int(self._part(4))
-
-    def _part(self, number: int) -> str:
-        return self.id.split("/")[1].split("-")[number]
+    def goal(self) -> RoomGoal:
+        """The goal that the id states."""
+        kind, thing, _, place, _ = self.id.split("/")[1].split("-")
+        if kind == LOOK:
+            return RoomGoal(kind=kind, object=thing, toggle=place)
+        return RoomGoal(kind=kind, object=thing, receptacle=place)
 
 
 class OfficialGame(NamedTuple):
@@ -109,10 +93,7 @@ class OfficialGame(NamedTuple):
 
 
 class Games:
-    """A store of games that threads and forked processes can share.
-
-    Args:
-        file: a database made by :func:`write_store`.
+    """A store made by :func:`write_store`, which threads and forked processes can share.
 
     Attributes:
         domain: the PDDL domain of every game.
@@ -128,7 +109,7 @@ class Games:
         self._entries: dict[str, tuple[Entry, ...]] = {}
         head = dict(self._rows("SELECT key, value FROM head"))
         if not head.keys() >= {"domain", "grammar", "digest"}:
-            raise DataError(f"{file} has an incomplete header. {_advice()}")
+            raise DataError(f"{file} has an incomplete header. {_ADVICE}")
         self.domain, self.grammar = head["domain"], head["grammar"]
         self.digest: str = head["digest"]
         _verify_head(self.domain, self.grammar)
@@ -164,15 +145,10 @@ class Games:
         try:
             return zlib.decompress(rows[0][0]).decode()
         except (zlib.error, ValueError) as error:
-            raise DataError(
-                f"Game {id} in {self._file} is damaged: {error}. {_advice()}"
-            ) from error
+            raise DataError(f"Game {id} in {self._file} is damaged: {error}. {_ADVICE}") from error
 
     def verify_complete(self, source: Path | None = None) -> None:
-        """Check that no game is missing.
-
-        Args:
-            source: the source to name in the error message; None for the store itself.
+        """Check that no game is missing; the error names ``source``, by default the store itself.
 
         Raises:
             DataError: if a game is missing.
@@ -183,7 +159,7 @@ class Games:
             if found.get(subset, 0) != count:
                 raise DataError(
                     f"{source or self._file} must contain {count} {subset} games, but contains "
-                    f"{found.get(subset, 0)}. {_advice()}"
+                    f"{found.get(subset, 0)}. {_ADVICE}"
                 )
 
     def _rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
@@ -193,7 +169,7 @@ class Games:
             with closing(sqlite3.connect(uri, uri=True)) as connection:
                 return connection.execute(query, values).fetchall()
         except sqlite3.Error as error:
-            raise DataError(f"{self._file} cannot be read: {error}. {_advice()}") from error
+            raise DataError(f"{self._file} cannot be read: {error}. {_ADVICE}") from error
 
 
 def open_games() -> Games:
@@ -206,7 +182,7 @@ def open_games() -> Games:
     folder = data_folder("alfworld")
     if folder is None or not (folder / STORE).is_file():
         where = "on this machine" if folder is None else f"in {folder}"
-        raise BenchmarkNotInstalled(f"Found no official ALFWorld games {where}. {_advice()}")
+        raise BenchmarkNotInstalled(f"Found no official ALFWorld games {where}. {_ADVICE}")
     stat = (folder / STORE).stat()
     return _open(folder / STORE, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
@@ -220,11 +196,7 @@ def _open(file: Path, stamp: tuple[int, ...]) -> Games:
 
 
 def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
-    """Create a store of games.
-
-    Args:
-        file: path of the store; the file must not exist yet.
-        games: the games to store, in any order, as :func:`read_official` yields them.
+    """Create a store in a new file from games in any order, as read by :func:`read_official`.
 
     Raises:
         DataError: if a game is not an official one or occurs twice, or there are no games.
@@ -251,7 +223,7 @@ def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
             if number % 1000 == 0:
                 logger.info("converted games=%d of=%d", number, sum(COUNTS.values()))
         if head is None:
-            raise DataError(f"The source contains no official games. {_advice()}")
+            raise DataError(f"The source contains no official games. {_ADVICE}")
         whole = hashlib.sha256(json.dumps(head).encode() + b"".join(sorted(digests)))
         connection.executemany(
             "INSERT INTO head VALUES (?, ?)",
@@ -271,9 +243,9 @@ def read_official(source: Path) -> Iterator[OfficialGame]:
         DataError: if the content of the source is invalid.
     """
     if not source.exists():
-        raise ConfigError(f"{source} does not exist. {_advice()}")
+        raise ConfigError(f"{source} does not exist. {_ADVICE}")
     packed = source / _PACKED if source.is_dir() else source
-    with _reading(source):
+    try:
         if source.is_dir() and not packed.is_file():
             files = ((path.as_posix(), path.read_bytes()) for path in source.rglob(_GAME))
             yield from _from_files(files)
@@ -284,6 +256,9 @@ def read_official(source: Path) -> Iterator[OfficialGame]:
         else:
             with lzma.open(packed) as lines:
                 yield from _from_lines(lines)
+    except (*_NOT_A_SOURCE, *_NOT_A_GAME) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"Cannot read ALFWorld games from {source}: {reason}. {_ADVICE}") from error
 
 
 def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
@@ -324,18 +299,6 @@ def _text(value: Any) -> str:
     return value
 
 
-@contextmanager
-def _reading(source: Path) -> Iterator[None]:
-    """Convert any error in this context into a ``DataError`` about the source."""
-    try:
-        yield
-    except (*_NOT_A_SOURCE, *_NOT_A_GAME) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise DataError(
-            f"Cannot read ALFWorld games from {source}: {reason}. {_advice()}"
-        ) from error
-
-
 def _verify_head(domain: str, grammar: str) -> None:
     wanted = (("domain", domain, _DOMAIN_SHA256), ("grammar", grammar, _GRAMMAR_SHA256))
     for name, text, digest in wanted:
@@ -343,12 +306,5 @@ def _verify_head(domain: str, grammar: str) -> None:
         if found != digest:
             raise DataError(
                 f"The {name} of the games is not that of ALFWorld 0.4.0: its hash is {found[:12]}, "
-                f"expected {digest[:12]}. {_advice()}"
+                f"expected {digest[:12]}. {_ADVICE}"
             )
-
-
-def _advice() -> str:
-    return (
-        "Run `coevo install alfworld --from FILE` with the text release of ALFWorld 0.4.0 "
-        "(json_2.1.2_tw-pddl.zip), or set COEVO_ALFWORLD_DATA to where it was installed."
-    )

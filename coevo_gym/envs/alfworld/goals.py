@@ -143,9 +143,7 @@ def words(goal: RoomGoal, variant: int = 0) -> str:
     New tasks use the benchmark's own wording, so that a policy is trained on the same words that it
     is evaluated on.
 
-    Args:
-        goal: the goal.
-        variant: number of the wording, modulo :data:`WORDINGS`.
+    ``variant`` is the number of the wording, modulo :data:`WORDINGS`.
 
     Example:
         >>> kind = "pick_clean_then_place_in_recep"
@@ -211,12 +209,8 @@ def _conditions(goal: RoomGoal, state: _State) -> tuple[int, int]:
 def plan(goal: RoomGoal, facts: Facts) -> list[str]:
     """Return the shortest plan for a goal among those that fetch each object in turn.
 
-    Args:
-        goal: the goal.
-        facts: all current facts; the agent's hand is empty.
-
-    Returns:
-        The commands; [] if the goal is met already or has no plan of this form.
+    The result is [] if the goal is met already, the agent's hand is not empty, or there is no plan
+    of this form.
     """
     state = _State(facts)
     met, total = _conditions(goal, state)

@@ -43,14 +43,9 @@ logger = logging.getLogger(__name__)
 def install(source: Path | None) -> Path:
     """Install the official games, if a source is given, and the engine, if it is missing.
 
-    The engine is installed into this interpreter's environment, where its planner is compiled.
-
-    Args:
-        source: the official text release, see :func:`data.read_official`; None to keep the
-            installed games, or to use the built-in scenes.
-
-    Returns:
-        The folder for the games.
+    The engine is installed into this interpreter's environment, where its planner is compiled. For
+    ``source``, see :func:`data.read_official`; None keeps the installed games, or uses the built-in
+    scenes. Returns the folder for the games.
 
     Raises:
         ConfigError: if the source does not exist.

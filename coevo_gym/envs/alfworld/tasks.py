@@ -121,39 +121,35 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
 
 @lru_cache(maxsize=8)
 def _official(games: Games, subset: str) -> tuple[Task, ...]:
-    return tuple(_official_task(games, subset, entry) for entry in games.entries(subset))
-
-
-def _official_task(games: Games, subset: str, entry: Entry) -> Task:
-    return Task(
-        benchmark="alfworld",
-        name=f"alfworld/{entry.id}",
-        split=_OFFICIAL_SPLIT[subset],
-        subset=subset,
-        scenario=scenario_of(entry.id),
-        instruction=entry.task,
-        world=ALFWorldWorld(game=entry.id, digest=games.digest[:16]),
-        verifier=ALFWorldVerifier(),
-        solution=entry.walkthrough,
+    split, digest = _OFFICIAL_SPLIT[subset], games.digest[:16]
+    return tuple(
+        _task(entry.id, entry.task, entry.walkthrough, split, subset, digest)
+        for entry in games.entries(subset)
     )
 
 
 @lru_cache(maxsize=3)
 def _builtin(split: Split) -> tuple[Task, ...]:
     return tuple(
-        Task(
-            benchmark="alfworld",
-            name=f"alfworld/{game.id}",
-            split=split,
-            subset=BUILTIN,
-            scenario=scenario_of(game.id),
-            instruction=game.task,
-            world=ALFWorldWorld(game=game.id, digest=BUILTIN),
-            verifier=ALFWorldVerifier(),
-            solution=game.solution,
-        )
+        _task(game.id, game.task, game.solution, split, BUILTIN, BUILTIN)
         for game in builtin_games()
         if BUILTIN_SPLIT[game.scene] is split
+    )
+
+
+def _task(
+    game: str, words: str, solution: tuple[str, ...], split: Split, subset: str, digest: str
+) -> Task:
+    return Task(
+        benchmark="alfworld",
+        name=f"alfworld/{game}",
+        split=split,
+        subset=subset,
+        scenario=scenario_of(game),
+        instruction=words,
+        world=ALFWorldWorld(game=game, digest=digest),
+        verifier=ALFWorldVerifier(),
+        solution=solution,
     )
 
 
@@ -169,20 +165,11 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
         raise TaskError(f"The world of {world.game} has no goal here, because its task is open.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
-    entry = _entry(world)
-    return RoomGoal(
-        kind=entry.kind, object=entry.object, receptacle=entry.receptacle, toggle=entry.toggle
-    )
+    return _entry(world).goal
 
 
 def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return domain, grammar and problem of a world, in the engine's format.
-
-    Raises:
-        BenchmarkNotInstalled: if the world is from an official game that is not installed.
-        DataError: if the installed games are not the games that the task was made with.
-        TaskError: if the game is unknown.
-    """
+    """Return domain, grammar and problem of a world; raises as :func:`side_of` does."""
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
     else:
@@ -263,13 +250,7 @@ GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool",
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``scene:``, ``goal:`` and ``object:`` of a task or a draft.
-
-    Raises:
-        BenchmarkNotInstalled: if the task is from an official game that is not installed.
-        DataError: if the installed games are not the games that the task was made with.
-        TaskError: if the game is unknown.
-    """
+    """Return the tags ``scene:``, ``goal:`` and ``object:``; raises as :func:`side_of` does."""
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]

@@ -51,12 +51,7 @@ def try_out(
 ) -> Trial:
     """Run commands on a problem in a worker process.
 
-    Args:
-        domain: PDDL of the domain.
-        grammar: text of the grammar. It is evaluated, so never pass model-written text.
-        problem: PDDL of the problem.
-        commands: the commands to run.
-        timeout_s: time limit in seconds.
+    The grammar is evaluated, so never pass model-written text as a grammar.
 
     Raises:
         BenchmarkNotInstalled: if the engine is not installed.

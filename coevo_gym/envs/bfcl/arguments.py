@@ -125,7 +125,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
     elif parameter.listed:
         yield from _rated_listed(parameter, pool)
     else:
-        yield from _ratedplain(parameter, _TYPES[parameter.type], pool)
+        yield from _rated_plain(parameter, _TYPES[parameter.type], pool)
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
@@ -135,7 +135,7 @@ def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
         yield place / len(pool.request) if place >= 0 else 1.0, item
 
 
-def _ratedplain(
+def _rated_plain(
     parameter: Parameter, types: Sequence[type], pool: CandidateValues
 ) -> Iterator[tuple[float, Any]]:
     """Yield texts or numbers with their cost."""
@@ -163,7 +163,7 @@ def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
     for away, value in pool.values[list]:
         if all(type(item) in types for item in value.value):
             yield away, value.value
-    yield from ((cost, [value]) for cost, value in _ratedplain(parameter, types, pool))
+    yield from ((cost, [value]) for cost, value in _rated_plain(parameter, types, pool))
 
 
 def _suits(parameter: Parameter, value: Value) -> float:

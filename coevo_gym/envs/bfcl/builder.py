@@ -105,15 +105,12 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
     current: list[Call] = []
     steps = 0
     for number, message in enumerate(messages, start=1):
-        items = parse_message(message)
-        for item in items:
-            if isinstance(item, Malformed):
-                raise BuildError(f"message {number}: {item.reason}")
-            current.append(named_call(item, f"message {number}", world))
-        steps += bool(items)
+        calls = calls_of(message, f"message {number}", world)
+        current += calls
+        steps += bool(calls)
         if steps > max_steps_of_a_turn():
             raise BuildError(f"turn {len(turns) + 1} takes more than {steps - 1} messages")
-        if not items:
+        if not calls:
             turns.append(tuple(current))
             current, steps = [], 0
     if current:
@@ -125,7 +122,17 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
     return tuple(turns)
 
 
-def named_call(call: Call, where: str, world: BFCLWorld) -> Call:
+def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
+    """Return the calls of a message, with all arguments named."""
+    calls = []
+    for item in parse_message(message):
+        if isinstance(item, Malformed):
+            raise BuildError(f"{where}: {item.reason}")
+        calls.append(_named(item, where, world))
+    return calls
+
+
+def _named(call: Call, where: str, world: BFCLWorld) -> Call:
     """Return a call of an offered function with all arguments named, as JSON types."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
@@ -142,7 +149,7 @@ def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
         setup = world.setup_calls
     except ValueError as error:
         raise BuildError(f"the setup: {error}") from error
-    calls = [*(named_call(call, "the setup", world) for call in setup), *chain(*turns)]
+    calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
         raise BuildError(f"makes {len(calls)} calls, setup included, more than {MAX_CALLS}")
     for call in calls:
@@ -381,12 +388,8 @@ def conversation(
 ) -> Draft:
     """Create the draft of a conversation: one message per call, and one that ends each turn.
 
-    Args:
-        world: the initial world; its user messages and held-out functions are ignored.
-        said: the user's message in each turn.
-        turns: the calls of each turn.
-        context: context of the exploration.
-        setup: calls made before the first turn.
+    The user's messages and the held-out functions of ``world`` are replaced by ``said`` and none.
+    ``setup`` contains calls made before the first turn.
     """
     return draft_of(
         context,

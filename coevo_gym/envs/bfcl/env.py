@@ -222,7 +222,7 @@ class BFCLEnv(TaskEnv):
         solved = judge.solved
         missing = dialogue.n_turns - len(judge.outcomes)
         outcomes = [*judge.outcomes, *["not_reached"] * missing]
-        label = "force_terminated" if missing and not judge.failed else judge.label
+        label = "force_terminated" if missing and not judge.failed else str(judge.label)
         return Grade(
             float(solved),
             solved,

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.dialogue import Dialogue, DialogueReply, TurnCalls
 from coevo_gym.envs.bfcl.engine.toolbox import Toolbox, bind, failed
-from coevo_gym.envs.bfcl.engine.tools import functions_of
 from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLVerifier, BFCLWorld
 from coevo_gym.envs.diagnosis import TurnFacts, TurnLabel, TurnOutcome, turn_label
@@ -35,21 +34,6 @@ Outcome = Literal[
 of error; ``not_reached``: an earlier turn decided, or the episode ended before.
 """
 
-Label = Literal[
-    "pass",
-    "invalid_tool_call",
-    "argument_mismatch",
-    "state_mismatch",
-    "recovery_failure",
-    "missing_tool_call",
-    "response_mismatch",
-    "force_terminated",
-]
-"""Reason why an episode failed: SEAL's six kinds in its order of priority (its Table 5), for the
-turn that decided; ``force_terminated`` if the episode was cut before its last turn ended.
-"""
-
-
 _FAILED: Mapping[Outcome, TurnOutcome] = {
     "empty_turn_model_response": "empty",
     "instance_state_mismatch": "state",
@@ -60,13 +44,10 @@ _FAILED: Mapping[Outcome, TurnOutcome] = {
 class Judge:
     """A judge of the turns of one episode.
 
-    Args:
-        world: the backends.
-        verifier: the reference.
-
     Attributes:
         outcomes: one per finished turn.
-        label: see :data:`Label`; ``"pass"`` while nothing has failed.
+        label: reason for the failure of the turn that decided, one of SEAL's six kinds in its
+            order of priority (its Table 5); ``PASS`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
     Raises:
@@ -80,7 +61,7 @@ class Judge:
         self._truth = [tuple(map(parse_truth, turn)) for turn in verifier.turns]
         self.outcomes: list[Outcome] = []
         self._attempts: list[TurnCalls] = []
-        self.label: Label = "pass"
+        self.label = TurnLabel.PASS
         self.mismatches: tuple[str, ...] = ()
 
     @property
@@ -92,7 +73,7 @@ class Judge:
     @property
     def failed(self) -> bool:
         """Return True if a turn has failed."""
-        return self.label != "pass"
+        return self.label is not TurnLabel.PASS
 
     @property
     def turns(self) -> tuple[TurnFacts, ...]:
@@ -111,13 +92,8 @@ class Judge:
     ) -> DialogueReply:
         """Judge the turn that the latest message ended, if any, and let the user continue.
 
-        Args:
-            dialogue: the conversation.
-            reply: the reply to the latest message.
-            stop_at_failure: True to end the conversation after the first failed turn.
-
-        Returns:
-            The reply, with the user's next message.
+        With ``stop_at_failure``, the first failed turn ends the conversation. Returns the reply to
+        the latest message, with the user's next message.
         """
         if dialogue.ended is not None:
             self.end_turn(dialogue.toolbox, dialogue.ended, dialogue.outputs)
@@ -127,13 +103,7 @@ class Judge:
         return reply._replace(observation=dialogue.stop() if stops else dialogue.go_on())
 
     def end_turn(self, model: Toolbox, attempt: TurnCalls, outputs: Sequence[str]) -> Outcome:
-        """Judge the turn that has just ended.
-
-        Args:
-            model: the agent's backends.
-            attempt: the agent's calls in this turn.
-            outputs: raw results of all its calls in the episode.
-        """
+        """Judge the turn that has just ended; ``outputs`` are the results of the whole episode."""
         truth = self._wanted(len(self.outcomes))
         outcome = "not_reached" if self.failed else self._compare(model, truth, attempt, outputs)
         self.outcomes.append(outcome)
@@ -194,25 +164,22 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
     )
 
 
-def diagnose(facts: TurnFacts) -> Label:
+def diagnose(facts: TurnFacts) -> TurnLabel:
     """Return the most informative failure of the turn that decided.
 
     Example:
         >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
-        'missing_tool_call'
+        <TurnLabel.MISSING_TOOL_CALL: 'missing_tool_call'>
     """
     label = turn_label(facts)
-    if label is TurnLabel.EMPTY_TURN:  # not in Table 5
-        label = TurnLabel.MISSING_TOOL_CALL
-    return cast(Label, str(label))
+    # An empty turn is not in Table 5.
+    return TurnLabel.MISSING_TOOL_CALL if label is TurnLabel.EMPTY_TURN else label
 
 
 def _key(call: Call) -> tuple[str, Mapping[str, Any]]:
-    if call.name not in functions_of():
-        return call.name, call.arguments
     try:
         return call.name, bind(call).arguments
-    except TypeError:
+    except (KeyError, TypeError):  # an unknown function, or arguments that do not fit
         return call.name, call.arguments
 
 

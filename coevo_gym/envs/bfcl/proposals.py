@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from coevo_gym.core.errors import BuildError
 from coevo_gym.core.evolution import Context, Draft, Proposal
 from coevo_gym.core.task import Task
-from coevo_gym.envs.bfcl.builder import conversation, named_call
-from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, parse_message
+from coevo_gym.envs.bfcl.builder import calls_of, conversation
+from coevo_gym.envs.bfcl.engine.calls import Call
 from coevo_gym.envs.bfcl.tasks import side_of
 from coevo_gym.envs.bfcl.world import BFCLWorld
 from coevo_gym.envs.proposals import actions_of, opened, requests_of
@@ -53,7 +53,7 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
     A message without calls ends a turn. If there is one user turn, all calls belong to it. If no
     message ends a turn, each message is a separate turn.
     """
-    sent = [_calls(message, number, world) for number, message in enumerate(messages, start=1)]
+    sent = [calls_of(said, f"action {number}", world) for number, said in enumerate(messages, 1)]
     made = [calls for calls in sent if calls]
     if not made:
         raise BuildError("no call is made")
@@ -74,14 +74,3 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
             "end with a message without calls"
         )
     return turns
-
-
-def _calls(message: str, number: int, world: BFCLWorld) -> list[Call]:
-    """Return the calls of a message, with all arguments named."""
-    where = f"action {number}"
-    calls = []
-    for item in parse_message(message):
-        if isinstance(item, Malformed):
-            raise BuildError(f"{where}: {item.reason}")
-        calls.append(named_call(item, where, world))
-    return calls

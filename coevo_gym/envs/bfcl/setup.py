@@ -22,11 +22,8 @@ logger = logging.getLogger(__name__)
 def install(source: Path | None) -> Path:
     """Install the official packages into BFCL's own folder, unless they are available already.
 
-    Args:
-        source: folder with the wheels of both packages; None to download them (2 MB).
-
-    Returns:
-        The folder of the ``bfcl_eval`` that is now in use.
+    ``source`` is a folder with the wheels of both packages; None downloads them (2 MB). Returns the
+    folder of the ``bfcl_eval`` that is now in use.
 
     Raises:
         DataError: if an existing or new package differs from the release.

@@ -46,13 +46,9 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """An offered function.
+    """An offered function, with the words of its name and of its description.
 
-    Attributes:
-        name: its name.
-        words: the words of its name.
-        about: the words of its description.
-        parameters: the required ones first, in the order of positional arguments.
+    The required parameters come first, in the order of positional arguments.
     """
 
     name: str

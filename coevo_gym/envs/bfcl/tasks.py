@@ -46,12 +46,11 @@ def split_of(scenario: str) -> Split:
     Raises:
         TaskError: if the scenario does not exist.
     """
-    head, _, number = scenario.rpartition("_")
-    if head != "multi_turn" or not number.isdecimal() or scenario_of(int(number)) != scenario:
+    number = scenario.rpartition("_")[2]
+    index = int(number) if number.isdecimal() else -1
+    if index not in _split_by_index() or scenario_of(index) != scenario:
         raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
-    if int(number) not in _split_by_index():
-        raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
-    return _split_by_index()[int(number)]
+    return _split_by_index()[index]
 
 
 def side_of(task: Task, scheme: str = "index") -> Split:

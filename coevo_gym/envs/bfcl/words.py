@@ -34,12 +34,9 @@ _SIBILANTS = ("sses", "shes", "ches", "xes")
 
 
 def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
-    """Phrase the calls of one turn as a user message.
+    """Phrase the calls of one turn, with all arguments named, as a user message.
 
-    Args:
-        calls: the calls, with all arguments named.
-        rng: chooses among phrasings.
-        opening: True if the message begins the conversation.
+    ``opening`` is True if the message begins the conversation.
     """
     frames = [_pick(_OPENINGS if opening else _LATER_OPENINGS, rng)]
     frames += [_pick(_GOING_ON, rng) for _ in calls[1:]]

@@ -190,7 +190,7 @@ def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
         shown = (before, with_)
         options = () if draw.chance(27) else _draw_options(family, draw)
         listed = _draw_listed(family, shown, draw)
-        line = _price_line(family, draw)
+        line = int(draw.pick([s for s in _words()["grid"] if family.low < s < family.high]))
         yield _Draft(shown, listed, options, f"${line - draw.pick((0.01, 0.05, 0.5, 1.01)):.2f}")
         dearer = f"${line + draw.pick((0.25, 0.49, 0.99, 1.95)):.2f}"
         yield _Draft(shown, listed, options, dearer)
@@ -224,12 +224,6 @@ def _draw_options(
         options.append((name, tuple(draw.sample(left, count))))
         gone = ()
     return tuple(options)
-
-
-def _price_line(family: _Family, draw: _Draw) -> int:
-    """Draw one of the round prices that serve as price caps of goals."""
-    grid = [step for step in _words()["grid"] if family.low < step < family.high]
-    return int(draw.pick(grid))
 
 
 def _pricing(family: _Family, draw: _Draw) -> str:
@@ -312,10 +306,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
     """Return the goals of the built-in catalogue, in catalogue order.
 
     Several wishes are drawn per goal. The goal keeps the wish that the fewest products of the
-    family fulfil.
-
-    Args:
-        catalogue: made by ``Catalogue.from_items`` from ``builtin_items()``.
+    family fulfil. The catalogue was made from ``builtin_items()``.
     """
     members: dict[str, list[Product]] = {}
     for product in catalogue:
@@ -389,7 +380,7 @@ def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> Shop
         o=str(join).join(str(form).format(n=n, v=v) for n, v in wish.options),
         c=wish.cap,
     )
-    return ShoppingGoal.for_product(
+    return ShoppingGoal(
         product,
         instruction=instruction,
         attributes=wish.attributes,

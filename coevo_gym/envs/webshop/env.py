@@ -137,14 +137,10 @@ class WebShopEnv(TaskEnv):
         score = self._session.score
         if score is None:
             return Grade(0.0, False)
+        shares = {name: getattr(score, name) for name in ("r_type", "r_att", "r_option", "r_price")}
         parts = {
-            f"webshop.{name}": -1.0 if math.isnan(value) else float(value)
-            for name, value in (
-                ("r_type", score.r_type),
-                ("r_att", score.r_att),
-                ("r_option", score.r_option),
-                ("r_price", score.r_price),
-            )
+            f"webshop.{name}": -1.0 if math.isnan(share) else float(share)
+            for name, share in shares.items()
         }
         return Grade(score.reward, score.reward == 1.0, parts, parts)
 

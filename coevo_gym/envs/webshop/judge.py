@@ -19,7 +19,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
         TaskError: if the shop does not have the product that the task was made from.
     """
     assert isinstance(verifier, WebShopVerifier)
-    return ShoppingGoal.for_product(
+    return ShoppingGoal(
         product_of(verifier, catalogue),
         instruction="",
         attributes=verifier.attributes,

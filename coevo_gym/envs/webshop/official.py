@@ -37,12 +37,8 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
     Requires ``items_shuffle*.json`` and ``items_ins_v2*.json``. Also reads
     ``items_human_ins.json``, ``title_nouns*.json`` (asin to the tagged nouns of the title, which
     makes the reward exact) and ``prices*.json`` (asin to price), if they exist. If there are
-    several sizes, ``_1000`` is used.
-
-    Args:
-        folder: folder with the files.
-        name: name of the catalogue; by default its size, such as ``1k``.
-        seed: see ``Catalogue.from_items``.
+    several sizes, ``_1000`` is used. The catalogue's default name is its size, such as ``1k``; for
+    ``seed``, see ``Catalogue.from_items``.
 
     Raises:
         BenchmarkNotInstalled: if the folder or a required file is missing.

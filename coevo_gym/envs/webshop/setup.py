@@ -11,13 +11,9 @@ from coevo_gym.provision import Installation, data_folder, install_files
 
 
 def install(source: Path | None) -> Path:
-    """Check the official files in a folder and copy them into the data folder.
+    """Check the official files in a folder, copy them into the data folder, and return that.
 
-    Args:
-        source: folder with ``items_shuffle*.json`` and ``items_ins_v2*.json``.
-
-    Returns:
-        The data folder.
+    The official files are at least ``items_shuffle*.json`` and ``items_ins_v2*.json``.
 
     Raises:
         ConfigError: if no folder is given; the files have no licence, so we may not ship them.

@@ -126,7 +126,7 @@ def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     def shown(query: str) -> bool:
         return any(p.asin == goal.asin for p in catalogue.search(query)[:PAGE_SIZE])
 
-    query = next(filter(shown, searches(goal.instruction)), goal.title.lower())
+    query = next(filter(shown, searches(goal.instruction)), goal.product.title.lower())
     asked = dict(goal.options)
     if "" in asked:  # a human-written goal names values only
         names = {value: name for name, values in catalogue[goal.asin].options for value in values}
@@ -140,10 +140,6 @@ class NativeTasks(Sequence[Task]):
 
     Immutable. A pickle contains the name and hash of the catalogue, but not its products; the
     process that unpickles it opens its own catalogue.
-
-    Args:
-        catalogue: the shop.
-        numbers: numbers of the goals to include.
     """
 
     def __init__(self, catalogue: Catalogue, numbers: Sequence[int]) -> None:
@@ -163,10 +159,6 @@ class NativeTasks(Sequence[Task]):
     def __len__(self) -> int:
         """Return the number of tasks."""
         return len(self._numbers)
-
-    def __iter__(self) -> Iterator[Task]:
-        """Iterate over the tasks in order."""
-        return (_task(self._catalogue, number) for number in self._numbers)
 
     def __repr__(self) -> str:
         return described(self)

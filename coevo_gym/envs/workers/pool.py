@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
@@ -12,7 +13,7 @@ import gymnasium as gym
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.checks import is_positive_int, is_positive_number
 from coevo_gym.envs.workers.remote import RemoteEnv, put_to_work
-from coevo_gym.envs.workers.starting import require_workers
+from coevo_gym.envs.workers.starting import can_run
 from coevo_gym.envs.workers.worker import Worker
 
 TIMEOUT_S = 300.0
@@ -49,7 +50,11 @@ class WorkerPool:
     """
 
     def __init__(self, n_workers: int, *, timeout_s: float = TIMEOUT_S) -> None:
-        require_workers()
+        if not can_run():
+            raise ConfigError(
+                f"Worker processes need Linux, actual: {sys.platform}. To run engines in this "
+                'process, use mode="in_process".'
+            )
         if not is_positive_int(n_workers):
             raise ConfigError(f"n_workers must be a positive int, actual: {n_workers!r}")
         if not is_positive_number(timeout_s):
@@ -81,10 +86,6 @@ class WorkerPool:
         self, envs: Sequence[gym.Env[Any, Any]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
         """Run a job for each env; jobs of different workers run in parallel.
-
-        Args:
-            envs: envs of this pool.
-            jobs: one job per env.
 
         Yields:
             Indices and results, in order, once all jobs are done; then the first error is raised.

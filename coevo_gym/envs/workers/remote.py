@@ -124,11 +124,7 @@ class RemoteEnv(TaskEnv):
 
 
 def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
-    """Move the engine and judge of an env into a worker.
-
-    Args:
-        env: a coevo_gym env, wrapped or not, that has not been reset yet.
-        worker: the worker to run them.
+    """Move the engine and judge of an env, wrapped or not, into a worker.
 
     Raises:
         ConfigError: if the env is from another package, has been reset, or has a class that other

@@ -12,12 +12,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from gymnasium.error import Error
-from numpy.random import Generator
 
 from coevo_gym.core.errors import CoevoError
-from coevo_gym.core.task import FrozenDict, Verifier, World
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.envs.base import TaskEnv
-from coevo_gym.envs.frame import Frame, Grade
+from coevo_gym.envs.frame import Frame
 from coevo_gym.envs.workers.wire import Wire, WireClosed
 
 logger = logging.getLogger(__name__)
@@ -60,12 +59,9 @@ class Refused(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """An unexpected error of an engine, whose env is dropped.
+    """An unexpected error of an engine, whose env is dropped; if ``fatal``, the worker ends, too.
 
-    Attributes:
-        error: the last line of the traceback.
-        traceback: the full traceback.
-        fatal: True if the worker ends, too.
+    ``error`` is the last line of the traceback.
     """
 
     error: str
@@ -90,11 +86,7 @@ def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
 
 
 class Seat:
-    """An env whose hooks a worker runs.
-
-    Args:
-        made: the data from :func:`blueprint`.
-    """
+    """An env made from its :func:`blueprint`, whose hooks a worker runs."""
 
     def __init__(self, made: bytes) -> None:
         kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)
@@ -103,38 +95,19 @@ class Seat:
         self._frame = Frame("")
 
     def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
-        """Run a hook."""
+        """Run a hook; after ``begin``, the env draws from the generator that was passed."""
         env = self._env
-        rng = arguments[-1] if hook == "begin" else env.np_random
-        before = rng.bit_generator.state
-        value = getattr(self, hook)(*arguments)
-        after = rng.bit_generator.state
+        if hook == "begin":
+            env.np_random = arguments[-1]
+        if hook == "review":
+            arguments = (*arguments, self._frame)
+        before = env.np_random.bit_generator.state
+        value = getattr(env, f"_{hook}")(*arguments)
+        after = env.np_random.bit_generator.state
+        if isinstance(value, Frame):
+            self._frame = value
         attributes = {name: getattr(env, name) for name in env.engine_attributes}
         return WorkerAnswer(value, attributes, None if after == before else after)
-
-    def begin(self, world: World, instruction: str, rng: Generator) -> Frame:
-        """Start the engine; from now on the env draws from ``rng``."""
-        self._env.np_random = rng
-        self._frame = self._env._begin(world, instruction, rng)
-        return self._frame
-
-    def act(self, action: str) -> Frame:
-        """Carry out an action."""
-        self._frame = self._env._act(action)
-        return self._frame
-
-    def review(self, verifier: Verifier) -> Frame:
-        """Let the judge inspect the engine's latest frame."""
-        self._frame = self._env._review(verifier, self._frame)
-        return self._frame
-
-    def grade(self, verifier: Verifier) -> Grade:
-        """Judge the finished episode."""
-        return self._env._grade(verifier)
-
-    def draw(self) -> str:
-        """Draw the engine's state."""
-        return self._env._draw()
 
     def release(self) -> None:
         """Release the engine."""

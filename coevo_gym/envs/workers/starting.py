@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 
-from coevo_gym.core.errors import ConfigError
 from coevo_gym.envs.workers.wire import Wire, WireClosed
 from coevo_gym.envs.workers.zygote import Bury, Fork
 
@@ -33,31 +32,8 @@ def can_run() -> bool:
     return hasattr(os, "pidfd_open")
 
 
-def require_workers() -> None:
-    """Raise an error if this system cannot run worker processes.
-
-    Raises:
-        ConfigError: with the setting that avoids workers.
-    """
-    if not can_run():
-        raise ConfigError(
-            f"Worker processes need Linux, actual: {sys.platform}. To run engines in this "
-            'process, use mode="in_process".'
-        )
-
-
 class Process:
-    """A worker process.
-
-    Args:
-        wire: connection to the process.
-        pid: its process id.
-        end: its pidfd.
-
-    Attributes:
-        wire: connection to the process.
-        pid: its process id, which is also the id of its process group.
-    """
+    """A worker process with its wire, its id (also that of its process group) and its pidfd."""
 
     def __init__(self, wire: Wire, pid: int, end: int) -> None:
         self.wire = wire
@@ -93,12 +69,7 @@ class Process:
 
 
 def wait_for(end: int, timeout_s: float | None = None) -> None:
-    """Wait until a process has ended.
-
-    Args:
-        end: pidfd of the process.
-        timeout_s: maximum wait in seconds; None to wait forever.
-    """
+    """Wait until the process of a pidfd has ended, or for ``timeout_s`` seconds."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -131,17 +102,13 @@ class _Zygote:
         self._control: Wire | None = None
 
     def fork(self, modules: Sequence[str]) -> Process:
-        """Start a worker.
-
-        Args:
-            modules: modules to import before the fork, once for all workers.
+        """Start a worker; the modules are imported before the fork, once for all workers.
 
         Raises:
             WireClosed: if the process that workers are forked from has died.
             TimeoutError: if starting takes too long.
         """
-        path = [os.getcwd() if folder == "" else folder for folder in sys.path]
-        order = Fork(tuple(modules), path, dict(os.environ), os.getcwd())
+        order = Fork(tuple(modules), _path(), dict(os.environ), os.getcwd())
         with self._lock:
             control = self._running()
             ours, theirs = socket.socketpair()
@@ -184,9 +151,12 @@ class _Zygote:
             self._stop()
         if self._control is None:
             ours, theirs = socket.socketpair()
+            main = (
+                f"import sys; sys.path[:] = {_path()}; from {Fork.__module__} import main; main()"
+            )
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 (our own code)
-                    [sys.executable, "-c", _main(), str(theirs.fileno()), str(os.getpid())],
+                    [sys.executable, "-c", main, str(theirs.fileno()), str(os.getpid())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # keep an engine's prints out of this program's output
@@ -209,9 +179,8 @@ class _Zygote:
             self._process = None
 
 
-def _main() -> str:
-    path = [os.getcwd() if folder == "" else folder for folder in sys.path]
-    return f"import sys; sys.path[:] = {path!r}; from {Fork.__module__} import main; main()"
+def _path() -> list[str]:
+    return [folder or os.getcwd() for folder in sys.path]
 
 
 def zygote() -> _Zygote:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import pickle
 import socket
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 _HEAD_BYTES = 8
@@ -19,13 +20,21 @@ class WireClosed(Exception):
     """An error raised when the other end has closed the connection."""
 
 
+@contextmanager
+def _closed_or_late() -> Iterator[None]:
+    """Convert a socket's errors, except for timeouts."""
+    try:
+        yield
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise WireClosed(str(error)) from error
+
+
 class Wire:
     """One end of a stream socket that carries values and, occasionally, file descriptors.
 
     A call that raises leaves the wire unusable, because part of a value may be in transit.
-
-    Args:
-        connection: the socket; closing the wire closes it.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -36,24 +45,18 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value.
+        """Send a value; if pickling it fails, nothing is sent, and the wire stays usable.
 
-        Args:
-            value: a picklable value. If pickling fails, nothing is sent, and the wire stays usable.
-            timeout_s: maximum wait in seconds for the other end to read; None to wait forever.
+        ``timeout_s`` limits the wait for the other end to read; None waits forever.
 
         Raises:
             WireClosed: if the other end has closed the connection.
             TimeoutError: if the time limit is exceeded.
         """
         data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        try:
+        with _closed_or_late():
             self._socket.settimeout(timeout_s)
             self._socket.sendall(len(data).to_bytes(_HEAD_BYTES, "little") + data)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise WireClosed(str(error)) from error
 
     def receive(self, timeout_s: float | None = None) -> Any:
         """Wait for the next value.
@@ -68,21 +71,15 @@ class Wire:
 
     def send_descriptor(self, descriptor: int) -> None:
         """Send a copy of an open file descriptor; raises as :meth:`send` does."""
-        try:
+        with _closed_or_late():
             self._socket.settimeout(None)
             socket.send_fds(self._socket, [b"\0"], [descriptor])
-        except OSError as error:
-            raise WireClosed(str(error)) from error
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
         """Wait for a file descriptor; raises as :meth:`receive` does."""
-        try:
+        with _closed_or_late():
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise WireClosed(str(error)) from error
         if not descriptors:
             raise WireClosed("received no descriptor")
         return descriptors[0]
@@ -104,13 +101,9 @@ class Wire:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 raise TimeoutError
-            try:
+            with _closed_or_late():
                 self._socket.settimeout(left)
                 got = self._socket.recv_into(rest)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise WireClosed(str(error)) from error
             if not got:
                 raise WireClosed("the other end is closed")
             rest = rest[got:]

@@ -26,14 +26,13 @@ class Worker:
 
     Threads that use the same worker wait for each other.
 
-    Args:
-        index: its number in its pool.
-        timeout_s: time limit per order, in seconds.
-        modules: modules that are imported once for all workers, before the first one starts.
+    ``timeout_s`` is the time limit per order, in seconds.
 
     Attributes:
+        index: its number in its pool.
+        modules: modules that are imported once for all workers, before the first one starts;
+            putting an env on the worker may add modules.
         lock: lock held by the thread that uses the worker; waiting for it is not limited in time.
-        modules: see above; putting an env on the worker may add modules.
     """
 
     def __init__(self, index: int, timeout_s: float, modules: tuple[str, ...] = ()) -> None:
@@ -71,9 +70,6 @@ class Worker:
     def generation(self, what: str) -> int:
         """Return the number of the running process, after starting one if necessary.
 
-        Args:
-            what: purpose of the process, for error messages.
-
         Raises:
             EnvBackendError: if the process does not start.
             WorkersFailed: if that has happened too often.
@@ -92,11 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send an order to the running process and return its result.
-
-        Args:
-            order: the order.
-            what: the order in words, for error messages.
+        """Send an order to the running process and return its result; ``what`` names it in errors.
 
         Returns:
             The result, or the error that the engine itself raised.
@@ -113,19 +105,19 @@ class Worker:
                 process.wire.send(order, self._timeout_s)
                 reply: Reply = process.wire.receive(self._timeout_s)
             except TimeoutError as error:
-                self._leave()
+                self._process = None
                 process.kill()
                 self._fail(order.hook, f"gave no answer in {self._timeout_s:g} s", what, error)
             except WireClosed as error:
-                self._leave()
+                self._process = None
                 self._fail(order.hook, process.how_it_ended(), what, error)
             except BaseException:  # an interrupt: the next call would read a late answer
-                self._leave()
+                self._process = None
                 process.kill()
                 raise
             if isinstance(reply, Broken):
                 if reply.fatal:
-                    self._leave()
+                    self._process = None
                     process.close()
                 logger.info("engine broke worker=%d traceback=%s", self.index, reply.traceback)
                 self._fail(order.hook, f"has an engine that broke: {reply.error}", what, None)
@@ -145,9 +137,6 @@ class Worker:
             process, self._process = self._process, None
             if process is not None:
                 process.close()
-
-    def _leave(self) -> None:
-        self._process = None
 
     def _fail(self, hook: str, how: str, what: str, error: BaseException | None) -> NoReturn:
         self._failures += 1

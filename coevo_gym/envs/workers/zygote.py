@@ -37,11 +37,8 @@ logger = logging.getLogger(__name__)
 class Fork(NamedTuple):
     """An order to fork a worker, followed by a descriptor of the worker's socket.
 
-    Attributes:
-        modules: modules to import before the fork.
-        path: ``sys.path`` of the requesting process.
-        environment: environment variables of the requesting process.
-        folder: working directory of the requesting process.
+    ``modules`` are imported before the fork. The other fields are ``sys.path``, environment
+    variables and working directory of the requesting process.
     """
 
     modules: tuple[str, ...]
@@ -69,12 +66,7 @@ def main() -> None:
 
 
 class Zygote:
-    """The zygote's main loop, which forks workers and reaps them.
-
-    Args:
-        control: connection that orders arrive on.
-        parent: pidfd of the requesting process; the zygote ends with it.
-    """
+    """The zygote's main loop: it forks workers, reaps them, and ends with ``parent``, a pidfd."""
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control

@@ -1,7 +1,7 @@
-"""Sandbox escape attempts, run to verify that they fail.
+"""Attacks on the sandbox, run to verify that they fail.
 
-A :class:`Payload` is one attempt. A :class:`Setup` runs it in a harmless setting, with the sandbox
-off and on; :func:`compare` collects both results. ``coevo doctor --escape-suite`` runs
+A :class:`Payload` is one attack. A :class:`Setup` runs it in a harmless setting, with the sandbox
+off and on; :func:`compare` collects both results. ``coevo doctor --attack-suite`` runs
 :func:`generic_suite` and the benchmarks' own suites.
 """
 

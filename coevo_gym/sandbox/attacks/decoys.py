@@ -1,4 +1,4 @@
-"""Decoy files, processes and sockets on the host, created for one escape attempt."""
+"""Decoy files, processes and sockets on the host, created for one attack."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from coevo_gym.sandbox import readable
+from coevo_gym.sandbox.process import socket_pair
 
 VARIABLE = "COEVO_DECOY_SECRET"
 ATTRIBUTE = "user.coevo"
@@ -133,8 +134,8 @@ def decoys() -> Iterator[Decoys]:
         for end in ends:
             scope.callback(os.close, end)
         handed = {
-            name: _pair(scope, kind)
-            for name, kind in (("stream", socket.SOCK_STREAM), ("letters", socket.SOCK_DGRAM))
+            "stream": scope.enter_context(socket_pair()),
+            "letters": scope.enter_context(socket_pair(socket.SOCK_DGRAM)),
         }
         yield Decoys(
             token=token,
@@ -176,13 +177,6 @@ def _status(path: Path) -> tuple[int, ...]:
     found = path.stat()
     owner = (found.st_mode, found.st_uid, found.st_gid)
     return (*owner, found.st_size, found.st_nlink, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _pair(scope: ExitStack, kind: int) -> tuple[socket.socket, socket.socket]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
-    scope.enter_context(ours)
-    scope.enter_context(theirs)
-    return ours, theirs
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.sandbox import Level, ResourceLimits, launch, python_files, readable, seccomp
 from coevo_gym.sandbox.attacks.decoys import VARIABLE, Decoys, decoys
 from coevo_gym.sandbox.attacks.payload import AttackRun, Payload
+from coevo_gym.sandbox.process import socket_pair
 
 LIMITS = ResourceLimits(memory_bytes=256 << 20, pids=32, scratch_bytes=16 << 20, open_files=256)
 _PATIENCE_S = 60.0
@@ -62,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations after an attempt.
+    """Observations after an attack.
 
     Attributes:
         said: output of the payload.
@@ -70,7 +71,7 @@ class HostObservations(NamedTuple):
         survived: True if it still ran after its time: with the sandbox off, after the limit in its
             own process expired; with the sandbox on, after the sandbox was killed.
         flood: bytes of its output stored on the host.
-        host: the decoys after the attempt.
+        host: the decoys after the attack.
     """
 
     said: str
@@ -110,17 +111,19 @@ class HostSetup:
     def __init__(self, level: Level) -> None:
         self._level = level
 
-    def attempt(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
+    def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
         """Run a payload once, with the sandbox on or off; see ``Setup``."""
-        with decoys() as targets, _socket_pair() as (ours, theirs):
-            process = (
-                _sandboxed(theirs, targets, self._level)
-                if protected
-                else _careless(theirs, targets)
-            )
-            with process as running:
+        with decoys() as targets, socket_pair() as (ours, theirs):
+            start = _sandboxed if protected else _careless
+            with start(theirs, targets, self._level) as running:
                 theirs.close()
-                facts = targets.facts() | _facts(targets, protected)
+                facts = {
+                    **targets.facts(),
+                    "scratch": "/tmp" if protected else str(targets.folder / "scratch"),  # noqa: S108
+                    "library": sys.base_prefix,
+                    "calls": seccomp.numbers(),
+                    "limits": LIMITS._asdict(),
+                }
                 order = json.dumps({"facts": facts, "code": payload.code})
                 with suppress(BrokenPipeError):  # it did not start, which is detected below
                     ours.sendall(order.encode() + b"\n")
@@ -129,8 +132,8 @@ class HostSetup:
                 ours.close()  # its remaining processes wait for that
         lines = [line for line in seen.said.splitlines() if line not in _MARKS]
         if not seen.said.startswith("READY"):
-            raise EnvBackendError(f"The attempt {payload.name!r} did not run. Output: {lines}")
-        # The output of a successful attempt may contain secrets, so it is dropped.
+            raise EnvBackendError(f"The attack {payload.name!r} did not run. Output: {lines}")
+        # The output of a successful attack may contain secrets, so it is dropped.
         return AttackRun(worked, "" if worked or not lines else lines[-1][:_KEPT_CHARS])
 
 
@@ -172,16 +175,6 @@ def _next(ours: socket.socket, timeout_s: float) -> str:
         return ""
 
 
-def _facts(targets: Decoys, protected: bool) -> dict[str, object]:
-    """Return the facts that do not depend on the decoys alone."""
-    return {
-        "scratch": "/tmp" if protected else str(targets.folder / "scratch"),  # noqa: S108
-        "library": sys.base_prefix,
-        "calls": seccomp.numbers(),
-        "limits": LIMITS._asdict(),
-    }
-
-
 @contextmanager
 def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterator[_Running]:
     with launch(
@@ -199,7 +192,7 @@ def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterato
 
 
 @contextmanager
-def _careless(channel: socket.socket, targets: Decoys) -> Iterator[_Running]:
+def _careless(channel: socket.socket, targets: Decoys, _: Level) -> Iterator[_Running]:
     """Start a subprocess in the usual careless way, in a process group that can be cleaned up."""
     for descriptor in (channel.fileno(), *targets.pass_fds):
         os.set_inheritable(descriptor, True)
@@ -224,10 +217,3 @@ def _careless(channel: socket.socket, targets: Decoys) -> Iterator[_Running]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-@contextmanager
-def _socket_pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs

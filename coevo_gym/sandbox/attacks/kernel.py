@@ -1,190 +1,131 @@
-"""Attempts to gain privileges, create namespaces or use vulnerable parts of the kernel."""
+"""Attacks that gain privileges, create namespaces or use vulnerable parts of the kernel."""
 
 from __future__ import annotations
 
 import os
 
 from coevo_gym.sandbox import Level
-from coevo_gym.sandbox.attacks.host import HostObservations, done
-from coevo_gym.sandbox.attacks.payload import Payload
+from coevo_gym.sandbox.attacks.host import done
+from coevo_gym.sandbox.attacks.payload import payloads
 
+_ATTACKS = """
+## become-a-user: become another user
+os.setuid(54321)
 
-def _knows_host(seen: HostObservations) -> bool:
-    return f"host name: {os.uname().nodename}\n" in seen.said
-
-
-def _dumped(seen: HostObservations) -> bool:
-    return any(seen.host.folder.glob("core*"))
-
-
-_RIGHTS = (
-    ("become-a-user", "become another user", "os.setuid(54321)"),
-    (
-        "capabilities",
-        "hold any of root's rights",
-        """
+## capabilities: hold any of root's rights
 header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 checked(libc.capget(header, data))
 if not any(data): raise PermissionError("none")
-""",
-    ),
-    (
-        "set-user-id",
-        "gain rights from a set-user-ID program",
-        "if libc.prctl(39, 0, 0, 0, 0): raise PermissionError('no new rights')",
-    ),
-    ("raise-priority", "raise its own priority", "os.nice(-5)"),
-    (
-        "raise-limits",
-        "raise a hard limit",
-        """
+
+## set-user-id: gain rights from a set-user-ID program
+if libc.prctl(39, 0, 0, 0, 0): raise PermissionError('no new rights')
+
+## raise-priority: raise its own priority
+os.nice(-5)
+
+## raise-limits: raise a hard limit
 import resource
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard + 1))
-""",
-    ),
-    (
-        "set-host-name",
-        "set the host's name (to what it is)",
-        "__import__('socket').sethostname(os.uname().nodename)",
-    ),
-    ("clock", "set the clock (to nothing)", "call('settimeofday', 0, 0)"),
-)
 
-_NAMESPACES = (
-    ("user-namespace", "make a user namespace", "call('unshare', 0x10000000)"),
-    (
-        "namespace-by-clone",
-        "start a process in a user namespace",
-        """
+## set-host-name: set the host's name (to what it is)
+__import__('socket').sethostname(os.uname().nodename)
+
+## clock: set the clock (to nothing)
+call('settimeofday', 0, 0)
+
+## user-namespace: make a user namespace
+call('unshare', 0x10000000)
+
+## namespace-by-clone: start a process in a user namespace
 child = call("clone", 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
 if not child: os._exit(0)
 os.waitpid(child, 0)
-""",
-    ),
-    (
-        "namespace-by-clone3",
-        "start a process in a user namespace (clone3)",
-        """
+
+## namespace-by-clone3: start a process in a user namespace (clone3)
 import struct
 order = ctypes.create_string_buffer(struct.pack("8Q", 0x10000000, 0, 0, 0, signal.SIGCHLD, 0, 0, 0))
 child = call("clone3", order, 64)
 if not child: os._exit(0)
 os.waitpid(child, 0)
-""",
-    ),
-    (
-        "mount",
-        "mount a file system",
-        """
+
+## mount: mount a file system
 call("unshare", 0x20000)
 checked(libc.mount(b"none", b"/", None, 0x44000, None))
 checked(libc.mount(b"none", host.scratch.encode(), b"tmpfs", 0, None))
-""",
-    ),
-    ("new-mount-calls", "open a file system to mount", "call('fsopen', b'tmpfs', 0)"),
-    ("change-root", "change the root", "os.chroot(host.scratch)"),
-)
 
-_INTERFACES = (
-    (
-        "load-module",
-        "load a kernel module (none: it is asked for a bad descriptor)",
-        """
+## new-mount-calls: open a file system to mount
+call('fsopen', b'tmpfs', 0)
+
+## change-root: change the root
+os.chroot(host.scratch)
+
+## load-module: load a kernel module (none: it is asked for a bad descriptor)
 try: call("finit_module", -1, b"", 0)
 except OSError as error:
     if error.errno != errno.EBADF: raise
-""",
-    ),
-    (
-        "bpf",
-        "make a BPF map",
-        """
+
+## bpf: make a BPF map
 import struct
 call("bpf", 0, ctypes.create_string_buffer(struct.pack("4I", 2, 4, 4, 1), 72), 72)
-""",
-    ),
-    (
-        "perf-events",
-        "open a performance counter",
-        """
+
+## perf-events: open a performance counter
 import struct
 event = struct.pack("IIQQQQQ", 1, 112, 0, 0, 0, 0, 1 << 5 | 1 << 6)
 call("perf_event_open", ctypes.create_string_buffer(event, 112), 0, -1, -1, 0)
-""",
-    ),
-    (
-        "add-key",
-        "put a key into the kernel's keyring",
-        "call('add_key', b'user', b'coevo', b'x', 1, -2)",
-    ),
-    (
-        "read-keyrings",
-        "find the keyring of the session",
-        "call('keyctl', 0, -3, 1)",
-    ),
-    ("io-uring", "make an io_uring", "call('io_uring_setup', 8, ctypes.create_string_buffer(120))"),
-    ("userfaultfd", "handle its own page faults", "call('userfaultfd', 1)"),
-    (
-        "kernel-log",
-        "read the kernel's log",
-        "call('syslog', 3, ctypes.create_string_buffer(64), 64)",
-    ),
-    ("kernel-log-file", "open /dev/kmsg", "os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)"),
-    (
-        "kernel-settings",
-        "open a setting of the kernel for writing",
-        "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)",
-    ),
-    (
-        "sysrq",
-        "open /proc/sysrq-trigger for writing",
-        "os.open('/proc/sysrq-trigger', os.O_WRONLY)",
-    ),
-    (
-        "control-groups",
-        "open a control group for writing, to leave its own",
-        """
+
+## add-key: put a key into the kernel's keyring
+call('add_key', b'user', b'coevo', b'x', 1, -2)
+
+## read-keyrings: find the keyring of the session
+call('keyctl', 0, -3, 1)
+
+## io-uring: make an io_uring
+call('io_uring_setup', 8, ctypes.create_string_buffer(120))
+
+## userfaultfd: handle its own page faults
+call('userfaultfd', 1)
+
+## kernel-log: read the kernel's log
+call('syslog', 3, ctypes.create_string_buffer(64), 64)
+
+## kernel-log-file: open /dev/kmsg
+os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)
+
+## kernel-settings: open a setting of the kernel for writing
+os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)
+
+## sysrq: open /proc/sysrq-trigger for writing
+os.open('/proc/sysrq-trigger', os.O_WRONLY)
+
+## control-groups: open a control group for writing, to leave its own
 from glob import glob
 os.open(glob("/sys/fs/cgroup/**/cgroup.procs", recursive=True)[0], os.O_WRONLY)
-""",
-    ),
-    (
-        "system-v-memory",
-        "make a System V memory segment",
-        "call('shmctl', call('shmget', 0, 4096, 0o600), 0, 0)",
-    ),
-    (
-        "type-into-a-terminal",
-        "put input into a terminal (TIOCSTI)",
-        """
+
+## system-v-memory: make a System V memory segment
+call('shmctl', call('shmget', 0, 4096, 0o600), 0, 0)
+
+## type-into-a-terminal: put input into a terminal (TIOCSTI)
 terminal = os.open(host.terminal, os.O_RDWR)
 checked(libc.ioctl(terminal, 0x5412, b"x"))
-""",
-    ),
-)
 
-PAYLOADS: tuple[Payload[HostObservations], ...] = (
-    *(
-        Payload(name, what, f"{code.strip()}\nsay('DONE')", done)
-        for name, what, code in (*_RIGHTS, *_NAMESPACES, *_INTERFACES)
-    ),
-    Payload(
-        "read-host-name",
-        "read the host's name",
-        "say('host name:', os.uname().nodename)",
-        _knows_host,
-        claimed=lambda level: level is not Level.LANDLOCK,
-    ),
-    Payload(
-        "core-dump",
-        "leave its memory behind in a core file",
-        """
+## read-host-name: read the host's name
+say('host name:', os.uname().nodename)
+
+## core-dump: leave its memory behind in a core file
 import resource
 hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
 resource.setrlimit(resource.RLIMIT_CORE, (hard if 0 <= hard < 1 << 20 else 1 << 20, hard))
 os.abort()
-""",
-        _dumped,
-    ),
+"""
+
+PAYLOADS = payloads(
+    _ATTACKS,
+    done,
+    after="\nsay('DONE')",
+    signs={
+        "read-host-name": lambda seen: f"host name: {os.uname().nodename}\n" in seen.said,
+        "core-dump": lambda seen: any(seen.host.folder.glob("core*")),
+    },
+    claimed={"read-host-name": lambda level: level is not Level.LANDLOCK},
 )

@@ -1,8 +1,9 @@
-"""Escape attempts, and the comparison of their two runs."""
+"""Attacks, and the comparison of their two runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -19,14 +20,14 @@ def _everywhere(level: Level) -> bool:
 
 @dataclass(frozen=True)
 class Payload(Generic[Seen]):
-    """One attempt.
+    """One attack.
 
     Attributes:
         name: short unique name, for reports and test ids.
         what: its goal, in a few words.
-        code: Python code of the attempt; the setup defines the available names.
+        code: Python code of the attack; the setup defines the available names.
         sign: function that returns True if the setup's observations show success.
-        claimed: function that returns True if a level claims to stop the attempt; see
+        claimed: function that returns True if a level claims to stop the attack; see
             docs/sandbox.md.
     """
 
@@ -35,6 +36,41 @@ class Payload(Generic[Seen]):
     code: str
     sign: Callable[[Seen], bool]
     claimed: Callable[[Level], bool] = _everywhere
+
+
+_HEADING = re.compile(r"^## ([\w-]+): (.+)\n", re.MULTILINE)
+
+
+def payloads(
+    text: str,
+    sign: Callable[[Seen], bool],
+    *,
+    before: str = "",
+    after: str = "",
+    signs: Mapping[str, Callable[[Seen], bool]] = {},
+    claimed: Mapping[str, Callable[[Level], bool]] = {},
+) -> tuple[Payload[Seen], ...]:
+    """Return the attacks in a text.
+
+    Args:
+        text: for each attack, a line ``## name: goal``, then its code.
+        sign: see :class:`Payload`.
+        before: code to insert before that of each attack.
+        after: code to append to that of each attack without a sign of its own.
+        signs: signs of single attacks, by name.
+        claimed: see :class:`Payload`; for single attacks, by name.
+    """
+    _, *parts = _HEADING.split(text)
+    return tuple(
+        Payload(
+            name,
+            what,
+            before + code.strip() + ("" if name in signs else after),
+            signs.get(name, sign),
+            claimed.get(name, _everywhere),
+        )
+        for name, what, code in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    )
 
 
 class AttackRun(NamedTuple):
@@ -47,7 +83,7 @@ class AttackRun(NamedTuple):
 class Setup(Protocol[Seen]):
     """The environment in which payloads run."""
 
-    def attempt(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
+    def run(self, payload: Payload[Seen], *, protected: bool) -> AttackRun:
         """Run a payload in a fresh process, with the sandbox on or off.
 
         Raises:
@@ -76,20 +112,14 @@ class AttackRow(NamedTuple):
 
     @property
     def verdict(self) -> AttackVerdict:
-        """The conclusion; an attempt that also fails without the sandbox proves nothing."""
+        """The conclusion; an attack that also fails without the sandbox proves nothing."""
         if self.on.worked:
             return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
         return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
 
 
 class Suite(NamedTuple):
-    """Payloads, and the setup that runs them.
-
-    Attributes:
-        name: name of the suite.
-        payloads: the attempts.
-        setup: function that creates the setup for an isolation level.
-    """
+    """Payloads, and a function that creates the setup to run them in at an isolation level."""
 
     name: str
     payloads: tuple[Payload[Any], ...]
@@ -99,13 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on.
-
-    Args:
-        payloads: the attempts.
-        setup: the setup that runs them.
-        level: the isolation level that the setup was created for.
-    """
+    """Run each payload with the sandbox off, then on; ``level`` is that of the setup."""
     for payload in payloads:
-        off, on = (setup.attempt(payload, protected=protected) for protected in (False, True))
+        off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

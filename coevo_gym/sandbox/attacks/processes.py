@@ -1,119 +1,65 @@
-"""Attempts against the host's processes, and against resources passed to this process."""
+"""Attacks on the host's processes, and on resources passed to this process."""
 
 from __future__ import annotations
 
 import os
 import resource
 
-from coevo_gym.sandbox.attacks.host import HostObservations, done, stolen
-from coevo_gym.sandbox.attacks.payload import Payload
+from coevo_gym.sandbox.attacks.host import done, stolen
+from coevo_gym.sandbox.attacks.payload import payloads
 
+_ATTACKS = """
+## environment: read its own environment
+say(os.environ.get(host.variable))
 
-def _files_of_victim(seen: HostObservations) -> int:
-    return resource.prlimit(seen.host.victim.pid, resource.RLIMIT_NOFILE)[0]
+## environment-of-a-process: read the victim's environment
+say(read(f'/proc/{host.victim}/environ'))
 
-
-PAYLOADS: tuple[Payload[HostObservations], ...] = (
-    Payload(
-        "environment", "read its own environment", "say(os.environ.get(host.variable))", stolen
-    ),
-    Payload(
-        "environment-of-a-process",
-        "read the victim's environment",
-        "say(read(f'/proc/{host.victim}/environ'))",
-        stolen,
-    ),
-    Payload(
-        "list-processes",
-        "find the victim, and read its command line",
-        """
+## list-processes: find the victim, and read its command line
 if str(host.victim) not in os.listdir("/proc"): raise ProcessLookupError("it is not listed")
 say(read(f"/proc/{host.victim}/cmdline"))
-""",
-        stolen,
-    ),
-    Payload(
-        "inherited-descriptor",
-        "read what the host has left open",
-        """
+
+## inherited-descriptor: read what the host has left open
 for number in range(3, 256):
     try: say(os.pread(number, 100, 0).decode())
     except (OSError, UnicodeDecodeError): pass
-""",
-        stolen,
-    ),
-    Payload(
-        "descriptor-of-a-process",
-        "open what the victim has open",
-        "say(read(f'/proc/{host.victim}/fd/{host.descriptor}'))",
-        stolen,
-    ),
-    Payload(
-        "take-a-descriptor",
-        "copy a descriptor out of the victim (pidfd_getfd)",
-        """
+
+## descriptor-of-a-process: open what the victim has open
+say(read(f'/proc/{host.victim}/fd/{host.descriptor}'))
+
+## take-a-descriptor: copy a descriptor out of the victim (pidfd_getfd)
 victim = call("pidfd_open", host.victim, 0)
 say(os.pread(call("pidfd_getfd", victim, host.descriptor, 0), 100, 0).decode())
-""",
-        stolen,
-    ),
-    Payload(
-        "memory-file",
-        "read the victim's memory through /proc/PID/mem",
-        """
+
+## memory-file: read the victim's memory through /proc/PID/mem
 with open(f"/proc/{host.victim}/mem", "rb", 0) as file:
     file.seek(host.address)
     say(file.read(host.length).decode())
-""",
-        stolen,
-    ),
-    Payload(
-        "memory-call",
-        "read the victim's memory (process_vm_readv)",
-        """
+
+## memory-call: read the victim's memory (process_vm_readv)
 class Part(ctypes.Structure): _fields_ = ("base", ctypes.c_void_p), ("length", ctypes.c_size_t)
 text = ctypes.create_string_buffer(host.length)
 here = ctypes.byref(Part(ctypes.addressof(text), host.length))
 there = ctypes.byref(Part(host.address, host.length))
 call("process_vm_readv", host.victim, here, 1, there, 1, 0)
 say(text.raw.decode())
-""",
-        stolen,
-    ),
-    Payload(
-        "trace",
-        "attach to the victim (ptrace)",
-        "call('ptrace', 0x4206, host.victim, 0, 0); say('DONE')",
-        done,
-    ),
-    Payload(
-        "kill",
-        "kill the victim",
-        "os.kill(host.victim, signal.SIGKILL)",
-        lambda seen: not seen.host.victim_lives(),
-    ),
-    Payload(
-        "limit-a-process",
-        "lower a limit of the victim",
-        "import resource; resource.prlimit(host.victim, resource.RLIMIT_NOFILE, (99, 99))",
-        lambda seen: _files_of_victim(seen) == 99,
-    ),
-    Payload(
-        "slow-a-process",
-        "lower the victim's priority",
-        "os.setpriority(os.PRIO_PROCESS, host.victim, 17)",
-        lambda seen: os.getpriority(os.PRIO_PROCESS, seen.host.victim.pid) == 17,
-    ),
-    Payload(
-        "enter-namespaces",
-        "enter the victim's namespaces",
-        "checked(libc.setns(os.open(f'/proc/{host.victim}/ns/net', os.O_RDONLY), 0)); say('DONE')",
-        done,
-    ),
-    Payload(
-        "hijack-the-channel",
-        "leave an orphan behind that answers on the channel after the program was killed",
-        """
+
+## trace: attach to the victim (ptrace)
+call('ptrace', 0x4206, host.victim, 0, 0); say('DONE')
+
+## kill: kill the victim
+os.kill(host.victim, signal.SIGKILL)
+
+## limit-a-process: lower a limit of the victim
+import resource; resource.prlimit(host.victim, resource.RLIMIT_NOFILE, (99, 99))
+
+## slow-a-process: lower the victim's priority
+os.setpriority(os.PRIO_PROCESS, host.victim, 17)
+
+## enter-namespaces: enter the victim's namespaces
+checked(libc.setns(os.open(f'/proc/{host.victim}/ns/net', os.O_RDONLY), 0)); say('DONE')
+
+## hijack-the-channel: leave an orphan that answers on the channel after the program was killed
 import time
 main = os.getpid()
 if not os.fork():
@@ -124,7 +70,20 @@ if not os.fork():
     wait_for_the_end()
     os._exit(0)
 os.wait()
-""",
-        lambda seen: "forged answer" in seen.afterwards,
-    ),
+"""
+
+
+PAYLOADS = payloads(
+    _ATTACKS,
+    stolen,
+    signs={
+        "trace": done,
+        "kill": lambda seen: not seen.host.victim_lives(),
+        "limit-a-process": lambda seen: (
+            resource.prlimit(seen.host.victim.pid, resource.RLIMIT_NOFILE)[0] == 99
+        ),
+        "slow-a-process": lambda seen: os.getpriority(os.PRIO_PROCESS, seen.host.victim.pid) == 17,
+        "enter-namespaces": done,
+        "hijack-the-channel": lambda seen: "forged answer" in seen.afterwards,
+    },
 )

@@ -1,43 +1,29 @@
-"""Attempts to exhaust the host's resources or to run forever; small enough to do no harm."""
+"""Attacks that exhaust the host's resources or run forever; small enough to do no harm."""
 
 from __future__ import annotations
 
 from coevo_gym.sandbox import Level, cgroup
-from coevo_gym.sandbox.attacks.host import HostObservations, done
-from coevo_gym.sandbox.attacks.payload import Payload
+from coevo_gym.sandbox.attacks.host import done
+from coevo_gym.sandbox.attacks.payload import payloads
 from coevo_gym.sandbox.process import counts_threads
 
 _FLOOD = 1 << 22
 
+_CAPPED = """
+## thread-bomb: start many threads
+import threading
+threading.stack_size(1 << 16)
+for _ in range(4 * host.limits["pids"]):
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
 
-def _endless(seen: HostObservations) -> bool:
-    return seen.survived
-
-
-def _flooded(seen: HostObservations) -> bool:
-    return seen.flood >= _FLOOD
-
-
-def _threads_capped(level: Level) -> bool:
-    """Return True if control groups or, for non-root users, the kernel cap threads."""
-    alone = level is Level.BUBBLEWRAP and counts_threads()
-    return level is Level.NONE or alone or bool(cgroup.available())
-
-
-_CAPPED = (
-    (
-        "fork-bomb",
-        "start many processes",
-        """
+## fork-bomb: start many processes
 for _ in range(4 * host.limits["pids"]):
     if not os.fork(): wait_for_the_end(); os._exit(0)
-""",
-    ),
-    ("memory", "take much memory", "held = bytearray(2 * host.limits['memory_bytes'])"),
-    (
-        "memory-of-children",
-        "take much memory in small pieces",
-        """
+
+## memory: take much memory
+held = bytearray(2 * host.limits['memory_bytes'])
+
+## memory-of-children: take much memory in small pieces
 reading, writing = os.pipe()
 asked, asking = os.pipe()
 share = host.limits["memory_bytes"] // 2
@@ -58,113 +44,70 @@ os.read(reading, 1)  # until each holds its part or is dead; who can then answer
 os.write(asking, b"now?")
 count = sum(os.waitpid(child, 0)[1] == 0 for child in children)
 if count < 4: raise MemoryError(f"{count} of 4 children held their part")
-""",
-    ),
-    (
-        "memory-without-a-process",
-        "keep memory in a file that lies nowhere",
-        "os.ftruncate(os.memfd_create('held'), 1 << 20)",
-    ),
-    (
-        "fill-the-disk",
-        "write much into many files",
-        """
+
+## memory-without-a-process: keep memory in a file that lies nowhere
+os.ftruncate(os.memfd_create('held'), 1 << 20)
+
+## fill-the-disk: write much into many files
 for number in range(8):
     with open(os.path.join(host.scratch, f"fill{number}"), "wb") as file:
         for _ in range(8): file.write(bytes(host.limits["scratch_bytes"] // 16))
-""",
-    ),
-    (
-        "fill-shared-memory",
-        "write much into /dev/shm",
-        """
+
+## fill-shared-memory: write much into /dev/shm
 path = f"/dev/shm/coevo-fill-{os.getpid()}"
 try:
     with open(path, "wb") as file:
         for _ in range(8): file.write(bytes(host.limits["scratch_bytes"] // 4))
 finally:
     if os.path.exists(path): os.unlink(path)
-""",
-    ),
-    (
-        "huge-file",
-        "make a huge file with nothing in it",
-        "open(os.path.join(host.scratch, 'huge'), 'wb').truncate(1 << 33)",
-    ),
-    (
-        "descriptors",
-        "open many files",
-        """
+
+## huge-file: make a huge file with nothing in it
+open(os.path.join(host.scratch, 'huge'), 'wb').truncate(1 << 33)
+
+## descriptors: open many files
 import resource
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(4 * host.limits["open_files"])]
-""",
-    ),
-)
+"""
+_ENDLESS = """
+## loop-in-c: count in C, where no signal handler of Python runs
+sum(range(10**15))
 
-_ENDLESS = (
-    (
-        "loop-in-c",
-        "count in C, where no signal handler of Python runs",
-        "sum(range(10**15))",
-    ),
-    (
-        "swallowed-time-out",
-        "catch the exception that should end it",
-        """
+## swallowed-time-out: catch the exception that should end it
 def work():
     while True: sum(range(100))
 while True:
     try: work()
     except BaseException: pass
-""",
-    ),
-    (
-        "ignored-signals",
-        "ignore all signals that can be ignored",
-        """
+
+## ignored-signals: ignore all signals that can be ignored
 for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
     try: signal.signal(number, signal.SIG_IGN)
     except OSError: pass
 while True: pass
-""",
-    ),
-    (
-        "cancelled-time-out",
-        "cancel the timer that should end it",
-        "signal.alarm(0)\nwhile True: pass",
-    ),
-)
 
-PAYLOADS: tuple[Payload[HostObservations], ...] = (
-    Payload(
-        "thread-bomb",
-        "start many threads",
-        """
-import threading
-threading.stack_size(1 << 16)
-for _ in range(4 * host.limits["pids"]):
-    threading.Thread(target=wait_for_the_end, daemon=True).start()
-say("DONE")
-""",
-        done,
-        claimed=_threads_capped,
-    ),
-    *(Payload(name, what, f"{code.strip()}\nsay('DONE')", done) for name, what, code in _CAPPED),
-    *(
-        Payload(name, what, f"signal.alarm(1)\nsay('ENDLESS')\n{code.strip()}", _endless)
-        for name, what, code in _ENDLESS
-    ),
-    Payload(
-        "flood-output",
-        "write more than anybody wants to read",
-        """
+## cancelled-time-out: cancel the timer that should end it
+signal.alarm(0)
+while True: pass
+"""
+_FLOODING = """
+## flood-output: write more than anybody wants to read
 for number in (1, 2):
     try:
         for _ in range(128): os.write(number, bytes(1 << 16))
     except BlockingIOError: pass
-""",
-        _flooded,
-    ),
+"""
+
+
+def _threads_capped(level: Level) -> bool:
+    """Return True if control groups or, for non-root users, the kernel cap threads."""
+    alone = level is Level.BUBBLEWRAP and counts_threads()
+    return level is Level.NONE or alone or bool(cgroup.available())
+
+
+PAYLOADS = (
+    *payloads(_CAPPED, done, after="\nsay('DONE')", claimed={"thread-bomb": _threads_capped}),
+    *payloads(_ENDLESS, lambda seen: seen.survived, before="signal.alarm(1)\nsay('ENDLESS')\n"),
+    *payloads(_FLOODING, lambda seen: seen.flood >= _FLOOD),
 )

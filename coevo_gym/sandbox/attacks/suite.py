@@ -1,4 +1,4 @@
-"""The generic suite: attempts that any Python code could make on any host."""
+"""The generic suite: attacks that any Python code could make on any host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from coevo_gym.sandbox import Finding
 from coevo_gym.sandbox.attacks import (
-    descriptors,
     files,
     kernel,
     metadata,
@@ -21,15 +20,14 @@ from coevo_gym.sandbox.attacks import (
     resources,
 )
 from coevo_gym.sandbox.attacks.host import HostSetup
-from coevo_gym.sandbox.attacks.payload import AttackRow, AttackRun, AttackVerdict, Suite
+from coevo_gym.sandbox.attacks.payload import AttackRow, AttackVerdict, Suite
 
 
 def generic_suite() -> Suite:
-    """Return attempts against files, processes, the kernel, networks and resources of the host."""
+    """Return attacks on files, processes, the kernel, networks and resources of the host."""
     payloads = (
         *files.PAYLOADS,
         *metadata.PAYLOADS,
-        *descriptors.PAYLOADS,
         *processes.PAYLOADS,
         *kernel.PAYLOADS,
         *network.PAYLOADS,
@@ -47,16 +45,17 @@ _COLOURS = {
 
 
 def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
-    """Return a table with one row per attempt: its result without and with the sandbox."""
+    """Return a table with one row per attack: its result without and with the sandbox."""
     name, off, on = (
-        Column(title, no_wrap=True) for title in ("attempt", "sandbox off", "sandbox on")
+        Column(title, no_wrap=True) for title in ("attack", "sandbox off", "sandbox on")
     )
     table = Table(name, "what it tries", off, on, "verdict", title=suite)
     for row in rows:
         verdict = Text(row.verdict, style=_COLOURS[row.verdict])
         if row.verdict is AttackVerdict.NOT_APPLICABLE:
             verdict.append(f": {row.off.detail}")
-        table.add_row(row.name, row.what, _cell(row.off), _cell(row.on), verdict)
+        cells = ("works" if run.worked else "fails" for run in (row.off, row.on))
+        table.add_row(row.name, row.what, *cells, verdict)
     return table
 
 
@@ -65,7 +64,7 @@ def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[s
     return {
         "level": found.level,
         "detail": found.detail,
-        "attempts": [
+        "attacks": [
             {
                 "suite": suite,
                 "name": row.name,
@@ -84,8 +83,4 @@ def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
     """Return a one-line summary."""
     counts = Counter(row.verdict for row in rows)
     shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
-    return f"{len(rows)} attempts at level {found.level} ({found.detail}): {shares}"
-
-
-def _cell(attempt: AttackRun) -> str:
-    return "works" if attempt.worked else "fails"
+    return f"{len(rows)} attacks at level {found.level} ({found.detail}): {shares}"

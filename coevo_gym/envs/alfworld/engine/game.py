@@ -34,12 +34,7 @@ MAX_FACTS = 20_000
 
 
 class Fact(NamedTuple):
-    """A true fact, with the objects' display names.
-
-    Attributes:
-        name: the predicate.
-        objects: names of the objects, such as ``desk 1``.
-    """
+    """A true fact: its predicate, and the display names of its objects, such as ``desk 1``."""
 
     name: str
     objects: tuple[str, ...]
@@ -47,11 +42,6 @@ class Fact(NamedTuple):
 
 class Scene:
     """The state that all games of one problem share.
-
-    Args:
-        domain: PDDL of the domain.
-        grammar: text of the grammar, which contains :data:`UNKNOWN`.
-        problem: PDDL of the problem.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.
@@ -198,11 +188,7 @@ class _Facts(PddlState):  # type: ignore[misc]
 
 
 class Game:
-    """A running game in a scene.
-
-    Args:
-        scene: the scene.
-        goal: the task in words, inserted into the first observation.
+    """A running game; ``goal``, the task in words, is inserted into the first observation.
 
     Attributes:
         observation: the engine's latest text.

@@ -34,10 +34,7 @@ class DerivationContext(NamedTuple):
 
 
 class Grammar:
-    """A game grammar, parsed once.
-
-    Args:
-        source: the text of the grammar (``.twl2``).
+    """A game grammar (``.twl2``), parsed once.
 
     Attributes:
         actions: each action's command template and feedback rule.

@@ -28,13 +28,7 @@ class SasEffect(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """A grounded action.
-
-    Attributes:
-        name: the action and its objects.
-        conditions: the conditions under which it is possible.
-        effects: its effects.
-    """
+    """A grounded action: its name with its objects, when it is possible, and its effects."""
 
     name: str
     conditions: Pairs
@@ -42,10 +36,7 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """The rules that all games of one problem share.
-
-    Args:
-        text: the problem in the translator's format, version 3.
+    """The rules of all games of a problem, read from the translator's format, version 3.
 
     Attributes:
         atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
@@ -84,9 +75,6 @@ class Rules:
 
 class State:
     """The current state of one game.
-
-    Args:
-        rules: the rules of the problem.
 
     Attributes:
         values: value of each variable.

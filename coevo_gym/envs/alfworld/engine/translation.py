@@ -9,7 +9,7 @@ import threading
 import zlib
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from coevo_gym.core.errors import BenchmarkNotInstalled, EnvBackendError
 from coevo_gym.provision import benchmark_home
@@ -71,7 +71,7 @@ def translate(domain: str, problem: str) -> Translation:
     with suppress(OSError):  # the cache is optional
         file.parent.mkdir(parents=True, exist_ok=True)
         part = file.with_suffix(f".{threading.get_native_id()}")
-        part.write_bytes(zlib.compress(_written(fresh)))
+        part.write_bytes(zlib.compress(json.dumps(fresh).encode()))
         part.rename(file)
     return fresh
 
@@ -104,20 +104,12 @@ def _translate(domain: str, problem: str) -> Translation:
     )
 
 
-def _written(translation: Translation) -> bytes:
-    return json.dumps(translation).encode()
-
-
 def _read(text: bytes) -> Translation:
     sas, parameters, types, objects, facts = json.loads(text)
     return Translation(
         sas,
-        {name: _pairs(pairs) for name, pairs in parameters.items()},
+        {name: tuple(map(tuple, pairs)) for name, pairs in parameters.items()},
         tuple((name, tuple(bases)) for name, bases in types),
         objects,
         tuple((name, tuple(args)) for name, args in facts),
     )
-
-
-def _pairs(pairs: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((first, second) for first, second in pairs)

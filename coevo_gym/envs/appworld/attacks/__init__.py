@@ -1,1 +1,1 @@
-"""Attempts of model-written code to have a task counted as solved, or to read hidden data."""
+"""Attacks by model-written code, which has a task counted as solved or reads hidden data."""

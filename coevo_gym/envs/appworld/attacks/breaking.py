@@ -1,4 +1,4 @@
-"""Attempts to break a world, and to reach other processes: the engine, its host, another world."""
+"""Attacks that break a world, or reach other processes: the engine, its host, another world."""
 
 from __future__ import annotations
 

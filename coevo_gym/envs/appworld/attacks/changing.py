@@ -1,4 +1,4 @@
-"""Attempts to change data reserved to the engine: money, and the clock."""
+"""Attacks that change data reserved to the engine: money, and the clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to forge something: the grade of a task, another person's credentials, or the log."""
+"""Attacks that forge something: the grade of a task, another person's credentials, or the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worlds in which attempts run: the unmodified stock engine, and our own world."""
+"""Worlds in which attacks run: the unmodified stock engine, and our own world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attempts to read hidden data: ground truth, databases, and routes that are not public."""
+"""Attacks that read hidden data: ground truth, databases, and routes that are not public."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names available to an attempt, and the observations after it.
+"""The names available to an attack, and the observations after it.
 
 The same code runs in the stock engine and in our own world. It can use ``apis`` and ``requester``
 like any code, and the names defined by :data:`PRELUDE`.
@@ -64,7 +64,7 @@ print("READY")
 
 
 class EngineObservations(NamedTuple):
-    """Observations after an attempt.
+    """Observations after an attack.
 
     Attributes:
         said: output of the code, or its error.

@@ -65,13 +65,11 @@ class Dialogue:
     """The turns of one episode.
 
     A message with calls is answered with their results; one without calls ends the turn. After
-    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over.
-
-    Args:
-        world: backends and user turns.
-        lenient: answer an unreadable message with an error; the official protocol ends the turn.
+    that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over. If ``lenient``, an
+    unreadable message is answered with an error; the official protocol ends the turn.
 
     Attributes:
+        toolbox: the agent's backends.
         turn: number of the current turn, from 0.
         request: the user's last message.
         offered: names of the functions that may be called now.
@@ -85,14 +83,9 @@ class Dialogue:
             but calls, or a held-out function does not exist in the backends.
     """
 
-    def __init__(
-        self,
-        world: BFCLWorld,
-        *,
-        lenient: bool = False,
-    ) -> None:
+    def __init__(self, world: BFCLWorld, *, lenient: bool = False) -> None:
         self._world = world
-        self._toolbox = Toolbox(world)
+        self.toolbox = Toolbox(world)
         self._lenient = lenient
         self._outputs: list[str] = []
         self.ended: TurnCalls | None = None
@@ -111,11 +104,6 @@ class Dialogue:
     def tools(self) -> str:
         """OpenAI schemas of the offered functions, as JSON text."""
         return schemas_text(self.offered)
-
-    @property
-    def toolbox(self) -> Toolbox:
-        """The agent's backends."""
-        return self._toolbox
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -189,7 +177,7 @@ class Dialogue:
                 f"Call one of: {', '.join(self.offered)}."
             )
         else:
-            text = result = self._toolbox.call(item)
+            text = result = self.toolbox.call(item)
             kind = "call" if failed(text) else ""
         self._attempt.calls.append(item)
         self._attempt.results.append(result)

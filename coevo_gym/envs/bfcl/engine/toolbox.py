@@ -45,9 +45,6 @@ _NUMERIC = re.compile(r"[\d+\-.e()]*")
 class Toolbox:
     """The backends of one side of an episode, the agent's or the reference's.
 
-    Args:
-        world: the backend classes and their initial states.
-
     Attributes:
         instances: backend objects by class name.
 
@@ -127,7 +124,7 @@ def bind(call: Call) -> Call:
     """
     if not call.positional:
         return call
-    names = _parameters(call.name)
+    names = tuple(_signature(call.name).parameters)
     if len(call.positional) > len(names):
         raise TypeError(f"{call.name} takes {len(names)} arguments")
     given = dict(zip(names, call.positional, strict=False))
@@ -141,11 +138,6 @@ def _signature(name: str) -> Signature:
     return whole.replace(parameters=list(whole.parameters.values())[1:])
 
 
-def _parameters(name: str) -> tuple[str, ...]:
-    """Return the names of a documented function's parameters, in order."""
-    return tuple(_signature(name).parameters)
-
-
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
     """Return defaults that are lists: `post_tweet` keeps them, other functions modify them."""
@@ -156,7 +148,7 @@ def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
 def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
     """Create a backend in its initial state."""
     instance = backend(name)()
-    if name not in _stateless():
+    if name not in official("constants.executable_backend_config").STATELESS_CLASSES:
         try:
             instance._load_scenario(state, long_context=long_context)
         except Exception as error:  # the backends do not validate their input
@@ -169,11 +161,6 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
         instance.credit_card_list = copy.deepcopy(instance.credit_card_list)
         instance.booking_record = copy.deepcopy(instance.booking_record)
     return instance
-
-
-@lru_cache(maxsize=1)
-def _stateless() -> frozenset[str]:
-    return frozenset(official("constants.executable_backend_config").STATELESS_CLASSES)
 
 
 def _text(result: Any, name: str) -> str:

@@ -70,7 +70,7 @@ def root() -> Path:
     if needs_prefix():
         verify_packages(prefix())
     if own is not None:
-        verify(own)
+        _verify(own, _FILES, _SHA256, f"bfcl-eval {VERSION}")
     return own or prefix() / "bfcl_eval"
 
 
@@ -89,15 +89,6 @@ def importable() -> Path | None:
     except metadata.PackageNotFoundError:
         return None
     return Path(spec.origin).parent if version == VERSION else None
-
-
-def verify(folder: Path) -> None:
-    """Check that the relevant files of ``bfcl_eval`` are those of the release.
-
-    Raises:
-        DataError: if one is missing or changed.
-    """
-    _verify(folder, _FILES, _SHA256, f"bfcl-eval {VERSION}")
 
 
 def verify_packages(folder: Path) -> None:
@@ -119,7 +110,7 @@ def verify_packages(folder: Path) -> None:
                 f"{folder} must contain {name} {version}, found: {' and '.join(found) or 'none'}. "
                 "Run `coevo install bfcl` again."
             )
-    verify(folder / "bfcl_eval")
+    _verify(folder / "bfcl_eval", _FILES, _SHA256, f"bfcl-eval {VERSION}")
     mpmath = folder / "mpmath"
     modules = sorted(path.relative_to(mpmath).as_posix() for path in mpmath.rglob("*.py"))
     _verify(mpmath, modules, _MPMATH_SHA256, f"mpmath {MPMATH_VERSION}")

@@ -31,14 +31,9 @@ class Catalogue:
 
     Attributes:
         name: short name, part of task names.
-        products: the products in file order.
+        products: the products in file order, with distinct asins and drawn prices.
         seed: seed of the drawn prices and, in ``goals.py``, of the price caps.
         digest: SHA-256 of the content, which excludes the name.
-
-    Args:
-        name: see above.
-        products: products with distinct asins and drawn prices.
-        seed: see above.
     """
 
     def __init__(self, name: str, products: Iterable[Product], *, seed: int = 0) -> None:
@@ -116,10 +111,6 @@ class Catalogue:
 
     def _search(self, query: str) -> tuple[Product, ...]:
         return tuple(self._by_asin[asin] for asin in self.index.search(query, MAX_RESULTS))
-
-    def get(self, asin: str) -> Product | None:
-        """Return the product with this asin, or None."""
-        return self._by_asin.get(asin)
 
     def __getitem__(self, asin: str) -> Product:
         """Return the product with this asin."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -27,12 +27,7 @@ class ShoppingGoal:
     """A product to buy, with all properties that the reward compares.
 
     Attributes:
-        asin: the product that the goal was made from.
-        title: its title.
-        nouns: nouns of the title.
-        query: the search words under which it is listed.
-        category: its department.
-        product_category: its path of categories.
+        product: the product that the goal was made from.
         instruction: the instruction for the shopper.
         attributes: properties that the bought product should have.
         options: wanted (name, value) pairs; ("", value) in a human-written goal, which names no
@@ -42,12 +37,7 @@ class ShoppingGoal:
         kind: origin of the goal.
     """
 
-    asin: str
-    title: str
-    nouns: tuple[str, ...]
-    query: str
-    category: str
-    product_category: str
+    product: Product
     instruction: str
     attributes: tuple[str, ...]
     options: tuple[tuple[str, str], ...] = ()
@@ -55,32 +45,10 @@ class ShoppingGoal:
     weight: float = 1.0
     kind: GoalKind = "evolved"
 
-    @classmethod
-    def for_product(
-        cls,
-        product: Product,
-        *,
-        instruction: str,
-        attributes: Sequence[str] = (),
-        options: Mapping[str, str] | Sequence[tuple[str, str]] = (),
-        price_cap: float = NO_CAP,
-        kind: GoalKind = "evolved",
-    ) -> ShoppingGoal:
-        """Create a goal for a product of the catalogue."""
-        pairs = options.items() if isinstance(options, Mapping) else options
-        return cls(
-            asin=product.asin,
-            title=product.title,
-            nouns=product.nouns,
-            query=product.query,
-            category=product.category,
-            product_category=product.product_category,
-            instruction=instruction,
-            attributes=tuple(attributes),
-            options=tuple((name, value) for name, value in pairs),
-            price_cap=price_cap,
-            kind=kind,
-        )
+    @property
+    def asin(self) -> str:
+        """The product's id."""
+        return self.product.asin
 
 
 @lru_cache(maxsize=4)
@@ -116,11 +84,11 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
             if not wish.attributes:
                 continue
             cap = _draw_cap(product.price, rng)
-            goal = ShoppingGoal.for_product(
+            goal = ShoppingGoal(
                 product,
                 instruction=wish.text.strip(".") + _cap_text(cap),
                 attributes=wish.attributes,
-                options=[("", value) for value in wish.option_values],
+                options=tuple(("", value) for value in wish.option_values),
                 price_cap=cap,
                 kind="human",
             )
@@ -154,7 +122,7 @@ def _combinations(product: Product, wish: Wish, rng: random.Random) -> Iterator[
     for values in itertools.product(*(options[name] for name in names)):
         pairs = tuple(zip(names, values, strict=True))
         asked = ", and ".join(f"{name}: {value}" for name, value in pairs)
-        yield ShoppingGoal.for_product(
+        yield ShoppingGoal(
             product,
             instruction=wish.text + (f" with {asked}" if asked else "") + _cap_text(cap),
             attributes=wish.attributes,

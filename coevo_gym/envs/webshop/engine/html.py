@@ -5,21 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from math import isnan
 from pathlib import Path
-from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
 from coevo_gym.envs.webshop.engine import pages
 from coevo_gym.envs.webshop.engine.pages import Page
-from coevo_gym.envs.webshop.engine.product import Product
 from coevo_gym.envs.webshop.engine.session import Session
-
-
-class _Choice(NamedTuple):
-    """A value of an option, with a flag that is True for the selected value."""
-
-    value: str
-    chosen: bool
 
 
 def render_html(session: Session) -> str:
@@ -28,12 +19,7 @@ def render_html(session: Session) -> str:
     The page loads nothing from outside: no images, scripts, fonts or links. Each clickable item is
     a button of one form whose field ``action`` contains the action, and the search bar is the field
     ``search``, so that a server can process them. Without a server, the page is read-only.
-
-    Args:
-        session: a session after ``reset``; it is not changed.
-
-    Returns:
-        A complete HTML document in which all shop texts are escaped.
+    All shop texts are escaped. The session is not changed.
     """
     page, product = session.page, session.product
     behind = page in pages.SUB_PAGES or page is Page.ITEM
@@ -47,7 +33,7 @@ def render_html(session: Session) -> str:
         listed=pages.page_of(session.results, session.number) if page is Page.RESULTS else (),
         buttons=[t for t, target in session.targets().items() if target.kind == "button"],
         product=product,
-        options=_options(product, session) if product and behind else (),
+        options=product.options if product and behind else (),
         chosen=dict(session.options),
         parts=_parts(session),
         reward=session.score.reward if session.score else None,
@@ -65,14 +51,6 @@ def _template() -> Template:
         lstrip_blocks=True,
     )
     return environment.get_template("shop.html")
-
-
-def _options(product: Product, session: Session) -> list[tuple[str, list[_Choice]]]:
-    chosen = session.options
-    return [
-        (name, [_Choice(value, chosen.get(name) == value) for value in values])
-        for name, values in product.options
-    ]
 
 
 def _parts(session: Session) -> list[tuple[str, str]]:

@@ -17,13 +17,8 @@ from coevo_gym.envs.webshop.engine.product import Product
 PAGE_SIZE = 10
 """Number of products on one page of results."""
 
-BACK_TO_SEARCH, NEXT, PREVIOUS, BUY, SEARCH = (
-    "Back to Search",
-    "Next >",
-    "< Prev",
-    "Buy Now",
-    "Search",
-)
+BACK_TO_SEARCH, NEXT, PREVIOUS = "Back to Search", "Next >", "< Prev"
+BUY, SEARCH = "Buy Now", "Search"
 _BLANKS = " \n\t\f\r"
 _SEPARATOR = " [SEP] "
 
@@ -76,13 +71,7 @@ def search_text(instruction: str) -> str:
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of a page of results.
-
-    Args:
-        instruction: the shopper's instruction.
-        products: all results, not only those on this page.
-        number: page number from 1.
-    """
+    """Return the text of a page of results, counted from 1; ``products`` are those of all pages."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
@@ -113,10 +102,7 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
 def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
     """Return the text of the receipt; its blank fields ("None", no goal) are the original's.
 
-    Args:
-        asin: the product.
-        options: selected options.
-        reward: the score; None for an open task, whose receipt shows no score.
+    The receipt of an open task shows no score: ``reward`` is None.
     """
     target = ["asin", "options", "attrs", "price upper", "instuction text", "category"]
     receipt = [
@@ -146,17 +132,12 @@ def _behind_item(instruction: str) -> list[str]:
     return ["Instruction:", instruction, BACK_TO_SEARCH, PREVIOUS]
 
 
-def search_targets() -> dict[str, Target]:
-    """Return the clickable items of the first page: a button that does nothing when clicked."""
-    return _buttons(SEARCH)
-
-
 def results_targets(products: Sequence[Product], number: int) -> dict[str, Target]:
     """Return the clickable items of a page of results, in order."""
     names = [PREVIOUS, NEXT] if number > 1 else [NEXT]
     shown = page_of(products, number)
     found = {product.asin.lower(): Target("product", product.asin) for product in shown}
-    return _buttons(BACK_TO_SEARCH, *names) | found
+    return buttons(BACK_TO_SEARCH, *names) | found
 
 
 def item_targets(product: Product) -> dict[str, Target]:
@@ -164,16 +145,12 @@ def item_targets(product: Product) -> dict[str, Target]:
 
     If two options share a value, the value is one item, which sets the later option.
     """
-    targets = _buttons(BACK_TO_SEARCH, PREVIOUS, *_ITEM_BUTTONS)
+    targets = buttons(BACK_TO_SEARCH, PREVIOUS, *_ITEM_BUTTONS)
     for name, values in product.options:
         targets |= dict.fromkeys(values, Target("option", name))
     return targets
 
 
-def sub_targets() -> dict[str, Target]:
-    """Return the clickable items of a product's subpage."""
-    return _buttons(BACK_TO_SEARCH, PREVIOUS)
-
-
-def _buttons(*names: str) -> dict[str, Target]:
+def buttons(*names: str) -> dict[str, Target]:
+    """Return buttons as clickable items."""
     return {name.lower(): Target("button", name) for name in names}

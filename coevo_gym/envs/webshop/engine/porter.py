@@ -6,38 +6,18 @@ becomes ``log``. Every step works on ASCII letters; other characters count as co
 
 from __future__ import annotations
 
-_STEP_2 = (
-    ("ational", "ate"),
-    ("tional", "tion"),
-    ("enci", "ence"),
-    ("anci", "ance"),
-    ("izer", "ize"),
-    ("bli", "ble"),
-    ("alli", "al"),
-    ("entli", "ent"),
-    ("eli", "e"),
-    ("ousli", "ous"),
-    ("ization", "ize"),
-    ("ation", "ate"),
-    ("ator", "ate"),
-    ("alism", "al"),
-    ("iveness", "ive"),
-    ("fulness", "ful"),
-    ("ousness", "ous"),
-    ("aliti", "al"),
-    ("iviti", "ive"),
-    ("biliti", "ble"),
-    ("logi", "log"),
+
+def _rules(table: str) -> tuple[tuple[str, str], ...]:
+    """Read pairs of an ending and its replacement, which may be empty."""
+    return tuple((old, new) for old, _, new in (pair.partition(" ") for pair in table.split(", ")))
+
+
+_STEP_2 = _rules(
+    "ational ate, tional tion, enci ence, anci ance, izer ize, bli ble, alli al, entli ent, eli "
+    "e, ousli ous, ization ize, ation ate, ator ate, alism al, iveness ive, fulness ful, ousness "
+    "ous, aliti al, iviti ive, biliti ble, logi log"
 )
-_STEP_3 = (
-    ("icate", "ic"),
-    ("ative", ""),
-    ("alize", "al"),
-    ("iciti", "ic"),
-    ("ical", "ic"),
-    ("ful", ""),
-    ("ness", ""),
-)
+_STEP_3 = _rules("icate ic, ative, alize al, iciti ic, ical ic, ful, ness")
 # "ement" comes before "ment" and "ent": the first matching suffix is used.
 _STEP_4 = (
     *("al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent"),
@@ -46,10 +26,7 @@ _STEP_4 = (
 
 
 def stem(word: str) -> str:
-    """Reduce a lower-case word to its Porter stem.
-
-    Args:
-        word: one token in lower case; words of up to two letters are returned unchanged.
+    """Reduce a lower-case word to its Porter stem; words of up to two letters stay unchanged.
 
     Example:
         >>> stem("technologies"), stem("running"), stem("tv")

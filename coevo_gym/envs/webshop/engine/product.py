@@ -127,11 +127,8 @@ def read_product(
 ) -> Product:
     """Read one raw item; the price of a range is its first end until a price is drawn.
 
-    Args:
-        item: the item's raw JSON object.
-        attributes: its entry in the attribute file, {} for none.
-        human: human-written instructions for it.
-        nouns: tagged nouns of the title, if known.
+    ``attributes`` is its entry in the attribute file, {} for none; ``nouns`` are the tagged nouns
+    of the title, if known.
 
     Raises:
         DataError: if a field is missing or malformed.

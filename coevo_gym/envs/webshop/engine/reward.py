@@ -61,19 +61,14 @@ def score(
     *,
     fixed_options: bool = False,
 ) -> Score:
-    """Score a purchase.
+    """Score a purchase with the selected option values by name, at a price in dollars.
 
-    Args:
-        goal: the goal.
-        product: the bought product.
-        options: selected option values by option name.
-        price: price of the product, in dollars.
-        fixed_options: True to reduce the goal's named option values to their colour, like the
-            selected values. The original does not do this, so some of its goals can never be met.
+    ``fixed_options`` reduces the goal's named option values to their colour, like the selected
+    values. The original does not do this, so some of its goals can never be met.
     """
-    query_match = product.query == goal.query
-    category_match = _category_match(product.product_category, goal.product_category)
-    title_score = _title_score(product.nouns, goal.nouns)
+    query_match = product.query == goal.product.query
+    category_match = _category_match(product.product_category, goal.product.product_category)
+    title_score = _title_score(product.nouns, goal.product.nouns)
     r_type = _type_score(query_match or category_match, title_score)
     attributes = _count_attributes(product, goal.attributes)
     matched = _count_options(options.values(), goal.options, fixed=fixed_options)

@@ -187,8 +187,7 @@ class SearchIndex:
     0.4, in single precision like Lucene's. A term that occurs n times in a query counts n times.
     Documents with equal scores are ordered by id.
 
-    Args:
-        documents: pairs of id and text, with unique ids.
+    The ids are unique.
     """
 
     __slots__ = ("_denominators", "_docs", "_ids", "_starts", "_terms", "_weights")
@@ -239,12 +238,7 @@ class SearchIndex:
         return scores.astype(np.float32)
 
     def search(self, query: str, k: int = 50) -> list[str]:
-        """Return the ids of the best documents, best first.
-
-        Args:
-            query: free text; a query without any known word has no results.
-            k: maximum number of ids.
-        """
+        """Return the ids of the ``k`` best documents, best first; none without any known word."""
         scores = self.scores(query)
         found = np.flatnonzero(scores)
         if len(found) > k > 0:

@@ -76,9 +76,6 @@ class Session:
         >>> session.step("search[red mug]").valid             # doctest: +SKIP
         True
 
-    Args:
-        catalogue: the shop.
-
     Attributes:
         instruction: the shopper's instruction, "" before the first reset.
         score: the judge's score of the purchase, None before the judgement.
@@ -164,16 +161,12 @@ class Session:
         The first page lists ``search`` as the original does, although clicking it does nothing.
         """
         if self.page is Page.SEARCH:
-            return pages.search_targets()
+            return pages.buttons(pages.SEARCH)
         if self.page is Page.RESULTS:
             return pages.results_targets(self.results, self.number)
         if self.page is Page.ITEM:
             return pages.item_targets(self._product())
-        return {} if self.page is Page.DONE else pages.sub_targets()
-
-    def clickables(self) -> list[str]:
-        """Return the texts of ``targets``."""
-        return list(self.targets())
+        return {} if self.page is Page.DONE else pages.buttons(pages.BACK_TO_SEARCH, pages.PREVIOUS)
 
     def _product(self) -> Product:
         if self.product is None:

@@ -1,4 +1,4 @@
-"""Attempts to get out of the sandbox fail, and are seen where they do not."""
+"""Attacks on the sandbox fail, and are seen where they do not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 import coevo_gym.cli.benchmarks
 import coevo_gym.sandbox
 from coevo_gym.cli.app import app
-from coevo_gym.cli.benchmarks import try_to_escape
+from coevo_gym.cli.benchmarks import run_attacks
 from coevo_gym.core.errors import ConfigError, EnvBackendError
 from coevo_gym.sandbox import Finding, Level, cgroup, confine
 from coevo_gym.sandbox.attacks import (
@@ -43,17 +43,17 @@ NOT_CLAIMED = {
 
 @cache
 def without(name: str) -> AttackRun:
-    """What an attempt does without a sandbox, whatever the level would have been."""
-    return HostSetup(Level.NONE).attempt(GENERIC[name], protected=False)
+    """What an attack does without a sandbox, whatever the level would have been."""
+    return HostSetup(Level.NONE).run(GENERIC[name], protected=False)
 
 
 def row(name: str, level: Level) -> AttackRow:
-    on = HostSetup(level).attempt(GENERIC[name], protected=True)
+    on = HostSetup(level).run(GENERIC[name], protected=True)
     return AttackRow(name, "", without(name), on, GENERIC[name].claimed(level))
 
 
 def claimed(level: Level) -> list[str]:
-    """The attempts that a level is meant to stop, see docs/sandbox.md."""
+    """The attacks that a level is meant to stop, see docs/sandbox.md."""
     return [name for name in GENERIC if name not in NOT_CLAIMED[level]]
 
 
@@ -108,12 +108,12 @@ def test_what_a_level_does_not_claim(level: Level) -> None:
 
 
 @pytest.mark.parametrize("name", ["read-file", "write-file", "environment-of-a-process", "connect"])
-def test_without_isolation_attempts_get_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_isolation_attacks_get_through(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COEVO_ACCEPT_RISK", "1")
     assert row(name, Level.NONE).verdict is AttackVerdict.GOT_THROUGH
 
 
-def test_there_are_enough_attempts() -> None:
+def test_there_are_enough_attacks() -> None:
     payloads = generic_suite().payloads
     assert len(GENERIC) == len(payloads) >= 120
 
@@ -124,24 +124,24 @@ def test_the_page_counts_them() -> None:
 
 
 @needs(Level.BUBBLEWRAP)
-def test_an_attempt_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attack_that_does_not_run_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("coevo_gym.sandbox.attacks.host._HARNESS", "raise SystemExit('broken')")
     with pytest.raises(EnvBackendError, match="'read-file' did not run"):
         row("read-file", Level.BUBBLEWRAP)
 
 
-def test_what_an_attempt_got_hold_of_is_not_reported() -> None:
+def test_what_an_attack_got_hold_of_is_not_reported() -> None:
     found = Payload("all", "", "say(read(host.secret))", lambda seen: seen.host.token in seen.said)
-    assert HostSetup(Level.BUBBLEWRAP).attempt(found, protected=False) == AttackRun(True, "")
+    assert HostSetup(Level.BUBBLEWRAP).run(found, protected=False) == AttackRun(True, "")
 
 
 @needs(Level.BUBBLEWRAP)
 @pytest.mark.parametrize("name", ["connect", "loop-in-c"])
-def test_attempts_run_beside_a_thousand_open_files(name: str, many_open_files: int) -> None:
+def test_attacks_run_beside_a_thousand_open_files(name: str, many_open_files: int) -> None:
     assert many_open_files > 1024
     found = HostSetup(Level.BUBBLEWRAP)
-    assert found.attempt(GENERIC[name], protected=False).worked
-    assert not found.attempt(GENERIC[name], protected=True).worked
+    assert found.run(GENERIC[name], protected=False).worked
+    assert not found.run(GENERIC[name], protected=True).worked
 
 
 def test_decoys_are_gone_afterwards() -> None:
@@ -155,7 +155,7 @@ def test_decoys_are_gone_afterwards() -> None:
 class Scripted:
     """A set-up that knows beforehand what comes of it."""
 
-    def attempt(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
+    def run(self, payload: Payload[HostObservations], *, protected: bool) -> AttackRun:
         return AttackRun(payload.code[protected] == "x", "because")
 
 
@@ -183,7 +183,7 @@ def scripted_suite(codes: Iterable[str], monkeypatch: pytest.MonkeyPatch) -> Non
     """Have the command run these alone."""
     payloads = tuple(Payload(f"try{number}", "", text, done) for number, text in enumerate(codes))
     suite = Suite("scripted", payloads, scripted)
-    monkeypatch.setattr(coevo_gym.cli.benchmarks, "escape_suites", lambda: iter([suite]))
+    monkeypatch.setattr(coevo_gym.cli.benchmarks, "attack_suites", lambda: iter([suite]))
 
 
 @needs(Level.LANDLOCK)
@@ -191,15 +191,15 @@ def test_the_command_tries_the_level_that_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scripted_suite(["x-"], monkeypatch)
-    app(["doctor", "--escape-suite", "--level", "landlock", "--json"], standalone_mode=False)
+    app(["doctor", "--attack-suite", "--level", "landlock", "--json"], standalone_mode=False)
     assert json.loads(capsys.readouterr().out)["level"] == "landlock"
 
 
 def test_a_level_that_does_not_hold_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     scripted_suite(["x-"], monkeypatch)
     with pytest.raises(ConfigError, match=r"'none' .*: limits only, without isolation"):
-        try_to_escape(False, Level.NONE)
-    with pytest.raises(ConfigError, match=r"--level chooses .* Pass --escape-suite"):
+        run_attacks(False, Level.NONE)
+    with pytest.raises(ConfigError, match=r"--level chooses .* Pass --attack-suite"):
         app(["doctor", "--level", "landlock"], standalone_mode=False)
 
 
@@ -216,15 +216,15 @@ def test_the_command_fails_if_one_gets_through(
     )
     for as_json in (False, True):
         try:
-            try_to_escape(as_json)
+            run_attacks(as_json)
             ended = 0
         except typer.Exit as exit_:
             ended = exit_.exit_code
         assert ended == code
     table, _, data = capsys.readouterr().out.partition("{")
-    assert "2 attempts" in table
+    assert "2 attacks" in table
     assert "1 stopped" in table
-    attempts = json.loads("{" + data)["attempts"]
-    assert [attempt["name"] for attempt in attempts] == ["try0", "try1"]
-    assert attempts[0]["off"]["worked"]
-    assert not attempts[0]["on"]["worked"]
+    attacks = json.loads("{" + data)["attacks"]
+    assert [attack["name"] for attack in attacks] == ["try0", "try1"]
+    assert attacks[0]["off"]["worked"]
+    assert not attacks[0]["on"]["worked"]

@@ -1,4 +1,4 @@
-"""Attempts to cheat in AppWorld work in the stock engine, and fail in a world here."""
+"""Attacks on AppWorld work in the stock engine, and fail in a world here."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from coevo_gym.cli.benchmarks import escape_suites
+from coevo_gym.cli.benchmarks import attack_suites
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.envs.appworld.attacks import setup
 from coevo_gym.envs.appworld.attacks.seen import EngineObservations
-from coevo_gym.envs.appworld.attacks.setup import CheatSetup, cheat_setup
+from coevo_gym.envs.appworld.attacks.setup import AttackSetup, attack_setup
 from coevo_gym.envs.appworld.attacks.suite import PAYLOADS
 from coevo_gym.sandbox import Level
 from coevo_gym.sandbox.attacks import AttackRun, AttackVerdict, Payload, compare
@@ -31,27 +31,27 @@ LEVELS = [
 
 
 @pytest.fixture(scope="module", params=LEVELS)
-def cheats(root: Path, coevo_home: Path, request: pytest.FixtureRequest) -> Iterator[CheatSetup]:
+def attacks(root: Path, coevo_home: Path, request: pytest.FixtureRequest) -> Iterator[AttackSetup]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(coevo_home))
-        with cheat_setup(root, request.param) as made:
+        with attack_setup(root, request.param) as made:
             assert made.level is request.param
             yield made
 
 
 class Halves:
-    """A set-up that knows what attempts do in the stock engine, which has no levels."""
+    """A set-up that knows what attacks do in the stock engine, which has no levels."""
 
-    def __init__(self, setup: CheatSetup, known: dict[str, AttackRun]) -> None:
+    def __init__(self, setup: AttackSetup, known: dict[str, AttackRun]) -> None:
         self._setup = setup
         self._known = known
 
-    def attempt(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
+    def run(self, payload: Payload[EngineObservations], *, protected: bool) -> AttackRun:
         """See :class:`coevo_gym.sandbox.attacks.Setup`."""
         if protected:
-            return self._setup.attempt(payload, protected=True)
+            return self._setup.run(payload, protected=True)
         if payload.name not in self._known:
-            self._known[payload.name] = self._setup.attempt(payload, protected=False)
+            self._known[payload.name] = self._setup.run(payload, protected=False)
         return self._known[payload.name]
 
 
@@ -61,10 +61,10 @@ def known() -> dict[str, AttackRun]:
 
 
 @pytest.mark.parametrize("payload", sampled(PAYLOADS, 4, lambda payload: payload.name))
-def test_cheating_is_stopped(
-    payload: Payload[EngineObservations], cheats: CheatSetup, known: dict[str, AttackRun]
+def test_attacks_are_stopped(
+    payload: Payload[EngineObservations], attacks: AttackSetup, known: dict[str, AttackRun]
 ) -> None:
-    (row,) = compare([payload], Halves(cheats, known), cheats.level)
+    (row,) = compare([payload], Halves(attacks, known), attacks.level)
     assert not row.on.worked
     if reason := NOT_APPLICABLE.get(payload.name):
         assert reason in row.off.detail
@@ -73,7 +73,7 @@ def test_cheating_is_stopped(
 
 
 @pytest.mark.parametrize("protected", [False, True])
-def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, cheats: CheatSetup) -> None:
+def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, attacks: AttackSetup) -> None:
     task = min((root / "data" / "tasks").iterdir())
     code = (task / "ground_truth" / "solution.py").read_text()
     right = Payload[EngineObservations](
@@ -89,21 +89,21 @@ def test_what_comes_of_a_run_is_seen(protected: bool, root: Path, cheats: CheatS
             and "planted" in seen.said
         ),
     )
-    assert cheats.attempt(right, protected=protected).worked
+    assert attacks.run(right, protected=protected).worked
 
 
-def test_an_attempt_that_does_not_run_proves_nothing(
-    cheats: CheatSetup, monkeypatch: pytest.MonkeyPatch
+def test_an_attack_that_does_not_run_proves_nothing(
+    attacks: AttackSetup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(setup, "PRELUDE", "no_such_name")
     with pytest.raises(EnvBackendError, match="'models-read' did not run"):
-        cheats.attempt(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
+        attacks.run(next(p for p in PAYLOADS if p.name == "models-read"), protected=True)
 
 
 @pytest.mark.usefixtures("root")
 def test_the_command_runs_the_benchmarks_own_suite() -> None:
-    generic, suite = escape_suites()
+    generic, suite = attack_suites()
     assert [generic.name, suite.name] == ["generic", "appworld"]
     assert len({payload.name for payload in suite.payloads}) == len(suite.payloads) >= 30
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
-    assert f"a second table: {len(suite.payloads)} ways to cheat" in page
+    assert f"a second table: {len(suite.payloads)} attacks" in page
