@@ -34,8 +34,7 @@ from coevo_gym.prompts.template import (
     FOLDER,
     PromptFile,
     PromptHeader,
-    check_blocks,
-    check_inputs,
+    check_body,
     has_block,
     packaged,
     read_header,
@@ -189,6 +188,5 @@ def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
         ConfigError: if the header, the blocks or the inputs are invalid.
     """
     header = read_header(text, Header, source)
-    used = check_blocks(text, BLOCKS, source, optional=(EXPLORE, TASKS))
-    check_inputs(used, set(header.inputs), INPUTS, source)
+    check_body(text, header.inputs, BLOCKS, source, optional=(EXPLORE, TASKS), known=INPUTS)
     return PromptTemplate(header, text)
