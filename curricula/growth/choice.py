@@ -19,7 +19,7 @@ from coevo_gym.curricula.pool.embed import HashingEmbedder, normalise
 from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
-from coevo_gym.curricula.selectors.progress import Progress, progress_nearby
+from coevo_gym.curricula.selectors.progress import ProgressConfig, progress_nearby
 from coevo_gym.curricula.signals import ALL_SIGNALS, COVERAGE, LEARNABLE, PROGRESS
 
 
@@ -246,7 +246,7 @@ class ByProgress(Ranked):
     """A rule that chooses tasks similar to those whose pass rate is changing."""
 
     def __init__(self) -> None:
-        super().__init__(Progress())
+        super().__init__(ProgressConfig().make())
         self.embed = HashingEmbedder()
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:

@@ -20,13 +20,9 @@ from coevo_gym.curricula.growth.targets import Coverage, first_round
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals import (
-    ALL_SIGNALS,
     BLIND,
-    PATTERNS,
-    Outcome,
-    Reading,
+    DetectorConfig,
     SignalDetector,
-    SignalName,
 )
 
 
@@ -259,42 +255,6 @@ Growths = Annotated[
 """Settings for when and where rounds explore, by ``kind``."""
 
 
-class DetectorConfig(FrozenModel):
-    """The signal detector, which reads rollouts with every kind of growth."""
-
-    signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
-    """Signals to detect."""
-    window: int = Field(default=5, gt=0)
-    """Number of past visits to a task used to detect forgetting."""
-    visit: Reading = "max"
-    """Value of a visit for detecting forgetting. max: the largest outcome in its group, so that
-    every single success counts, as in the paper's text. mean: the mean outcome."""
-    theta: float = Field(default=5.0, gt=0, le=100)
-    """A behaviour is rare if its share of all episodes is below this value, in per cent."""
-    n_min: int = Field(default=64, gt=0)
-    """Minimum number of episodes before any behaviour is called rare."""
-    min_support: int = Field(default=1, gt=0)
-    """Minimum number of episodes with a behaviour before it is called rare."""
-    outcome: Outcome = "success"
-    """Outcome that signals use: binary success, or the benchmark's own score."""
-    pattern: Literal["sequence", "set"] = "sequence"
-    """Description of an episode's behaviour. sequence: its steps in order. set: its different
-    steps."""
-
-    def make(self) -> SignalDetector:
-        """Create the detector."""
-        return SignalDetector(
-            signals=self.signals,
-            window=self.window,
-            visit=self.visit,
-            theta=self.theta,
-            n_min=self.n_min,
-            min_support=self.min_support,
-            outcome=self.outcome,
-            pattern_of=PATTERNS[self.pattern],
-        )
-
-
 OLDER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "evolve": "growth.kind",
@@ -390,7 +350,7 @@ class SignalGrowth:
         native: Sequence[Task] | None = None,
     ) -> None:
         self.config = config = config or GrowthConfig()
-        self.detector = config.detector.make()
+        self.detector = SignalDetector(config.detector)
         self.native, growth = native, config.growth
         self._choice: ContextChoice = Anywhere()
         self._when: When | None = None
