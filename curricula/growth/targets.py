@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -14,8 +14,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import Offer
+from coevo_gym.curricula.growth.choice import ContextChoice, Offer
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals import TARGET
@@ -90,7 +89,7 @@ def tag_counts(tasks: Sequence[Task]) -> Counter[str]:
     return Counter(tag for task in tasks for tag in tags_of(task))
 
 
-class Coverage:
+class Coverage(ContextChoice):
     """A rule that chooses targets with tags that are rare in the pool.
 
     It draws native training tasks at random, :data:`PROPOSED` times as many as there are drafts,
@@ -102,15 +101,10 @@ class Coverage:
         native: training tasks to start from; None for all training tasks of the pool's benchmark.
     """
 
-    looks_back: ClassVar[bool] = False
-
     def __init__(self, native: Sequence[Task] | None = None) -> None:
         self.native = native
         self._aimed: dict[str, tuple[str, ...]] = {}
         self._in_vain: Counter[str] = Counter()
-
-    def record(self, groups: Sequence[Group]) -> None:
-        """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Return one context per draft; see ``ContextChoice``."""
@@ -180,28 +174,17 @@ def _places(n: int, rng: Generator) -> Iterator[int]:
         yield from rng.permutation(n).tolist()
 
 
-def first_targets(native: Sequence[Task], n: int, *, seed: int) -> Round:
-    """Return the first round by coverage: the ``n`` best plans, followed by substitutes.
-
-    Args:
-        native: training tasks to start from.
-        n: number of tasks to find.
-        seed: seed of the plans and of the round.
-    """
-    chosen = plans(native, {}, n, np.random.default_rng(seed), spare=True)
-    contexts = tuple(plan.context for plan in chosen)
-    return Round(id="round-0", contexts=contexts, n_enough=n, budget=len(contexts), seed=seed)
-
-
 def first_round(n: int, initial: str, *, native: Sequence[Task], seed: int) -> Round:
     """Return the round that finds the first ``n`` tasks (D_0).
 
     Args:
         n: number of tasks to find.
-        initial: ``unguided``, or ``coverage`` for :func:`first_targets`.
+        initial: ``unguided``, or ``coverage`` for the ``n`` best plans, followed by substitutes.
         native: training tasks from which targets are planned.
         seed: seed of all randomness in the round.
     """
-    if initial == "coverage":
-        return first_targets(native, n, seed=seed)
-    return Round.unguided(n, seed=seed)
+    if initial != "coverage":
+        return Round.unguided(n, seed=seed)
+    chosen = plans(native, {}, n, np.random.default_rng(seed), spare=True)
+    contexts = tuple(plan.context for plan in chosen)
+    return Round(id="round-0", contexts=contexts, n_enough=n, budget=len(contexts), seed=seed)
