@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.errors import ConfigError
@@ -182,38 +182,25 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
             )
 
 
-class MethodParts(Protocol):
-    """The parts of a method that a sampler uses. The trainer handles its credit and learner."""
+@dataclass(frozen=True, kw_only=True)
+class MethodParts:
+    """The parts of a method that a sampler uses. The trainer handles its credit and learner.
 
-    @property
-    def curriculum(self) -> Curriculum:
-        """The curriculum, which chooses the tasks."""
-        ...
+    Attributes:
+        curriculum: chooses the tasks.
+        evolver: runs rounds; None for a curriculum that never plans one.
+        first_round: finds the initial tasks; None if the curriculum has tasks.
+        coach: supplies the guidance of episodes; None for no guidance.
+        studies: write notes about groups.
+        memories: grow from the notes, by name.
+    """
 
-    @property
-    def evolver(self) -> Evolver | None:
-        """The evolver that runs rounds; None for a curriculum that never plans one."""
-        ...
-
-    @property
-    def first_round(self) -> Round | None:
-        """The round that finds the initial tasks; None if the curriculum has tasks."""
-        ...
-
-    @property
-    def coach(self) -> Coach | None:
-        """The coach, which supplies the guidance of episodes; None for no guidance."""
-        ...
-
-    @property
-    def studies(self) -> tuple[Study, ...]:
-        """The studies, which write notes about groups."""
-        ...
-
-    @property
-    def memories(self) -> Mapping[str, Memory]:
-        """The memories, which grow from the notes, by name."""
-        ...
+    curriculum: Curriculum
+    evolver: Evolver | None = None
+    first_round: Round | None = None
+    coach: Coach | None = None
+    studies: tuple[Study, ...] = ()
+    memories: Mapping[str, Memory] = FrozenDict()
 
 
 class GuidedEpisode:

@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import Round
-from coevo_gym.core.seams import Coach, Curriculum, Evolver, Memory, Study
-from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.guiding import MethodParts
 from coevo_gym.methods.kit import Kit
 from coevo_gym.trainers.credit import Credit
 from coevo_gym.trainers.settings import LearnerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class Method(MethodParts):
     """The new parts of a method, ready for training; a part that is omitted does nothing.
 
     Attributes:
@@ -32,14 +31,8 @@ class Method:
         memories: grow from the notes, by name; names are also used for saving and restoring.
     """
 
-    curriculum: Curriculum
     learner: LearnerConfig
     credit: Credit | None = None
-    evolver: Evolver | None = None
-    first_round: Round | None = None
-    coach: Coach | None = None
-    studies: tuple[Study, ...] = ()
-    memories: Mapping[str, Memory] = FrozenDict()
 
 
 class NoSettings(FrozenModel):

@@ -199,6 +199,43 @@ class TaskStream:
         return group
 
 
+class Sampler:
+    """The part that both samplers share: their stream, and what they show of it."""
+
+    _stream: TaskStream
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """The curriculum, for a session in this process."""
+        return self.session.curriculum
+
+    @property
+    def session(self) -> CurriculumSession:
+        """The session, which issues the tasks and records the episodes.
+
+        A remote session has only the members of ``SessionFace``.
+        """
+        return cast(CurriculumSession, self._stream.session)
+
+    @property
+    def guiding(self) -> Guiding | None:
+        """The method's coach, studies and memories; None without a method."""
+        return self._stream.guiding
+
+    @property
+    def notes(self) -> Notes:
+        """Notes of the method's studies about the groups of the latest completed step."""
+        return self._stream.notes
+
+    def evolve(self) -> RoundResult | None:
+        """Run the round of evolution that is due; return None if none is."""
+        return self._stream.evolve()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the full state of the stream as JSON; running episodes will be run again."""
+        return self._stream.state_dict()
+
+
 def session_of(
     env: TaskEnv,
     session: SessionFace | None,
