@@ -166,8 +166,12 @@ class Rounds:
                 try:
                     if error is not None:
                         raise error
-                    self._apply(flight.round, flight.found.result())
-                    flight.landed.set_result(flight.found.result())
+                    result, round = flight.found.result(), flight.round
+                    self.curriculum.apply(result)
+                    self._last = (round.id, result)
+                    if self._planned is not None and self._planned.id == round.id:
+                        self._planned = None
+                    flight.landed.set_result(result)
                 except BaseException as problem:
                     flight.landed.set_exception(problem)
                     raise
@@ -176,9 +180,3 @@ class Rounds:
                         self._flight = None
                     self._idle.notify_all()
         return flight.landed.result()
-
-    def _apply(self, round: Round, result: RoundResult) -> None:
-        self.curriculum.apply(result)
-        self._last = (round.id, result)
-        if self._planned is not None and self._planned.id == round.id:
-            self._planned = None
