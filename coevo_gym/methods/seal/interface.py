@@ -355,9 +355,8 @@ class InterfaceCoach:
 
     Args:
         profile: the memory of failures, with the cues that are on.
-        schema_notes: a switch; see
-            :class:`FailureInterface`.
-        error_hints: a switch of the same class.
+        schema_notes: a switch of :class:`FailureInterface`.
+        error_hints: another of its switches.
         cues: True to tell the cues that are on.
 
     Source: Eq. 8, 9 and 15 of SEAL (arXiv 2605.24426).

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import StaticSettings, static
+from coevo_gym.methods.coevolve import static_tasks
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.seal.interface import InterfaceCoach
@@ -80,19 +80,12 @@ class SEALSettings(FrozenModel):
 def seal(settings: SEALSettings, kit: Kit) -> Method:
     """Change the interface and the weights of learning by failed turns (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
+    selector = LastFailure(profile) if settings.task_weights else None
     found = replace(
-        static(StaticSettings(), kit),
+        static_tasks(kit, native=settings.native, selector=selector),
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )
-    if settings.native or settings.task_weights:
-        pool = kit.curriculum.make(
-            kit.native_tasks if settings.native else (),
-            native=kit.starts,
-            selector=LastFailure(profile) if settings.task_weights else None,
-        )
-        first_round = None if settings.native else found.first_round
-        found = replace(found, curriculum=pool, first_round=first_round)
     if settings.guides:
         shown = {"schema_notes": settings.schema_notes, "error_hints": settings.error_hints}
         found = replace(

@@ -197,15 +197,7 @@ class ProfileConfig(FrozenModel):
 def turn_notes(
     labels: Sequence[str], *, task_id: str, group_id: str, index: int, success: bool
 ) -> Iterator[Note]:
-    """Return a note for each user turn of a trajectory, as :class:`FailureProfile` reads them.
-
-    Args:
-        labels: the label of each turn.
-        task_id: id of the task.
-        group_id: the trajectory's group.
-        index: its position in the group.
-        success: True if it succeeded.
-    """
+    """Return a note for each user turn of a trajectory, as :class:`FailureProfile` reads them."""
     for turn, label in enumerate(labels):
         yield Note(
             kind=TURN_LABEL,
@@ -283,14 +275,11 @@ class FailureProfile:
         """Count the labels of a learner's step; the last step of a window ends it."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
-                self._add(note)
+                for tally in (self._window, self._total):
+                    tally.add(note.label, note.value)
         self._steps += 1
         if self._steps >= self.config.evolve_every_steps:
             self._evolve()
-
-    def _add(self, note: Note) -> None:
-        self._window.add(note.label, note.value)
-        self._total.add(note.label, note.value)
 
     def _evolve(self) -> None:
         seen, config = self.window, self.config

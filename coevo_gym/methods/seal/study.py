@@ -16,9 +16,6 @@ from coevo_gym.methods.seal.profile import TURN_LABEL, turn_notes
 class TurnLabels:
     """A study that notes each user turn, with its label and the episode's success.
 
-    Args:
-        benchmark: the benchmark, which labels the turns.
-
     Raises:
         ConfigError: if the benchmark cannot label turns.
 
@@ -52,12 +49,8 @@ class InterfaceVersions:
     """A study that notes each version of the interface, at the first trajectory that saw it.
 
     The note's label is the version. Its evidence has ``version``, too; ``says``, a description of
-    the version for people; ``cues``, the line of each label that is on; and the switches.
-
-    Args:
-        schema_notes: a switch; see
-            :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
-        error_hints: a switch of the same class.
+    the version for people; ``cues``, the line of each label that is on; and the switches of
+    :class:`~coevo_gym.methods.seal.interface.FailureInterface`.
     """
 
     kind = INTERFACE
