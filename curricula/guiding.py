@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -59,7 +59,7 @@ class Guiding:
         if len(set(kinds)) < len(kinds):
             raise ConfigError(f"Each study needs its own kind of notes, actual: {kinds}")
         self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
-        self._spent: dict[str, float] = {}
+        self._spent = defaultdict[str, float](float)
         self._written = Counter[str]()
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
@@ -72,7 +72,7 @@ class Guiding:
             return [UNGUIDED] * len(tickets)
         began = perf_counter()
         found = list(self.coach.guide(tickets))
-        self._count("guide_s", perf_counter() - began)
+        self._spent["guide_s"] += perf_counter() - began
         if len(found) != len(tickets):
             raise ConfigError(
                 f"{type(self.coach).__name__} returned {len(found)} guidances for "
@@ -94,8 +94,8 @@ class Guiding:
             began = perf_counter()
             found = study.examine(groups)
             took = perf_counter() - began
-            self._count("study_s", took)
-            self._count(f"study_s.{study.kind}", took)
+            self._spent["study_s"] += took
+            self._spent[f"study_s.{study.kind}"] += took
             _check(study, found.notes, groups)
             notes += found.notes
             for purpose, used in found.usage.items():
@@ -130,7 +130,7 @@ class Guiding:
         parts = ["guide_s"] if self.coach else []
         if self.studies:
             parts += ["study_s", *(f"study_s.{study.kind}" for study in self.studies)]
-        spent = {name: self._spent.get(name, 0.0) for name in parts}
+        spent = {name: self._spent[name] for name in parts}
         written = {name: float(n) for name, n in sorted(self._written.items())}
         self._spent.clear()
         self._written.clear()
@@ -160,9 +160,6 @@ class Guiding:
             )
         for name, memory in self.memories.items():
             memory.load_state_dict(saved[name])
-
-    def _count(self, name: str, seconds: float) -> None:
-        self._spent[name] = self._spent.get(name, 0.0) + seconds
 
 
 def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
@@ -205,9 +202,6 @@ class MethodParts:
 
 class GuidedEpisode:
     """One episode of a sampler, shown through the interface of its guidance.
-
-    Args:
-        episode: the episode to run, with its guidance.
 
     Attributes:
         changes: True if the guidance has an interface.

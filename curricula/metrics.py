@@ -158,8 +158,7 @@ def step_shares(**steps: int) -> dict[str, float]:
         >>> step_shares(practice=60, explore=10, gate=30)["share_gate_steps"]
         0.3
     """
-    total = sum(steps.values())
-    return {f"share_{name}_steps": _ratio(count, total) for name, count in steps.items()}
+    return {f"share_{name}_steps": share for name, share in shares_of(steps).items()}
 
 
 def _ratio(part: float, whole: float) -> float:

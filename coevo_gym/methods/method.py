@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.curricula.guiding import MethodParts
 from coevo_gym.methods.kit import Kit
@@ -81,7 +82,7 @@ class MethodSpec:
             summary: a description in one sentence.
             **sections: settings that define it, by section: ``learner={"epochs": 1}``.
         """
-        sets = {**self.sets, **_dotted(sections)}
+        sets = {**self.sets, **dict(flat(sections))}
         return MethodSpec(name, self.settings, self.assemble, sets, summary)
 
 
@@ -114,7 +115,7 @@ def method(
     def made(function: Callable[..., Method]) -> MethodSpec:
         settings, assemble = _parameters(name, function)
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
-        return MethodSpec(name, settings, assemble, _dotted(sections), summary)
+        return MethodSpec(name, settings, assemble, dict(flat(sections)), summary)
 
     return made
 
@@ -140,14 +141,3 @@ def _parameters(
             f"actual: {function.__name__}{inspect.signature(function)}"
         )
     return annotation, function
-
-
-def _dotted(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of nested sections by dotted key."""
-    found: dict[str, Any] = {}
-    for name, value in sections.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": item for key, item in _dotted(value).items()}
-        else:
-            found[name] = value
-    return found

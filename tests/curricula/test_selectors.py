@@ -18,7 +18,7 @@ from coevo_gym.core.seams import Selector
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import TaskTable, falling
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum, SelectorConfig
 from coevo_gym.curricula.selectors.adarft import AdaRFTConfig, nearest_to, next_target
 from coevo_gym.curricula.selectors.base import draw
 from coevo_gym.curricula.selectors.learnable import Learnable, learnability
@@ -36,7 +36,6 @@ from coevo_gym.curricula.selectors.sec import (
     mean_absolute_advantage,
     paid,
 )
-from coevo_gym.curricula.selectors.settings import SelectorConfig
 from coevo_gym.curricula.selectors.stages import StagesConfig, stage_members
 from coevo_gym.testing.curriculum import assert_curriculum_contract
 from tests.curricula.episodes import TRAIN, group
