@@ -222,11 +222,6 @@ class GuidedEpisode:
     ) -> tuple[Any, dict[str, Any]]:
         """Return the observation and info that a reset or a step passes to the agent.
 
-        Args:
-            env: the bare env.
-            observation: the observation returned by the wrapped env.
-            info: the info returned by the wrapped env.
-
         Returns:
             The observation and info as the interface shows them, with the guidance under
             ``"cues"``.

@@ -63,12 +63,7 @@ class InquiryPrompt(PromptFile[InquiryHeader]):
         return self.fill("user", inputs)
 
     def repair(self, inputs: Mapping[str, Any], error: str) -> str:
-        """Return the reply to an answer that cannot be used.
-
-        Args:
-            inputs: the inputs of the question.
-            error: the problem of the answer, in words.
-        """
+        """Return the reply to an answer that cannot be used."""
         return self.fill("repair", inputs, error=error)
 
 

@@ -180,10 +180,6 @@ def _file_of(name: str) -> Path:
 def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
     """Parse the text of a prompt file.
 
-    Args:
-        text: header and blocks, as in the module's docstring.
-        source: its name in error messages.
-
     Raises:
         ConfigError: if the header, the blocks or the inputs are invalid.
     """

@@ -78,11 +78,6 @@ class PromptFile(Generic[HeaderT]):
 
         Only JSON may enter: a task object, for example, would include its solution.
 
-        Args:
-            block: name of the block.
-            inputs: the inputs that the file declares.
-            **more: further inputs.
-
         Raises:
             ConfigError: if the inputs are not JSON, or not those that the file declares.
         """
@@ -154,11 +149,6 @@ def read_prompt(name: str) -> tuple[str, str]:
 
 def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
     """Return the header of a prompt file.
-
-    Args:
-        text: the file's text.
-        kind: the model of such headers.
-        source: the file's name in error messages.
 
     Raises:
         ConfigError: if there is no header, or it is invalid.

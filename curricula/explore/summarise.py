@@ -160,10 +160,7 @@ def retraced(
 ) -> dict[str, Any]:
     """Return the inputs of a prompt that shows what was done in a rollout and what came of it.
 
-    Args:
-        rollout: the rollout to show.
-        cap: most characters of its steps.
-        max_text: most characters of one action or one observation.
+    The steps have at most ``cap`` characters, and an action or an observation ``max_text``.
 
     Returns:
         ``steps``, ``n_steps``, ``left_out``, and ``last_observation``, which is "" where the last

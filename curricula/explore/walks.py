@@ -74,10 +74,6 @@ class Walks:
     def run(self, starts: Sequence[WalkStart], agent: Agent | None = None) -> list[Walked]:
         """Run one walk per start, and return the walks in the same order.
 
-        Args:
-            starts: the starts.
-            agent: the agent that acts; None for the default agent.
-
         Raises:
             EnvBackendError: if an engine failed.
         """

@@ -48,12 +48,6 @@ def minimised(
     the verifier requires, because it was derived from it, is dropped if the task can be built
     without it.
 
-    Args:
-        benchmark: the benchmark, for replays and builds.
-        draft: the draft of the task.
-        task: a built task.
-        max_replays: cap on replays.
-
     Raises:
         EnvBackendError: if an engine failed.
     """

@@ -80,7 +80,6 @@ class WhenSignalled(When):
 
     Args:
         every_groups: groups between two rounds.
-        drafts: maximum drafts per round.
         max_places: maximum contexts per round; a round explores all pending contexts up to this
             number.
     """
@@ -131,7 +130,6 @@ class Reserve(When):
 
     Args:
         every_groups: F, groups between two checks.
-        drafts: maximum drafts per round.
         cap: number of visits after which a task is used up; None for no limit.
     """
 
@@ -322,7 +320,6 @@ class SignalGrowth:
     any context, a round is unguided.
 
     Args:
-        config: the settings.
         cap: number of visits after which a task is used up, for ``when="reserve"``; None for no
             limit.
         native: training tasks from which targets are planned; None for all training tasks of the

@@ -29,11 +29,8 @@ def require_train(task: Task, action: str) -> Task:
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
     """Return ``task`` if its label, its scenario and its content make it a training task.
 
-    Args:
-        task: the task.
-        action: as in :func:`require_train`.
-        benchmark: benchmark that knows the held-out tasks; None for the task's own benchmark. If
-            that benchmark is not registered, the task cannot be run, and only its label is checked.
+    ``benchmark`` knows the held-out tasks; None stands for the task's own benchmark. If that
+    benchmark is not registered, the task cannot be run, and only its label is checked.
 
     Raises:
         SplitLeakError: if the task is a validation or test task, or a copy of one. This check

@@ -180,12 +180,7 @@ class Callers:
         }
 
     def load_state_dict(self, state: Mapping[str, Any], out: Iterable[Ticket]) -> None:
-        """Restore the state from :meth:`state_dict`.
-
-        Args:
-            state: the saved state.
-            out: the outstanding tickets.
-        """
+        """Restore the state from :meth:`state_dict`."""
         tickets = {ticket.id: ticket for ticket in out}
         self.void(())
         self._out.update(tickets)

@@ -57,11 +57,7 @@ class Rounds:
         return None if self._flight is None else self._flight.round
 
     def done(self, wait_s: float = 0.0) -> bool:
-        """Return True if the current round has finished or failed; call it under the lock.
-
-        Args:
-            wait_s: maximum time to wait, without the lock.
-        """
+        """Return True if the current round has finished or failed; call it under the lock."""
         flight = self._flight
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 

@@ -130,10 +130,7 @@ class TaskStream:
     ) -> Group | None:
         """Report the episode that has ended in ``env``; return the group that it closes, if any.
 
-        Args:
-            ticket: the ticket of the episode.
-            env: the env.
-            guided: the guided episode; None if it was shown unchanged.
+        Without a guided episode, it was shown unchanged.
         """
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
@@ -249,17 +246,6 @@ def session_of(
     method: MethodParts | None = None,
 ) -> SessionFace:
     """Return the given session, or create one for a sampler.
-
-    Args:
-        env: one of the envs that run the episodes; supplies the native tasks.
-        session: a session, possibly shared, or None.
-        curriculum: a method's name, or a curriculum; None for the default method's.
-        group_size: K, episodes per group.
-        groups_per_step: groups that the trainer learns from at once.
-        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
-        seed: seed of the stream, including the envs' seeds.
-        evolver: runs rounds; None explores without a model, in new copies of ``env``.
-        method: a method, which supplies curriculum and evolver, or None.
 
     Raises:
         ConfigError: if an argument is invalid, or conflicts with the session or the method.

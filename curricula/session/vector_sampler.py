@@ -210,13 +210,7 @@ class EvolvingVectorSampler(Sampler, VectorWrapper[Any, Any, Any, Any, NDArray[A
             self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
     def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
-        """Return the observations as shown to the agents, and add the cues to the infos.
-
-        Args:
-            observations: observations returned by the envs.
-            infos: infos of the envs that were reset or stepped.
-            looked: indices of the envs whose episodes may be guided.
-        """
+        """Return the observations as shown to the agents, and add the cues to the infos."""
         shown = {}
         for index in looked:
             if (guided := self._guided[index]) is not None:

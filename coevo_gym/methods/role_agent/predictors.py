@@ -92,7 +92,6 @@ class EmpiricalPredictor(Predictor):
     step's transitions are remembered when the step is over, so none is predicted from itself.
 
     Args:
-        horizon: H, observations to predict per step.
         capacity: maximum number of latest transitions to remember.
 
     Example:
@@ -199,7 +198,6 @@ class PolicyPredictor(Predictor):
 
     Args:
         policy: returns the policy under training.
-        horizon: H, observations to predict per step.
         seed: the seed of its draws, combined with the first group's id.
 
     Source: World-In-Agent of Role-Agent (arXiv 2606.10917), 3.2.

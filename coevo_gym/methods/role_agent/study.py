@@ -36,11 +36,8 @@ class Foresight:
     ``expected``, the predictions, shortened; and ``success``, the outcome of the episode.
 
     Args:
-        predictor: the predictor of observations.
         gamma: discount from one observation to the next.
         measure: the measure of similarity; see :data:`~coevo_gym.trainers.similarity.Measure`.
-        outcome: the reward of a trajectory.
-        predict: the trajectories to predict.
 
     Source: World-In-Agent of Role-Agent (arXiv 2606.10917), Eq. 2 to 5.
     """

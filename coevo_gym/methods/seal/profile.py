@@ -242,7 +242,6 @@ class FailureProfile:
     A window is a fixed number of the learner's steps. Labels that never count are ignored.
 
     Args:
-        config: the settings.
         clip: lowest and highest target of a moving utility.
 
     Attributes:
