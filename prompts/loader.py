@@ -157,7 +157,9 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     """
     path = Path(name)
     if path.suffix != ".j2":
-        path = _file_of(str(name))
+        spec = find_spec(str(name))
+        own = spec.prompt if spec is not None else ""
+        path = packaged(own) if own else FOLDER / f"{name}.j2"
     try:
         text = text_of(path)
     except OSError as error:
@@ -167,14 +169,6 @@ def load_prompt(name: str | Path) -> PromptTemplate:
             "the path of a .j2 file."
         ) from error
     return parse_prompt(text, source=str(path))
-
-
-def _file_of(name: str) -> Path:
-    """Return the path of a benchmark's own or built-in prompt file, which may not exist."""
-    spec = find_spec(name)
-    if spec is None or not spec.prompt:
-        return FOLDER / f"{name}.j2"
-    return packaged(spec.prompt)
 
 
 def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:

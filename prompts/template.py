@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -235,12 +235,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["from_json"] = json.loads
-    environment.filters["to_json"] = _to_json
+    environment.filters["to_json"] = partial(json.dumps, ensure_ascii=False)
     return environment
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 @lru_cache(maxsize=64)

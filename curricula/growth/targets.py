@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -24,27 +24,15 @@ PROPOSED = 3
 """Number of plans proposed per chosen plan."""
 
 
-class TargetPlan(NamedTuple):
-    """A plan: a start task and a target to look for.
+def target_context(task: Task, target: tuple[str, ...]) -> Context:
+    """Return the context that asks an explorer to find a task with certain tags.
 
-    Attributes:
-        task: a native training task.
+    Args:
+        task: the native training task to start from.
         target: tags of the task to find.
     """
-
-    task: Task
-    target: tuple[str, ...]
-
-    @property
-    def context(self) -> Context:
-        """The context that asks an explorer to find the target."""
-        told = (f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in self.target)
-        return Context(
-            kind=TARGET,
-            task=self.task,
-            summary=f"To be found: {', '.join(told)}.",
-            target=self.target,
-        )
+    told = ", ".join(f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in target)
+    return Context(kind=TARGET, task=task, summary=f"To be found: {told}.", target=target)
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
@@ -113,7 +101,7 @@ class Coverage(ContextChoice):
             if context not in found:
                 self._in_vain.update(target)
         counts = tag_counts(offer.pool) + self._in_vain
-        contexts = [plan.context for plan in plans(self._starts(offer), counts, offer.drafts, rng)]
+        contexts = plans(self._starts(offer), counts, offer.drafts, rng)
         self._aimed = {context.id: context.target for context in contexts}
         return contexts
 
@@ -140,8 +128,8 @@ def plans(
     rng: Generator,
     *,
     spare: bool = False,
-) -> list[TargetPlan]:
-    """Return the ``n`` plans with the best coverage out of :data:`PROPOSED` times as many.
+) -> list[Context]:
+    """Return the ``n`` contexts with the best coverage out of :data:`PROPOSED` times as many.
 
     Args:
         native: training tasks to start from.
@@ -163,9 +151,9 @@ def plans(
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]
-    proposed = [TargetPlan(task, tags_of(task)) for task in drawn]
-    taken = cover([plan.target for plan in proposed], counts, len(proposed) if spare else n)
-    return [proposed[place] for place in taken]
+    targets = [tags_of(task) for task in drawn]
+    taken = cover(targets, counts, len(drawn) if spare else n)
+    return [target_context(drawn[place], targets[place]) for place in taken]
 
 
 def _places(n: int, rng: Generator) -> Iterator[int]:
@@ -185,6 +173,5 @@ def first_round(n: int, initial: str, *, native: Sequence[Task], seed: int) -> R
     """
     if initial != "coverage":
         return Round.unguided(n, seed=seed)
-    chosen = plans(native, {}, n, np.random.default_rng(seed), spare=True)
-    contexts = tuple(plan.context for plan in chosen)
+    contexts = tuple(plans(native, {}, n, np.random.default_rng(seed), spare=True))
     return Round(id="round-0", contexts=contexts, n_enough=n, budget=len(contexts), seed=seed)

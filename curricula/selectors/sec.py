@@ -99,8 +99,9 @@ class BanditOfDifficulty(RatedSelector):
         super().record(groups)
         rewards, self._rewards = self._rewards, []
         earned: dict[int, list[float]] = {}
+        arms = self._arm(self.rates)
         for row, reward in rewards:
-            earned.setdefault(int(self._arm(self.rate_of(row))), []).append(reward)
+            earned.setdefault(int(arms[row]), []).append(reward)
         for arm, of_arm in earned.items():
             reward = float(np.mean(of_arm))
             self.values[arm] = paid(self.values[arm], reward, rate=self.config.rate)

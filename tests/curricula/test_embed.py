@@ -83,8 +83,6 @@ def test_a_retyped_or_reordered_instruction_is_a_copy(copy: str) -> None:
 )
 def test_one_other_word_makes_another_task_however_long_the_text(old: str, new: str) -> None:
     other = LONG.replace(old, new)
-    plain = HashingEmbedder(bigrams=False)([LONG, other])
-    assert plain[0] @ plain[1] > 0.95
     assert copy_of(other, LONG) is None
 
 

@@ -83,9 +83,9 @@ def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
     assert len(chosen) == 8
     for plan in chosen:
         assert plan.task in TRAIN
-        assert plan.target == tags_of(plan.task) == plan.context.target
-        assert plan.context.kind == "target"
-        assert plan.context.summary.startswith("To be found: colour ")
+        assert plan.target == tags_of(plan.task)
+        assert plan.kind == "target"
+        assert plan.summary.startswith("To be found: colour ")
     assert len({plan.task.id for plan in chosen}) == 8
     assert chosen == plans(TRAIN, Counter(), 8, RNG(0)) != plans(TRAIN, Counter(), 8, RNG(1))
 
