@@ -306,7 +306,14 @@ class SignalDetector:
                         fired[FORGETTING] = {"history": history, "now": score}
             if mixed:
                 fired[BOUNDARY] = {"outcomes": scores}
-            if self._rare(pattern):
+            if rare(
+                self._counts,
+                pattern,
+                theta=self.config.theta,
+                n_min=self.config.n_min,
+                min_support=self.config.min_support,
+                total=self._total,
+            ):
                 count = self._counts[pattern]
                 evidence = {"pattern": pattern, "count": count, "total": self._total}
                 fired[RARE] = evidence
@@ -319,16 +326,6 @@ class SignalDetector:
                         index=index,
                         evidence=numbers,
                     )
-
-    def _rare(self, pattern: Pattern) -> bool:
-        return rare(
-            self._counts,
-            pattern,
-            theta=self.config.theta,
-            n_min=self.config.n_min,
-            min_support=self.config.min_support,
-            total=self._total,
-        )
 
     def _push(self, group: Group) -> None:
         """Add one entry per group to its task's window."""

@@ -71,12 +71,9 @@ class Rounds:
             return self._planned
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round and apply its result; a call for the current round waits for it.
+        """Run a round and apply its result; see ``CurriculumSession.run_round``.
 
         The latest round is not run twice: another call returns the same result.
-
-        Raises:
-            ConfigError: if there is no evolver.
         """
         evolver = self._evolver()
         with self._lock:
@@ -91,11 +88,7 @@ class Rounds:
         return self._land(flight)
 
     def launch(self, round: Round) -> None:
-        """Run a round in its own thread; the result waits until :meth:`run` applies it.
-
-        Raises:
-            ConfigError: if there is no evolver, or another round is running.
-        """
+        """Run a round in its own thread; see ``CurriculumSession.launch_round``."""
         evolver = self._evolver()
         with self._lock:
             if self._flight is not None:

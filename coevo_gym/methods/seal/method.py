@@ -15,9 +15,8 @@ from coevo_gym.core.task import FrozenModel
 from coevo_gym.methods.coevolve import static_tasks
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
-from coevo_gym.methods.seal.interface import InterfaceCoach
-from coevo_gym.methods.seal.profile import CLIP, Clip, FailureProfile, ProfileConfig
-from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
+from coevo_gym.methods.seal.interface import InterfaceCoach, InterfaceVersions
+from coevo_gym.methods.seal.profile import CLIP, Clip, FailureProfile, ProfileConfig, TurnLabels
 from coevo_gym.methods.seal.weights import (
     ApplyTo,
     LastFailure,
@@ -65,11 +64,6 @@ class SEALSettings(FrozenModel):
         return self
 
     @property
-    def guides(self) -> bool:
-        """Return True if the agent is shown any of these texts."""
-        return self.schema_notes or self.error_hints or self.cues
-
-    @property
     def budget(self) -> WeightLimits | None:
         """Return the limits of the weights around 1; None for those of the clip alone."""
         found = WeightLimits(self.strength, self.normalise_mean)
@@ -86,7 +80,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )
-    if settings.guides:
+    if settings.schema_notes or settings.error_hints or settings.cues:
         shown = {"schema_notes": settings.schema_notes, "error_hints": settings.error_hints}
         found = replace(
             found,

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from coevo_gym.core.notes import Note, Notes
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.notes import Findings, Note, Notes
 from coevo_gym.core.task import FrozenDict, FrozenModel
-from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel
+from coevo_gym.core.trajectory import Group
+from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, diagnosable
 
 
 class WindowLabel(NamedTuple):
@@ -208,6 +210,38 @@ def turn_notes(
             label=label,
             value=float(success),
             evidence=FrozenDict(turns=len(labels)),
+        )
+
+
+class TurnLabels:
+    """A study that notes each user turn, with its label and the episode's success.
+
+    Raises:
+        ConfigError: if the benchmark cannot label turns.
+
+    Source: Psi of SEAL (arXiv 2605.24426), Eq. 5 and 6.
+    """
+
+    kind = TURN_LABEL
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = diagnosable(benchmark)
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Label the turns of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        return Findings(
+            tuple(
+                note
+                for group in groups
+                for index, trajectory in enumerate(group.trajectories)
+                for note in turn_notes(
+                    self._benchmark.diagnose(trajectory).turns,
+                    task_id=group.task.id,
+                    group_id=group.id,
+                    index=index,
+                    success=trajectory.success,
+                )
+            )
         )
 
 
