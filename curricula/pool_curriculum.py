@@ -240,12 +240,6 @@ class PoolCurriculum:
         """
         counts, n_tags = self._counts, self._covered.count(self.pool.tasks)
         fired = {kind.name: 0 for kind in kinds() if kind.fires} | self._signals
-        ratios = conversion(
-            signals=sum(fired.values()),
-            contexts=counts["contexts"],
-            candidates=counts["candidates"],
-            accepted=counts["accepted"],
-        )
         return {
             "pool_size": float(len(self.pool)),
             "evolved": float(len(self.pool) - len(self._initial_ids)),
@@ -261,9 +255,12 @@ class PoolCurriculum:
                 explore=counts["explore_steps"],
                 gate=counts["gate_steps"],
             ),
-            "yield": ratios.candidates_per_context,
-            "pass_rate": ratios.pass_rate,
-            "conversion": ratios.conversion,
+            **conversion(
+                signals=sum(fired.values()),
+                contexts=counts["contexts"],
+                candidates=counts["candidates"],
+                accepted=counts["accepted"],
+            ),
         }
 
     def state_dict(self) -> dict[str, Any]:

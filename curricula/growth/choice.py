@@ -262,19 +262,11 @@ class ByCoverage(ContextChoice):
 
 
 class Mixed(ByCoverage):
-    """A rule that takes half of the contexts from signals and half for coverage.
-
-    Args:
-        share: share of the contexts taken from signals.
-    """
-
-    def __init__(self, share: float = 0.5) -> None:
-        super().__init__()
-        self.share = share
+    """A rule that takes half of the contexts from signals and half for coverage."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`ContextChoice`."""
-        n_each = quota(n, self.share, guided=len(offer.pending), coverage=len(offer.practised))
+        n_each = quota(n, 0.5, guided=len(offer.pending), coverage=len(offer.practised))
         guided = shared_out(offer.pending, n_each.guided, rng, kinds=ALL_SIGNALS)
         return guided + super().choose(offer, n_each.coverage, rng)
 

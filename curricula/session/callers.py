@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from coevo_gym.core.errors import ConfigError
@@ -84,11 +85,8 @@ class Leases:
         """End the expired leases and return their names, oldest first."""
         if not self._until or self._clock is None:
             return []
-        now, lapsed = self._clock(), []
-        for name, until in self._until.items():
-            if until > now:
-                break
-            lapsed.append(name)
+        now = self._clock()
+        lapsed = list(takewhile(lambda name: self._until[name] <= now, self._until))
         for name in lapsed:
             del self._until[name]
         return lapsed

@@ -258,14 +258,8 @@ def session_of(
                 "evolve_every_groups: the method defines them. Remove these arguments, or "
                 "create the sampler without method=."
             )
-        return CurriculumSession(
-            method.curriculum,
-            method.evolver,
-            group_size=group_size,
-            groups_per_step=groups_per_step,
-            seed=seed,
-        )
-    if session is not None:
+        curriculum, evolver = method.curriculum, method.evolver
+    elif session is not None:
         given: dict[str, tuple[object, object]] = {
             "curriculum": (curriculum, None),
             "group_size": (group_size, 8),
@@ -281,19 +275,21 @@ def session_of(
                 "sampler without session=."
             )
         return session
-    if isinstance(curriculum, str | None):
-        name = METHODS.default if curriculum is None else curriculum
-        curriculum = make_curriculum(
-            name, native=env.tasks, evolve_every_groups=evolve_every_groups
-        )
-    elif evolve_every_groups != DEFAULT_EVERY:
-        raise ConfigError(
-            "evolve_every_groups applies only to a curriculum given by name. Set it in the "
-            "curriculum object."
-        )
+    else:
+        if isinstance(curriculum, str | None):
+            name = METHODS.default if curriculum is None else curriculum
+            curriculum = make_curriculum(
+                name, native=env.tasks, evolve_every_groups=evolve_every_groups
+            )
+        elif evolve_every_groups != DEFAULT_EVERY:
+            raise ConfigError(
+                "evolve_every_groups applies only to a curriculum given by name. Set it in the "
+                "curriculum object."
+            )
+        evolver = evolver or scripted_evolver(env)
     return CurriculumSession(
         curriculum,
-        evolver or scripted_evolver(env),
+        evolver,
         group_size=group_size,
         groups_per_step=groups_per_step,
         seed=seed,

@@ -99,5 +99,6 @@ def test_metrics_refuse_what_has_no_answer() -> None:
         metrics.energy_distance([[1.0], [1.0]], [[1.0], [2.0]])
     with pytest.raises(ValueError, match="at least one"):
         metrics.cross_table([], [])
-    assert metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0) == (0, 0, 0)
+    ratios = metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0)
+    assert [*ratios.values()] == [0, 0, 0]
     assert metrics.shares_of({"forgetting": 0, "boundary": 0}) == {"forgetting": 0, "boundary": 0}
