@@ -20,7 +20,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
-    Sampler,
+    StreamSampler,
     TaskStream,
     require_reason,
     require_train_env,
@@ -29,7 +29,7 @@ from coevo_gym.curricula.session.stream import (
 from coevo_gym.envs.base import TaskEnv
 
 
-class EvolvingTaskSampler(Sampler, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that chooses each episode's task, records results and evolves the task set.
 
     ``reset()`` starts the next episode of the curriculum; each task is run ``group_size`` times in

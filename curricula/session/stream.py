@@ -196,7 +196,7 @@ class TaskStream:
         return group
 
 
-class Sampler:
+class StreamSampler:
     """The part that both samplers share: their stream, and what they show of it."""
 
     _stream: TaskStream

@@ -18,7 +18,7 @@ from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
-    Sampler,
+    StreamSampler,
     TaskStream,
     require_reason,
     require_train_env,
@@ -27,7 +27,7 @@ from coevo_gym.curricula.session.stream import (
 from coevo_gym.envs.vector import TaskVectorEnv
 
 
-class EvolvingVectorSampler(Sampler, VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     """A task sampler for vector envs of this package.
 
     It corresponds to :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`. Each reset

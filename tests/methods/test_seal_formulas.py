@@ -280,8 +280,9 @@ def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[s
     advantages = [advantage for advantage, _ in group]
     for apply_to in ("all", "negative", "positive"):
         weights = weights_of([found for _, found in group])
-        found = weighed(advantages, weights, apply_to)  # type: ignore[arg-type]
+        found = weighed(advantages, weights, apply_to)
         for before, after in zip(advantages, found, strict=True):
+            assert isinstance(after, float)
             assert math.copysign(1.0, after) == math.copysign(1.0, before)
             if (apply_to == "negative" and before >= 0) or (apply_to == "positive" and before <= 0):
                 assert after == before
