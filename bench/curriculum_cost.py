@@ -32,8 +32,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors
 from coevo_gym.curricula.pool.index import VectorIndex
 from coevo_gym.curricula.pool.known import KnownTasks
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.selectors.settings import SelectorConfig
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum, SelectorConfig
 
 KINDS = ("uniform", "stages", "adarft", "plr", "learnable", "progress", "sec", "band")
 SETTINGS: TypeAdapter[Any] = TypeAdapter(SelectorConfig)

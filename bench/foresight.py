@@ -13,11 +13,11 @@ import argparse
 import random
 import time
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import get_args
 
 from coevo_gym.core.task import Split, Task, UnknownVerifier, UnknownWorld
 from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
-from coevo_gym.methods.role_agent.predictors import Made, Predictions
+from coevo_gym.methods.role_agent.predictors import Made, Predictions, Predictor
 from coevo_gym.methods.role_agent.study import Foresight
 from coevo_gym.trainers.similarity import Measure
 
@@ -25,13 +25,14 @@ EPISODES, STEPS, CHARACTERS, SIZE = 128, 12, 500, 8
 WORDS = "open shelf price mug next page size red cabinet click desk lamp you see nothing".split()  # noqa: SIM905
 
 
-class Guesses:
+class Guesses(Predictor):
     """A predictor of the next texts, with a tenth of the words changed."""
 
-    source: Literal["rule"] = "rule"
+    source = "rule"
 
     def __init__(self, rng: random.Random, horizon: int) -> None:
-        self._rng, self._horizon = rng, horizon
+        super().__init__(horizon)
+        self._rng = rng
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the next texts of each trajectory, with changed words."""
@@ -40,7 +41,7 @@ class Guesses:
     def _of(self, trajectory: Trajectory) -> Predictions:
         texts = [*(step.observation for step in trajectory.steps[1:]), trajectory.last_observation]
         return [
-            [self._changed(text) for text in texts[step : step + self._horizon]]
+            [self._changed(text) for text in texts[step : step + self.horizon]]
             for step in range(len(texts))
         ]
 
@@ -89,7 +90,7 @@ def seconds(practised: Sequence[Group], measure: Measure, horizon: int) -> float
     asked = [trajectory for group in practised for trajectory in group.trajectories]
     made = guesses.predict(asked, practised)
     guesses.predict = lambda asked, groups: made  # type: ignore[method-assign]
-    study = Foresight(guesses, horizon=horizon, measure=measure)
+    study = Foresight(guesses, measure=measure)
     started = time.process_time()
     found = study.examine(practised)
     taken = time.process_time() - started

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from coevo_gym.core.advice import AdviceState
 from coevo_gym.core.errors import ConfigError
@@ -59,7 +59,7 @@ class Guiding:
         if len(set(kinds)) < len(kinds):
             raise ConfigError(f"Each study needs its own kind of notes, actual: {kinds}")
         self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
-        self._spent: dict[str, float] = {}
+        self._spent = defaultdict[str, float](float)
         self._written = Counter[str]()
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
@@ -72,7 +72,7 @@ class Guiding:
             return [UNGUIDED] * len(tickets)
         began = perf_counter()
         found = list(self.coach.guide(tickets))
-        self._count("guide_s", perf_counter() - began)
+        self._spent["guide_s"] += perf_counter() - began
         if len(found) != len(tickets):
             raise ConfigError(
                 f"{type(self.coach).__name__} returned {len(found)} guidances for "
@@ -94,8 +94,8 @@ class Guiding:
             began = perf_counter()
             found = study.examine(groups)
             took = perf_counter() - began
-            self._count("study_s", took)
-            self._count(f"study_s.{study.kind}", took)
+            self._spent["study_s"] += took
+            self._spent[f"study_s.{study.kind}"] += took
             _check(study, found.notes, groups)
             notes += found.notes
             for purpose, used in found.usage.items():
@@ -130,7 +130,7 @@ class Guiding:
         parts = ["guide_s"] if self.coach else []
         if self.studies:
             parts += ["study_s", *(f"study_s.{study.kind}" for study in self.studies)]
-        spent = {name: self._spent.get(name, 0.0) for name in parts}
+        spent = {name: self._spent[name] for name in parts}
         written = {name: float(n) for name, n in sorted(self._written.items())}
         self._spent.clear()
         self._written.clear()
@@ -161,9 +161,6 @@ class Guiding:
         for name, memory in self.memories.items():
             memory.load_state_dict(saved[name])
 
-    def _count(self, name: str, seconds: float) -> None:
-        self._spent[name] = self._spent.get(name, 0.0) + seconds
-
 
 def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None:
     """Raise an error if notes have the wrong kind or refer to unknown trajectories."""
@@ -182,45 +179,29 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
             )
 
 
-class MethodParts(Protocol):
-    """The parts of a method that a sampler uses. The trainer handles its credit and learner."""
+@dataclass(frozen=True, kw_only=True)
+class MethodParts:
+    """The parts of a method that a sampler uses. The trainer handles its credit and learner.
 
-    @property
-    def curriculum(self) -> Curriculum:
-        """The curriculum, which chooses the tasks."""
-        ...
+    Attributes:
+        curriculum: chooses the tasks.
+        evolver: runs rounds; None for a curriculum that never plans one.
+        first_round: finds the initial tasks; None if the curriculum has tasks.
+        coach: supplies the guidance of episodes; None for no guidance.
+        studies: write notes about groups.
+        memories: grow from the notes, by name.
+    """
 
-    @property
-    def evolver(self) -> Evolver | None:
-        """The evolver that runs rounds; None for a curriculum that never plans one."""
-        ...
-
-    @property
-    def first_round(self) -> Round | None:
-        """The round that finds the initial tasks; None if the curriculum has tasks."""
-        ...
-
-    @property
-    def coach(self) -> Coach | None:
-        """The coach, which supplies the guidance of episodes; None for no guidance."""
-        ...
-
-    @property
-    def studies(self) -> tuple[Study, ...]:
-        """The studies, which write notes about groups."""
-        ...
-
-    @property
-    def memories(self) -> Mapping[str, Memory]:
-        """The memories, which grow from the notes, by name."""
-        ...
+    curriculum: Curriculum
+    evolver: Evolver | None = None
+    first_round: Round | None = None
+    coach: Coach | None = None
+    studies: tuple[Study, ...] = ()
+    memories: Mapping[str, Memory] = FrozenDict()
 
 
 class GuidedEpisode:
     """One episode of a sampler, shown through the interface of its guidance.
-
-    Args:
-        episode: the episode to run, with its guidance.
 
     Attributes:
         changes: True if the guidance has an interface.
@@ -240,11 +221,6 @@ class GuidedEpisode:
         self, env: TaskEnv, observation: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
         """Return the observation and info that a reset or a step passes to the agent.
-
-        Args:
-            env: the bare env.
-            observation: the observation returned by the wrapped env.
-            info: the info returned by the wrapped env.
 
         Returns:
             The observation and info as the interface shows them, with the guidance under

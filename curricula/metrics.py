@@ -126,29 +126,17 @@ def shares_of(counts: Mapping[str, int]) -> dict[str, float]:
     return {name: _ratio(count, total) for name, count in counts.items()}
 
 
-class Conversion(NamedTuple):
-    """The efficiency of turning signals into tasks by exploration.
+def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -> dict[str, float]:
+    """Return the efficiency of turning signals into tasks by exploration.
 
-    Attributes:
-        candidates_per_context: drafts per context ("yield").
-        pass_rate: share of drafts that became tasks.
-        conversion: tasks per signal.
+    It has ``yield``, drafts (candidates) per context; ``pass_rate``, the share of drafts that
+    became tasks; and ``conversion``, tasks per signal. A ratio with a denominator of 0 is 0.
     """
-
-    candidates_per_context: float
-    pass_rate: float
-    conversion: float
-
-
-def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -> Conversion:
-    """Return yield, pass rate and conversion.
-
-    Yield = candidates / contexts; pass rate = accepted / candidates; conversion = accepted /
-    signals. A ratio with a denominator of 0 is 0.
-    """
-    return Conversion(
-        _ratio(candidates, contexts), _ratio(accepted, candidates), _ratio(accepted, signals)
-    )
+    return {
+        "yield": _ratio(candidates, contexts),
+        "pass_rate": _ratio(accepted, candidates),
+        "conversion": _ratio(accepted, signals),
+    }
 
 
 def step_shares(**steps: int) -> dict[str, float]:
@@ -158,8 +146,7 @@ def step_shares(**steps: int) -> dict[str, float]:
         >>> step_shares(practice=60, explore=10, gate=30)["share_gate_steps"]
         0.3
     """
-    total = sum(steps.values())
-    return {f"share_{name}_steps": _ratio(count, total) for name, count in steps.items()}
+    return {f"share_{name}_steps": share for name, share in shares_of(steps).items()}
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -13,10 +13,12 @@ A custom selector or growth must implement its Protocol in ``core/seams.py``.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from numpy.random import Generator
+from pydantic import Field
 
 from coevo_gym.core.errors import CoevoError, ConfigError, SplitLeakError
 from coevo_gym.core.evolution import Round, RoundResult, Signal
@@ -31,12 +33,30 @@ from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder, SentenceEm
 from coevo_gym.curricula.pool.pool import TaskPool, require_practised
 from coevo_gym.curricula.pool.task_stats import CAP, Outcomes
 from coevo_gym.curricula.saved import Count, read
+from coevo_gym.curricula.selectors.adarft import AdaRFTConfig
 from coevo_gym.curricula.selectors.band import BandConfig
 from coevo_gym.curricula.selectors.base import Uniform, UniformConfig, draw
-from coevo_gym.curricula.selectors.settings import SelectorConfig
+from coevo_gym.curricula.selectors.learnable import LearnableConfig
+from coevo_gym.curricula.selectors.plr import PLRConfig
+from coevo_gym.curricula.selectors.progress import ProgressConfig
+from coevo_gym.curricula.selectors.sec import SECConfig
+from coevo_gym.curricula.selectors.stages import StagesConfig
 from coevo_gym.envs.tags import tags_of
 
 logger = logging.getLogger(__name__)
+
+SelectorConfig = Annotated[
+    UniformConfig
+    | StagesConfig
+    | AdaRFTConfig
+    | PLRConfig
+    | LearnableConfig
+    | ProgressConfig
+    | SECConfig
+    | BandConfig,
+    Field(discriminator="kind"),
+]
+"""Settings of any selector; ``make()`` creates it."""
 
 
 class CoveredTags:
@@ -114,7 +134,7 @@ class PoolCurriculum:
         self._applied: dict[str, None] = {}
         self._initial_ids = {task.id for task in self.pool}
         self._counts = dict.fromkeys(_COUNTS, 0)
-        self._signals: dict[str, int] = {}
+        self._signals = Counter[str]()
 
     def next(self, n: int, rng: Generator) -> list[Task]:
         """Draw tasks from the pool by weight, without repetition if there are enough.
@@ -158,8 +178,7 @@ class PoolCurriculum:
         signals = self.growth.record(groups)
         self.selector.record(groups)
         self._outcomes.record(groups)
-        for signal in signals:
-            self._signals[signal.kind] = self._signals.get(signal.kind, 0) + 1
+        self._signals.update(signal.kind for signal in signals)
         practised = (t for group in groups for t in group.trajectories)
         self._counts["practice_steps"] += sum(len(t.steps) for t in practised)
         self._counts["groups"] += len(groups)
@@ -221,12 +240,6 @@ class PoolCurriculum:
         """
         counts, n_tags = self._counts, self._covered.count(self.pool.tasks)
         fired = {kind.name: 0 for kind in kinds() if kind.fires} | self._signals
-        ratios = conversion(
-            signals=sum(fired.values()),
-            contexts=counts["contexts"],
-            candidates=counts["candidates"],
-            accepted=counts["accepted"],
-        )
         return {
             "pool_size": float(len(self.pool)),
             "evolved": float(len(self.pool) - len(self._initial_ids)),
@@ -242,9 +255,12 @@ class PoolCurriculum:
                 explore=counts["explore_steps"],
                 gate=counts["gate_steps"],
             ),
-            "yield": ratios.candidates_per_context,
-            "pass_rate": ratios.pass_rate,
-            "conversion": ratios.conversion,
+            **conversion(
+                signals=sum(fired.values()),
+                contexts=counts["contexts"],
+                candidates=counts["candidates"],
+                accepted=counts["accepted"],
+            ),
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -290,7 +306,8 @@ class PoolCurriculum:
         self._applied = dict.fromkeys(read(list[str], state["applied"]))
         counts = read(dict[str, Count], state["counts"])
         self._counts = {name: counts.get(name, 0) for name in _COUNTS}
-        self._signals = read(dict[str, Count], state.get("signals", {})) or _signals_in(counts)
+        signals = read(dict[str, Count], state.get("signals", {}))
+        self._signals = Counter(signals or _signals_in(counts))
         weights = self.selector.weights()
         if weights is not None and len(weights) != len(self.pool):
             raise ConfigError(

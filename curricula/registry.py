@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.registry import METHODS
-from coevo_gym.core.sections import overlay
+from coevo_gym.core.sections import nested, overlay
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
 
@@ -31,14 +31,7 @@ def make_curriculum(
         >>> make_curriculum("plr").metrics()["pool_size"]
         0.0
     """
-    own: dict[str, Any] = {}
-    for key, value in METHODS.load(name).sets.items():
-        section, *path, last = key.split(".")
-        branch = own
-        for part in path:
-            branch = branch.setdefault(part, {})
-        if section == "curriculum":
-            branch[last] = value
+    own = nested(METHODS.load(name).sets).get("curriculum", {})
     try:
         base = CurriculumConfig(**settings).model_dump()
         return CurriculumConfig(**overlay(CurriculumConfig, base, own)).make(native=native)

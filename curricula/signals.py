@@ -10,9 +10,12 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
+from pydantic import Field
+
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Signal
 from coevo_gym.core.kinds import Kind, register_kind
+from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Group, Step, Trajectory
 from coevo_gym.curricula.saved import Count, Share, read
 
@@ -175,43 +178,39 @@ def _check(*outcomes: float) -> None:
             raise ValueError(f"An outcome must be a number in [0, 1], actual: {outcome}")
 
 
+class DetectorConfig(FrozenModel):
+    """The signal detector, which reads rollouts with every kind of growth."""
+
+    signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
+    """Signals to detect."""
+    window: int = Field(default=5, gt=0)
+    """Number of past visits to a task used to detect forgetting."""
+    visit: Reading = "max"
+    """Value of a visit for detecting forgetting. max: the largest outcome in its group, so that
+    every single success counts, as in the paper's text. mean: the mean outcome."""
+    theta: float = Field(default=5.0, gt=0, le=100)
+    """A behaviour is rare if its share of all episodes is below this value, in per cent."""
+    n_min: int = Field(default=64, gt=0)
+    """Minimum number of episodes before any behaviour is called rare."""
+    min_support: int = Field(default=1, gt=0)
+    """Minimum number of episodes with a behaviour before it is called rare."""
+    outcome: Outcome = "success"
+    """Outcome that signals use: binary success, or the benchmark's own score."""
+    pattern: Literal["sequence", "set"] = "sequence"
+    """Description of an episode's behaviour. sequence: its steps in order. set: its different
+    steps."""
+
+
 class SignalDetector:
     """A detector that finds signals in groups and keeps the history for later groups.
 
     A batch is processed as a whole: its patterns are counted first, all rules are then tested
     against the windows from before the batch, and finally each group adds one entry to its task's
     window. The order of groups within a batch therefore has no effect.
-
-    Args:
-        signals: the rules to apply.
-        window: number of past visits to a task used to detect forgetting.
-        visit: value of a visit for forgetting: the ``max`` of its group's outcomes, so that every
-            single success counts, or their ``mean``.
-        theta: see :func:`rare`.
-        n_min: see :func:`rare`.
-        min_support: see :func:`rare`.
-        outcome: ``"success"`` uses the binary outcome, ``"score"`` the benchmark's own score.
-        pattern_of: returns an episode's pattern from its steps' symbols.
     """
 
-    def __init__(
-        self,
-        *,
-        signals: Sequence[SignalName] = ALL_SIGNALS,
-        window: int = 5,
-        visit: Reading = "max",
-        theta: float = 5.0,
-        n_min: int = 64,
-        min_support: int = 1,
-        outcome: Outcome = "success",
-        pattern_of: PatternOf = sequence_pattern,
-    ) -> None:
-        self.signals = frozenset(signals)
-        self.window = window
-        self.visit = visit
-        self.theta, self.n_min, self.min_support = theta, n_min, min_support
-        self.outcome = outcome
-        self.pattern_of = pattern_of
+    def __init__(self, config: DetectorConfig | None = None) -> None:
+        self.config = config or DetectorConfig()
         self._windows: dict[str, deque[Visit]] = {}
         self._forgotten: dict[Reading, int] = {"max": 0, "mean": 0}
         self._counts: dict[Pattern, int] = {}
@@ -273,7 +272,7 @@ class SignalDetector:
         """
         windows = read(dict[str, list[tuple[Share, Share] | Share]], state["windows"])
         self._windows = {
-            task_id: deque(map(_visit, window), maxlen=self.window)
+            task_id: deque(map(_visit, window), maxlen=self.config.window)
             for task_id, window in windows.items()
         }
         self._forgotten = read(dict[Reading, Count], state.get("forgotten", {"max": 0, "mean": 0}))
@@ -282,14 +281,16 @@ class SignalDetector:
         self._tested = read(Count, state["tested"])
         self._flagged = read(Count, state["flagged"])
 
-    def _outcome(self, trajectory: Trajectory) -> float:
-        return float(trajectory.success if self.outcome == "success" else trajectory.score)
+    def _scores(self, group: Group) -> list[float]:
+        by_success = self.config.outcome == "success"
+        return [float(t.success if by_success else t.score) for t in group.trajectories]
 
     def _pattern(self, group: Group, trajectory: Trajectory) -> Pattern:
-        return self.pattern_of(trajectory, get_benchmark(group.task.benchmark).symbol)
+        pattern_of = PATTERNS[self.config.pattern]
+        return pattern_of(trajectory, get_benchmark(group.task.benchmark).symbol)
 
     def _judge(self, group: Group, patterns: Sequence[Pattern]) -> Iterator[Signal]:
-        scores = [self._outcome(trajectory) for trajectory in group.trajectories]
+        scores = self._scores(group)
         visits = tuple(self._windows.get(group.task.id, ()))
         read_as: dict[Reading, tuple[float, ...]] = {
             "max": tuple(visit.max for visit in visits),
@@ -301,16 +302,23 @@ class SignalDetector:
             for reading, history in read_as.items():
                 if forgetting(history, score):
                     self._forgotten[reading] += 1
-                    if reading == self.visit:
+                    if reading == self.config.visit:
                         fired[FORGETTING] = {"history": history, "now": score}
             if mixed:
                 fired[BOUNDARY] = {"outcomes": scores}
-            if self._rare(pattern):
+            if rare(
+                self._counts,
+                pattern,
+                theta=self.config.theta,
+                n_min=self.config.n_min,
+                min_support=self.config.min_support,
+                total=self._total,
+            ):
                 count = self._counts[pattern]
                 evidence = {"pattern": pattern, "count": count, "total": self._total}
                 fired[RARE] = evidence
             for kind, numbers in fired.items():
-                if kind in self.signals:
+                if kind in self.config.signals:
                     yield Signal(
                         kind=kind,
                         task_id=group.task.id,
@@ -319,23 +327,13 @@ class SignalDetector:
                         evidence=numbers,
                     )
 
-    def _rare(self, pattern: Pattern) -> bool:
-        return rare(
-            self._counts,
-            pattern,
-            theta=self.theta,
-            n_min=self.n_min,
-            min_support=self.min_support,
-            total=self._total,
-        )
-
     def _push(self, group: Group) -> None:
         """Add one entry per group to its task's window."""
-        scores = [self._outcome(trajectory) for trajectory in group.trajectories]
+        scores = self._scores(group)
         if not scores:
             return
         visit = Visit(math.fsum(scores) / len(scores), max(scores))
-        self._windows.setdefault(group.task.id, deque(maxlen=self.window)).append(visit)
+        self._windows.setdefault(group.task.id, deque(maxlen=self.config.window)).append(visit)
 
     def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
         """Log a warning, once, if more than half of all judged episodes are rare.
@@ -343,11 +341,11 @@ class SignalDetector:
         The share covers at least ``n_min`` judged episodes, because a batch may be a single group
         whose rollouts all show the same rare behaviour.
         """
-        if self._total < self.n_min:
+        if self._total < self.config.n_min:
             return
         self._tested += episodes
         self._flagged += sum(signal.kind == RARE for signal in found)
-        if self._warned or self._tested < self.n_min or 2 * self._flagged <= self._tested:
+        if self._warned or self._tested < self.config.n_min or 2 * self._flagged <= self._tested:
             return
         self._warned = True
         logger.warning(
@@ -359,8 +357,8 @@ class SignalDetector:
             "detector={'pattern': 'set'}).",
             self._flagged / self._tested,
             len(self._counts),
-            self.theta,
-            self.min_support,
+            self.config.theta,
+            self.config.min_support,
         )
 
 

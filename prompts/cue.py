@@ -19,12 +19,9 @@ from typing import Any, Literal
 from coevo_gym.prompts.template import (
     PromptFile,
     PromptHeader,
-    check_blocks,
-    check_inputs,
-    frozen_inputs,
+    check_body,
     read_header,
     read_prompt,
-    write_block,
 )
 
 BLOCK = "cue"
@@ -44,41 +41,26 @@ class CuePrompt(PromptFile[CueHeader]):
     """The prompt file of a cue."""
 
     def write(self, inputs: Mapping[str, Any]) -> str:
-        """Return the words, filled in.
-
-        Raises:
-            ConfigError: if the inputs are not those that the file declares.
-        """
-        values = frozen_inputs(inputs, self.header.inputs, self.label)
-        advice = "Do its inputs have the form that the text expects?"
-        return write_block(self.text, BLOCK, values, self.label, advice)
+        """Return the words, filled in; see :meth:`PromptFile.fill`."""
+        return self.fill(BLOCK, inputs)
 
 
 def load_cue(name: str) -> CuePrompt:
-    """Return the prompt of a cue.
-
-    Args:
-        name: ``folder/name`` of a file that comes with coevo_gym, ``package:file`` of one that
-            comes with another package, or the path of a file that ends in ``.j2``.
+    """Return the prompt of a cue, whose file :func:`read_prompt` finds by its name.
 
     Raises:
         ConfigError: if the file does not exist, or is invalid.
     """
-    text, source = read_prompt(name)
-    return parse_cue(text, source=source)
+    return parse_cue(*read_prompt(name))
 
 
-def parse_cue(text: str, *, source: str = "the prompt") -> CuePrompt:
-    """Parse the text of a cue's file.
-
-    Args:
-        text: header and block, as in the module's docstring.
-        source: its name in error messages.
+def parse_cue(text: str, source: str = "the prompt") -> CuePrompt:
+    """Parse the text of a cue's file, which has the form in the module's docstring.
 
     Raises:
-        ConfigError: if the header, the block or the inputs are invalid.
+        ConfigError: if the header, the block or the inputs are invalid; ``source`` is the file's
+            name in the message.
     """
     header = read_header(text, CueHeader, source)
-    used = check_blocks(text, (BLOCK,), source)
-    check_inputs(used, set(header.inputs), (), source)
+    check_body(text, header.inputs, (BLOCK,), source)
     return CuePrompt(header, text)

@@ -29,12 +29,9 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.prompts.template import (
     PromptFile,
     PromptHeader,
-    check_blocks,
-    check_inputs,
-    frozen_inputs,
+    check_body,
     read_header,
     read_prompt,
-    write_block,
 )
 
 BLOCKS = ("system", "user", "repair")
@@ -59,56 +56,35 @@ class InquiryPrompt(PromptFile[InquiryHeader]):
 
     def system(self, inputs: Mapping[str, Any]) -> str:
         """Return the system message; "" for none."""
-        return self._write("system", inputs)
+        return self.fill("system", inputs)
 
     def user(self, inputs: Mapping[str, Any]) -> str:
         """Return the question."""
-        return self._write("user", inputs)
+        return self.fill("user", inputs)
 
     def repair(self, inputs: Mapping[str, Any], error: str) -> str:
-        """Return the reply to an answer that cannot be used.
-
-        Args:
-            inputs: the inputs of the question.
-            error: the problem of the answer, in words.
-        """
-        return self._write("repair", inputs, {ERROR: error})
-
-    def _write(
-        self, block: str, inputs: Mapping[str, Any], more: Mapping[str, Any] | None = None
-    ) -> str:
-        values = frozen_inputs(inputs, self.header.inputs, self.label)
-        advice = "Do its inputs have the form that the text expects?"
-        return write_block(self.text, block, values | dict(more or {}), self.label, advice)
+        """Return the reply to an answer that cannot be used."""
+        return self.fill("repair", inputs, error=error)
 
 
 def load_inquiry(name: str | Path) -> InquiryPrompt:
-    """Return the prompt of an inquiry.
-
-    Args:
-        name: ``folder/name`` of a prompt that comes with coevo_gym, ``package:file`` of one that
-            comes with another package, or the path of a file that ends in ``.j2``.
+    """Return the prompt of an inquiry, whose file :func:`read_prompt` finds by its name.
 
     Raises:
-        ConfigError: if the prompt does not exist, or its file is invalid.
+        ConfigError: if the file does not exist, or is invalid.
     """
-    text, source = read_prompt(str(name))
-    return parse_inquiry(text, source=source)
+    return parse_inquiry(*read_prompt(str(name)))
 
 
-def parse_inquiry(text: str, *, source: str = "the prompt") -> InquiryPrompt:
-    """Parse the text of an inquiry's prompt file.
-
-    Args:
-        text: header and blocks, as in the module's docstring.
-        source: its name in error messages.
+def parse_inquiry(text: str, source: str = "the prompt") -> InquiryPrompt:
+    """Parse the text of an inquiry's file, which has the form in the module's docstring.
 
     Raises:
-        ConfigError: if the header, the blocks or the inputs are invalid.
+        ConfigError: if the header, the blocks or the inputs are invalid; ``source`` is the file's
+            name in the message.
     """
     header = read_header(text, InquiryHeader, source)
-    used = check_blocks(text, BLOCKS, source)
     if ERROR in header.inputs:
         raise ConfigError(f"{source} declares {ERROR!r}, which every repair block gets anyway.")
-    check_inputs(used - {ERROR}, set(header.inputs), (), source)
+    check_body(text, header.inputs, BLOCKS, source, given={ERROR})
     return InquiryPrompt(header, text)

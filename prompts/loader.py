@@ -34,8 +34,7 @@ from coevo_gym.prompts.template import (
     FOLDER,
     PromptFile,
     PromptHeader,
-    check_blocks,
-    check_inputs,
+    check_body,
     has_block,
     packaged,
     read_header,
@@ -158,7 +157,9 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     """
     path = Path(name)
     if path.suffix != ".j2":
-        path = _file_of(str(name))
+        spec = find_spec(str(name))
+        own = spec.prompt if spec is not None else ""
+        path = packaged(own) if own else FOLDER / f"{name}.j2"
     try:
         text = text_of(path)
     except OSError as error:
@@ -170,25 +171,12 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     return parse_prompt(text, source=str(path))
 
 
-def _file_of(name: str) -> Path:
-    """Return the path of a benchmark's own or built-in prompt file, which may not exist."""
-    spec = find_spec(name)
-    if spec is None or not spec.prompt:
-        return FOLDER / f"{name}.j2"
-    return packaged(spec.prompt)
-
-
 def parse_prompt(text: str, *, source: str = "the prompt") -> PromptTemplate:
     """Parse the text of a prompt file.
-
-    Args:
-        text: header and blocks, as in the module's docstring.
-        source: its name in error messages.
 
     Raises:
         ConfigError: if the header, the blocks or the inputs are invalid.
     """
     header = read_header(text, Header, source)
-    used = check_blocks(text, BLOCKS, source, optional=(EXPLORE, TASKS))
-    check_inputs(used, set(header.inputs), INPUTS, source)
+    check_body(text, header.inputs, BLOCKS, source, optional=(EXPLORE, TASKS), known=INPUTS)
     return PromptTemplate(header, text)

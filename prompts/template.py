@@ -12,7 +12,7 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -73,6 +73,25 @@ class PromptFile(Generic[HeaderT]):
         """Return name and version, such as ``"webshop@1"``."""
         return f"{self.header.name}@{self.header.version}"
 
+    def fill(self, block: str, inputs: Mapping[str, Any], **more: str) -> str:
+        """Return one block, filled in.
+
+        Only JSON may enter: a task object, for example, would include its solution.
+
+        Raises:
+            ConfigError: if the inputs are not JSON, or not those that the file declares.
+        """
+        label, declared = self.label, self.header.inputs
+        if inputs.keys() != set(declared):
+            wanted, given = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
+            raise ConfigError(f"The prompt {label} declares the inputs {wanted}, but got {given}.")
+        try:
+            values = {name: freeze(value) for name, value in inputs.items()}
+        except ValueError as error:
+            raise ConfigError(f"An input of the prompt {label} is not JSON: {error}") from error
+        advice = "Do its inputs have the form that the text expects?"
+        return write_block(self.text, block, values | more, label, advice)
+
 
 def packaged(name: str) -> Path:
     """Return the file that ``package:file`` names; it need not exist.
@@ -131,11 +150,6 @@ def read_prompt(name: str) -> tuple[str, str]:
 def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
     """Return the header of a prompt file.
 
-    Args:
-        text: the file's text.
-        kind: the model of such headers.
-        source: the file's name in error messages.
-
     Raises:
         ConfigError: if there is no header, or it is invalid.
     """
@@ -148,22 +162,33 @@ def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
         raise ConfigError(f"The header of {source} is invalid: {error}") from error
 
 
-def check_blocks(
-    text: str, blocks: Collection[str], source: str, *, optional: Collection[str] = ()
-) -> set[str]:
-    """Check that a prompt file has these blocks and no others, and return the inputs that it uses.
+def check_body(
+    text: str,
+    inputs: Collection[str],
+    blocks: Collection[str],
+    source: str,
+    *,
+    optional: Collection[str] = (),
+    known: Collection[str] = (),
+    given: Collection[str] = (),
+) -> None:
+    """Check that a prompt file has the right blocks, and declares the inputs that it uses.
 
     Args:
         text: the file's text.
+        inputs: the declared inputs.
         blocks: the blocks that it must have.
         source: the file's name in error messages.
         optional: blocks that it may also have.
+        known: the inputs that such a prompt gets; empty if a file may declare any.
+        given: further inputs, which are not declared.
 
     Raises:
-        ConfigError: if the blocks differ, or the text is not a template.
+        ConfigError: if the text is not a template, the blocks differ, or an input is not declared
+            or not known.
     """
     try:
-        used = meta.find_undeclared_variables(_environment().parse(text))
+        used = meta.find_undeclared_variables(_environment().parse(text)) - set(given)
         found = set(_compiled(text).blocks)
     except (TemplateError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         # Jinja2 compiles a template to Python code, which has its own limits.
@@ -172,26 +197,7 @@ def check_blocks(
         raise ConfigError(
             f"{source} must have the blocks {', '.join(blocks)}, actual: {', '.join(sorted(found))}"
         )
-    return used
-
-
-def has_block(text: str, block: str) -> bool:
-    """Return True if a prompt file has a block."""
-    return block in _compiled(text).blocks
-
-
-def check_inputs(used: set[str], declared: set[str], known: Collection[str], source: str) -> None:
-    """Check that a prompt file declares the inputs that it uses.
-
-    Args:
-        used: names that its blocks use.
-        declared: names in its header.
-        known: the inputs that such a prompt gets; empty if a file may declare any.
-        source: the file's name in error messages.
-
-    Raises:
-        ConfigError: if an input is not declared or not known.
-    """
+    declared = set(inputs)
     for problem, names in (
         ("uses, but does not declare, the input", used - declared),
         ("declares, but does not use, the input", declared - used),
@@ -202,23 +208,9 @@ def check_inputs(used: set[str], declared: set[str], known: Collection[str], sou
             raise ConfigError(f"{source} {problem} {', '.join(sorted(names))}.{there}")
 
 
-def frozen_inputs(
-    inputs: Mapping[str, Any], declared: Collection[str], label: str
-) -> dict[str, Any]:
-    """Return the inputs of a prompt, checked to be JSON and those that it declares.
-
-    Only JSON may enter a prompt: a task object, for example, would include its solution.
-
-    Raises:
-        ConfigError: if they are not JSON, or not the declared inputs.
-    """
-    if inputs.keys() != set(declared):
-        wanted, given = (", ".join(sorted(names)) or "none" for names in (declared, inputs))
-        raise ConfigError(f"The prompt {label} declares the inputs {wanted}, but got {given}.")
-    try:
-        return {name: freeze(value) for name, value in inputs.items()}
-    except ValueError as error:
-        raise ConfigError(f"An input of the prompt {label} is not JSON: {error}") from error
+def has_block(text: str, block: str) -> bool:
+    """Return True if a prompt file has a block."""
+    return block in _compiled(text).blocks
 
 
 def write_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:
@@ -243,12 +235,8 @@ def _environment() -> ImmutableSandboxedEnvironment:
         undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["from_json"] = json.loads
-    environment.filters["to_json"] = _to_json
+    environment.filters["to_json"] = partial(json.dumps, ensure_ascii=False)
     return environment
-
-
-def _to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -70,4 +70,30 @@ def overlay(
         if kind != section.get("kind"):
             section = {key: item for key, item in section.items() if key in chosen.model_fields}
         tree[name] = overlay(chosen, section, value)
+    return tree
+
+
+def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Return the values of a tree by dotted key."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted key as nested sections, the inverse of :func:`flat`.
+
+    Example:
+        >>> nested({"learner.lr": 0.1, "learner.epochs": 2})
+        {'learner': {'lr': 0.1, 'epochs': 2}}
+    """
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        section = tree
+        for part in path:
+            section = section.setdefault(part, {})
+        section[last] = value
     return tree

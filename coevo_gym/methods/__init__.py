@@ -18,11 +18,11 @@ NAMES: Mapping[str, str] = MappingProxyType(
         "role_agent": "coevo_gym.methods.role_agent.method:role_agent",
         "agentevolver": "coevo_gym.methods.agentevolver.method:agentevolver",
         **{
-            name: f"coevo_gym.methods.curriculum:{name}"
+            name: f"coevo_gym.methods.baselines:{name}"
             for name in ("curriculum", "adarft", "plr", "learnable", "progress", "sec")
         },
         **{
-            name: f"coevo_gym.methods.gradients:{name}" for name in ("rest", "ppo", "rloo", "gigpo")
+            name: f"coevo_gym.methods.baselines:{name}" for name in ("rest", "ppo", "rloo", "gigpo")
         },
     }
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from coevo_gym.core.seams import Selector
 from coevo_gym.core.task import FrozenModel, Task
 from coevo_gym.curricula.growth.signal_growth import SignalGrowth
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig, PoolCurriculum
@@ -25,10 +26,7 @@ PROMPTS = "coevolve"
 class CoEvolve(PoolCurriculum):
     """A pool that grows by its signals, and the controls for that growth.
 
-    Args:
-        config: the settings.
-        tasks: training tasks to start from. If there are any, the first round is not
-            unguided.
+    With training tasks to start from, the first round is not unguided.
 
     Raises:
         SplitLeakError: if a task is not a training task.
@@ -68,11 +66,24 @@ class StaticSettings(FrozenModel):
 @method("static", curriculum={"growth": {"kind": "none"}})
 def static(settings: StaticSettings, kit: Kit) -> Method:
     """Practise the first tasks for the whole run."""
+    return static_tasks(kit, native=settings.native)
+
+
+def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) -> Method:
+    """Return a method that practises the same tasks for the whole run.
+
+    Args:
+        kit: the parts and settings.
+        native: True for all native training tasks, False for the first tasks.
+        selector: draws the tasks; None for the selector in the settings.
+    """
+    tasks = kit.native_tasks if native else ()
     found = coevolve(NoSettings(), kit)
-    if not settings.native:
-        return found
-    pool = kit.curriculum.make(kit.native_tasks, native=kit.starts)
-    return replace(found, curriculum=pool, first_round=None)
+    return replace(
+        found,
+        curriculum=kit.curriculum.make(tasks, native=kit.starts, selector=selector),
+        first_round=None if native else found.first_round,
+    )
 
 
 random_append = coevolve.preset(

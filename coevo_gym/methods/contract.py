@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import gymnasium as gym
 from pydantic import TypeAdapter
@@ -11,6 +10,7 @@ from pydantic import TypeAdapter
 from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.seams import Curriculum
+from coevo_gym.core.sections import nested
 from coevo_gym.core.task import Split
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
 from coevo_gym.curricula.gates.settings import GatesConfig
@@ -60,7 +60,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     """Return a kit with the settings that define a method, without a run."""
-    found, sections = get_benchmark(benchmark), _sections(spec.sets)
+    found, sections = get_benchmark(benchmark), nested(spec.sets)
     native = found.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 
@@ -80,7 +80,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         make_env=lambda: gym.make(found.env_id),
         policy=none_yet,
         first_round=first,
-        seed=_seed_of(spec.name),
+        seed=lambda purpose: sum(f"{spec.name}/{purpose}".encode()),
         explorer_settings=ExplorerConfig(),
         gate_settings=GatesConfig(),
         tries=none_yet,
@@ -91,19 +91,3 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
         embedder=curriculum.make_embedder,
         language_model=False,
     )
-
-
-def _seed_of(name: str) -> Callable[[str], int]:
-    return lambda purpose: sum(f"{name}/{purpose}".encode())
-
-
-def _sections(sets: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return settings by dotted key as nested settings."""
-    nested: dict[str, dict[str, Any]] = {}
-    for key, value in sets.items():
-        *path, last = key.split(".")
-        place: dict[str, Any] = nested
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return nested

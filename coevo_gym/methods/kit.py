@@ -204,13 +204,13 @@ class Kit:
     def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
         """Create the gates that a draft must pass."""
         settings = self.gate_settings
-        asks = settings.has("judge") or settings.accept == "paper"
+        paper = settings.accept == "paper"
         return default_gates(
             benchmark,
             known,
             settings=settings,
-            solver=self._solver() if self._solves else None,
-            advisor=self.advisor() if asks else None,
+            solver=self._solver() if paper or settings.has("solve") else None,
+            advisor=self.advisor() if paper or settings.has("judge") else None,
         )
 
     @cached_property
@@ -244,10 +244,6 @@ class Kit:
             on_verdict=self.on_verdict,
             scope=self.scope,
         )
-
-    @property
-    def _solves(self) -> bool:
-        return self.gate_settings.has("solve") or self.gate_settings.accept == "paper"
 
     def _solver(self) -> Solver:
         """Create the agent that tries new tasks."""

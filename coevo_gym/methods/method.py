@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import Round
-from coevo_gym.core.seams import Coach, Curriculum, Evolver, Memory, Study
-from coevo_gym.core.task import FrozenDict, FrozenModel
+from coevo_gym.core.sections import flat
+from coevo_gym.core.task import FrozenModel
+from coevo_gym.curricula.guiding import MethodParts
 from coevo_gym.methods.kit import Kit
 from coevo_gym.trainers.credit import Credit
 from coevo_gym.trainers.settings import LearnerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method:
+class Method(MethodParts):
     """The new parts of a method, ready for training; a part that is omitted does nothing.
 
     Attributes:
@@ -32,14 +32,8 @@ class Method:
         memories: grow from the notes, by name; names are also used for saving and restoring.
     """
 
-    curriculum: Curriculum
     learner: LearnerConfig
     credit: Credit | None = None
-    evolver: Evolver | None = None
-    first_round: Round | None = None
-    coach: Coach | None = None
-    studies: tuple[Study, ...] = ()
-    memories: Mapping[str, Memory] = FrozenDict()
 
 
 class NoSettings(FrozenModel):
@@ -88,7 +82,7 @@ class MethodSpec:
             summary: a description in one sentence.
             **sections: settings that define it, by section: ``learner={"epochs": 1}``.
         """
-        sets = {**self.sets, **_dotted(sections)}
+        sets = {**self.sets, **dict(flat(sections))}
         return MethodSpec(name, self.settings, self.assemble, sets, summary)
 
 
@@ -121,7 +115,7 @@ def method(
     def made(function: Callable[..., Method]) -> MethodSpec:
         settings, assemble = _parameters(name, function)
         summary = (inspect.getdoc(function) or "").partition("\n")[0]
-        return MethodSpec(name, settings, assemble, _dotted(sections), summary)
+        return MethodSpec(name, settings, assemble, dict(flat(sections)), summary)
 
     return made
 
@@ -147,14 +141,3 @@ def _parameters(
             f"actual: {function.__name__}{inspect.signature(function)}"
         )
     return annotation, function
-
-
-def _dotted(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of nested sections by dotted key."""
-    found: dict[str, Any] = {}
-    for name, value in sections.items():
-        if isinstance(value, Mapping):
-            found |= {f"{name}.{key}": item for key, item in _dotted(value).items()}
-        else:
-            found[name] = value
-    return found

@@ -67,22 +67,15 @@ def folder_hashes(folder: str | Path) -> dict[str, str]:
 
 
 def _specs(path: Path) -> list[MethodSpec]:
-    module = _import(path)
-    found = [
-        thing
-        for thing in vars(module).values()
-        if isinstance(thing, MethodSpec) and not _comes_with_us(thing)
-    ]
+    specs = (thing for thing in vars(_import(path)).values() if isinstance(thing, MethodSpec))
+    known = METHODS.built_in
+    found = [one for one in specs if one.name not in known or METHODS.load(one.name) is not one]
     if not found:
         raise ConfigError(
             f'plugins.methods: {path} defines no method. Decorate a function with @method("name"), '
             "or begin the file's name with _ if it is not meant to."
         )
     return found
-
-
-def _comes_with_us(spec: MethodSpec) -> bool:
-    return spec.name in METHODS.built_in and METHODS.load(spec.name) is spec
 
 
 def _import(path: Path) -> ModuleType:

@@ -10,38 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 PAPERS = ("coevolve", "role_agent", "agentevolver")
 """Papers that :func:`differences` accepts."""
-
-
-class Published(NamedTuple):
-    """Success rates of the paper, in percent as printed.
-
-    Attributes:
-        static: GRPO on the first task set alone.
-        coevolve: GRPO with a task set that evolves.
-    """
-
-    static: str
-    coevolve: str
-
 
 _SMALL, _MIDDLE, _LARGE = (
     "Qwen3-4B-Instruct-2507", "Qwen2.5-7B-Instruct", "Qwen3-30B-A3B-Instruct-2507",
 )  # fmt: skip
 """The releases that the paper calls Qwen3-4B-Instruct, Qwen2.5-7B-Instruct and Qwen3-30B-A3B."""
 _COEVOLVE = {
-    ("alfworld", _SMALL): Published("77.85", "82.86"),
-    ("appworld", _MIDDLE): Published("26.78", "27.98"),
-    ("appworld", _LARGE): Published("48.81", "54.76"),
-    ("appworld", _SMALL): Published("28.57", "35.71"),
-    ("bfcl", _MIDDLE): Published("56.0", "61.5"),
-    ("bfcl", _LARGE): Published("64.0", "67.0"),
-    ("bfcl", _SMALL): Published("58.0", "63.0"),
-    ("webshop", _SMALL): Published("75.0", "80.6"),
+    ("alfworld", _SMALL): ("77.85", "82.86"),
+    ("appworld", _MIDDLE): ("26.78", "27.98"),
+    ("appworld", _LARGE): ("48.81", "54.76"),
+    ("appworld", _SMALL): ("28.57", "35.71"),
+    ("bfcl", _MIDDLE): ("56.0", "61.5"),
+    ("bfcl", _LARGE): ("64.0", "67.0"),
+    ("bfcl", _SMALL): ("58.0", "63.0"),
+    ("webshop", _SMALL): ("75.0", "80.6"),
 }
+"""Success rates in percent as printed: of GRPO on the first task set, and on one that evolves."""
 _REMARKS = {
     "alfworld": "; the paper does not say on which games. Its shares fit the 140 of valid_seen; "
     "here the 134 of valid_unseen are scored",
@@ -157,8 +145,8 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
     if {*methods} & {*PAPERS} - {"coevolve"}:
         return None  # the run follows another paper
     found = _COEVOLVE.get((benchmark, Path(model).name))
-    numbers = {} if found is None else found._asdict()
-    told = ", ".join(f"{name} {rate} %" for name, rate in numbers.items() if name in methods)
+    rates = zip(("static", "coevolve"), found or (), strict=False)
+    told = ", ".join(f"{name} {rate} %" for name, rate in rates if name in methods)
     return f"{told} (arXiv 2604.15840){_REMARKS.get(benchmark, '')}" if told else None
 
 

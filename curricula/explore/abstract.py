@@ -83,12 +83,7 @@ class Abstract:
     The first questions about all tasks form one batch. The second questions form the next batch and
     list the earlier proposals, and so on.
 
-    Args:
-        advisor: the advisor to ask.
-        prompt: name of the prompt file.
-        sampling: sampling settings of the answers.
-        tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
-        told: more inputs for a prompt file that declares them; its own inputs keep their names.
+    Its arguments are those of :class:`~coevo_gym.curricula.explore.summarise.Summarise`.
     """
 
     def __init__(
@@ -187,17 +182,13 @@ def _size(walk: Walk) -> int:
 def _steps(exchanges: Sequence[Exchange], cap: int) -> list[dict[str, Any]]:
     """Return a walk for a prompt: all actions, and observations as far as they fit."""
     full = {*evidence_cut([size(exchange) for exchange in exchanges], cap)}
-    return [
-        {**numbered(place + 1, exchange), "left_out": False}
-        if place in full
-        else {
-            **numbered(place + 1, exchange),
-            "action": clean_text(exchange.action, MAX_LEFT_OUT),
-            "observation": "",
-            "left_out": True,
-        }
-        for place, exchange in enumerate(exchanges)
-    ]
+    steps = []
+    for place, exchange in enumerate(exchanges):
+        step = {**numbered(place + 1, exchange), "left_out": place not in full}
+        if place not in full:
+            step |= {"action": clean_text(exchange.action, MAX_LEFT_OUT), "observation": ""}
+        steps.append(step)
+    return steps
 
 
 def _proposals(answer: Ideas, batch: Sequence[int]) -> Iterator[tuple[int, Proposal]]:

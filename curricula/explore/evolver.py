@@ -196,7 +196,7 @@ class GatedEvolver:
         contexts: Sequence[Context] = round.contexts[first:end]
         if round.n_unguided:
             contexts = [
-                self._unguided(rng, near_rng(round, place))
+                self._unguided(rng, _rng(round, place, 1))
                 for place, rng in enumerate(rngs, start=first)
             ]
         for context in contexts:
@@ -299,14 +299,9 @@ def _told(context: Context, known: KnownTasks) -> Context:
     return context.model_copy(update={"known": tuple(task.instruction for task in tasks)})
 
 
-def _rng(round: Round, place: int) -> Generator:
-    """Return the generator for all randomness in exploring one context."""
-    return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place,)))
-
-
-def near_rng(round: Round, place: int) -> Generator:
-    """Return the generator for the tags of an unguided context, independent of its exploration."""
-    return np.random.default_rng(SeedSequence(round.seed, spawn_key=(place, 1)))
+def _rng(round: Round, *key: int) -> Generator:
+    """Return a generator for one context: by its place, or by its place and 1 for its tags."""
+    return np.random.default_rng(SeedSequence(round.seed, spawn_key=key))
 
 
 def _how_far(progress: _Progress) -> str:

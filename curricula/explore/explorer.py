@@ -156,7 +156,6 @@ class Walker:
     Args:
         choices: returns the available actions in a view; ``benchmark.choices``.
         lead: its first actions.
-        rng: the source of all its randomness.
         draw: draws one of the available actions; uniform by default.
     """
 

@@ -49,7 +49,6 @@ class Aim:
 
     Args:
         choices: returns the available actions in a view; ``benchmark.choices``.
-        target: tags.
 
     Example:
         >>> aim = Aim(lambda view: ("go to desk 1", "take mug 1"), ("object:mug",))

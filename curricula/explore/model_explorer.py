@@ -135,7 +135,7 @@ class ModelExplorer:
             f"{prompts}/summary",
             sampling,
             tasks=tasks,
-            operations=self._operations,
+            operations=lambda context: operations_of(self.benchmark, context.task),
             told=told,
         )
         self.guide = Guide(
@@ -229,9 +229,6 @@ class ModelExplorer:
         task = self.benchmark.open(context.task) if is_open(context) else context.task
         earlier = [walked.rollout.actions for walked in stay.walked if walked.rollout.steps]
         return WalkStart(task, self.guide(context, stay.brief, earlier), stay.rng)
-
-    def _operations(self, context: Context) -> tuple[str, ...]:
-        return operations_of(self.benchmark, context.task)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:
         """Turn walks into proposals, by the model or by rule."""

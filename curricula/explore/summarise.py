@@ -113,18 +113,14 @@ class Summarise:
         )
 
     def _inputs(self, context: Context, cap: int) -> Mapping[str, Any]:
-        shown = cut(context.evidence, cap)
-        numbers = step_numbers(len(shown), len(context.actions))
+        n_steps = len(context.actions)
         return {
             **self._told,
             "kind": context.kind,
             "label": kind_of(context.kind).label,
             "weakness": context.summary,
             "instruction": context.task.instruction,
-            "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
-            "n_steps": len(context.actions),
-            "left_out": gap(numbers, len(context.actions)),
-            "last_observation": "" if numbers else context.last_observation,
+            **_shown(context.evidence, n_steps, context.last_observation, cap),
             "success": context.success,
             "contrast": contrasting(context.actions, context.contrast),
             "usual": context.usual,
@@ -164,23 +160,27 @@ def retraced(
 ) -> dict[str, Any]:
     """Return the inputs of a prompt that shows what was done in a rollout and what came of it.
 
-    Args:
-        rollout: the rollout to show.
-        cap: most characters of its steps.
-        max_text: most characters of one action or one observation.
+    The steps have at most ``cap`` characters, and an action or an observation ``max_text``.
 
     Returns:
         ``steps``, ``n_steps``, ``left_out``, and ``last_observation``, which is "" where the last
         step is shown.
     """
     done = exchanges_of(rollout, max_text)
-    shown = cut(done, cap)
-    numbers = step_numbers(len(shown), len(done))
+    return _shown(done, len(done), rollout.last_observation, cap)
+
+
+def _shown(
+    exchanges: Sequence[Exchange], n_steps: int, last_observation: str, cap: int
+) -> dict[str, Any]:
+    """Return the inputs of :func:`retraced`, from the exchanges of all steps or of some."""
+    shown = cut(exchanges, cap)
+    numbers = step_numbers(len(shown), n_steps)
     return {
         "steps": [numbered(*each) for each in zip(numbers, shown, strict=True)],
-        "n_steps": len(done),
-        "left_out": gap(numbers, len(done)),
-        "last_observation": "" if numbers else rollout.last_observation,
+        "n_steps": n_steps,
+        "left_out": gap(numbers, n_steps),
+        "last_observation": "" if numbers else last_observation,
     }
 
 

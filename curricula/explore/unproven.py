@@ -99,7 +99,10 @@ class UnprovenEvolver:
         easy = [] if round.known else self._easiest(drawn, rng)
         found = (
             *(self._marked(task, round, broken=False) for task in easy),
-            *(self._brought(task, round, rng) for task in drawn[len(easy) :]),
+            *(
+                self._marked(task, round, broken=bool(rng.random() < self.broken))
+                for task in drawn[len(easy) :]
+            ),
         )
         verdicts = tuple(
             Verdict(draft_id=task.id[:16], accepted=True, task_id=task.id) for task in found
@@ -133,10 +136,6 @@ class UnprovenEvolver:
         solved = [try_task(self.solver, task, TRIES).solved for task in tried]
         best = sorted(range(len(tried)), key=lambda place: -solved[place])
         return [tried[place] for place in best[:n]]
-
-    def _brought(self, task: Task, round: Round, rng: Generator) -> Task:
-        breaks = bool(rng.random() < self.broken)
-        return self._marked(task, round, broken=breaks)
 
     def _marked(self, task: Task, round: Round, *, broken: bool) -> Task:
         require_train(task, "bring")

@@ -1,9 +1,10 @@
-"""Walks: ungraded episodes in which an agent revisits the env with guidance."""
+"""Walks: ungraded episodes in which an agent revisits the env with guidance, also in phases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
@@ -72,10 +73,6 @@ class Walks:
 
     def run(self, starts: Sequence[WalkStart], agent: Agent | None = None) -> list[Walked]:
         """Run one walk per start, and return the walks in the same order.
-
-        Args:
-            starts: the starts.
-            agent: the agent that acts; None for the default agent.
 
         Raises:
             EnvBackendError: if an engine failed.
@@ -148,3 +145,59 @@ def _walked(rollout: Trajectory) -> Walked:
         case EndReason.TIME_LIMIT:
             return Walked(rollout, "the model gave no answer")
     return Walked(rollout)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a walk.
+
+    Attributes:
+        until: the number of steps after which the phase ends, counted from the start of the walk;
+            None for the last phase.
+        agent: the agent that acts, which also decides how much of the walk it sees.
+        cue: text for the agent in this phase, besides the cues of the walk.
+    """
+
+    until: int | None
+    agent: Agent
+    cue: Cue
+
+
+class PhasedAgent:
+    """An agent that acts in phases, chosen by the number of steps that a walk has taken.
+
+    It keeps no state, so walks in different phases can be under way at the same time. The agents of
+    the phases are asked one after the other, each about all views in its phase.
+
+    Args:
+        phases: the phases in order; only the last has no end.
+        identity: settings of the phases as JSON, to distinguish rounds that other phases explored.
+
+    Raises:
+        ValueError: if the phases are not in order.
+    """
+
+    def __init__(self, phases: Sequence[Phase], *, identity: Mapping[str, Any]) -> None:
+        ends = [phase.until for phase in phases]
+        rising = sorted({end for end in ends if end is not None})
+        if ends != [*rising, None]:
+            raise ValueError(
+                f"Expects phases with rising ends, the last without an end, actual: {ends}"
+            )
+        self._phases, self.identity = tuple(phases), dict(identity)
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """Return one act per view, in order."""
+        of_phase: dict[int, list[int]] = {}
+        for place, view in enumerate(views):
+            of_phase.setdefault(self._phase_of(len(view.history)), []).append(place)
+        acts: dict[int, Act] = {}
+        for number, places in sorted(of_phase.items()):
+            phase = self._phases[number]
+            shown = [replace(views[p], cues=(*views[p].cues, phase.cue)) for p in places]
+            acts.update(zip(places, phase.agent.act(shown), strict=True))
+        return [acts[place] for place in range(len(views))]
+
+    def _phase_of(self, step: int) -> int:
+        ends = (phase.until for phase in self._phases)
+        return next(n for n, end in enumerate(ends) if end is None or step < end)

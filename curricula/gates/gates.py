@@ -75,7 +75,6 @@ class HoldGate:
 
 
 CONFIDENCE = 0.7
-LEXICAL_JACCARD = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ class LexicalGate:
     """A gate that rejects instructions too similar in words to a known one of the scenario."""
 
     known: KnownTasks
-    jaccard: float = LEXICAL_JACCARD
+    jaccard: float
     name: str = "lexical"
 
     def check(self, candidate: Candidate) -> Candidate:
@@ -267,7 +266,9 @@ class ParseGate:
         """Parse the input into a draft; see :class:`Gate`."""
         proposal = candidate.proposal
         if isinstance(proposal, Proposal):
-            return _of_fair_size(candidate, proposal)
+            if problem := oversized(proposal):
+                raise Rejected(problem)
+            return candidate
         try:
             draft = proposal if isinstance(proposal, Draft) else Draft.model_validate_json(proposal)
             _ = draft.id  # fails if a world contains text that UTF-8 cannot encode
@@ -603,12 +604,6 @@ def run_gates(
         reason = f"{gate} failed: {type(error).__name__}: {error}"
     verdict = candidate.verdict(checks=tuple(checks), gate=gate, reason=reason)
     return GateResult(verdict, task, candidate.env_steps + steps, held)
-
-
-def _of_fair_size(candidate: Candidate, proposal: Proposal) -> Candidate:
-    if problem := oversized(proposal):
-        raise Rejected(problem)
-    return candidate
 
 
 def _world_type(draft: Draft) -> type[World]:

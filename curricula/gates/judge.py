@@ -47,15 +47,10 @@ def ask_judge(
     opening: str = "",
     reference: Sequence[str] = (),
 ) -> Answer[Judgement]:
-    """Ask whether actions fulfil the instruction of a candidate's task.
+    """Ask whether actions fulfil the instruction of a candidate's built task.
 
-    Args:
-        advisor: the advisor to ask.
-        candidate: a candidate with a built task.
-        benchmark: the benchmark, which knows all texts shown to the agent.
-        done: the actions and their observations.
-        opening: the observation before the first action.
-        reference: actions that are known to be correct, if ``done`` contains other actions.
+    The opening is the observation before the first action. The reference has actions that are known
+    to be correct, if ``done`` contains other actions.
     """
     given = candidate.proposal
     request = {

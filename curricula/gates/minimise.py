@@ -38,9 +38,7 @@ class Minimised(NamedTuple):
     env_steps: int
 
 
-def minimised(
-    benchmark: Benchmark, draft: Draft, task: Task, *, max_replays: int = MAX_REPLAYS
-) -> Minimised:
+def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
     """Drop unnecessary steps from the reference of a task.
 
     The function first drops all steps without effect together, then stretches that returned to
@@ -48,24 +46,18 @@ def minimised(
     the verifier requires, because it was derived from it, is dropped if the task can be built
     without it.
 
-    Args:
-        benchmark: the benchmark, for replays and builds.
-        draft: the draft of the task.
-        task: a built task.
-        max_replays: cap on replays.
-
     Raises:
         EnvBackendError: if an engine failed.
     """
-    return _Shortening(benchmark, draft, task, max_replays).run()
+    return _Shortening(benchmark, draft, task).run()
 
 
 class _Shortening:
     """A reference during its minimisation."""
 
-    def __init__(self, benchmark: Benchmark, draft: Draft, task: Task, max_replays: int) -> None:
+    def __init__(self, benchmark: Benchmark, draft: Draft, task: Task) -> None:
         self._benchmark, self._draft, self._task = benchmark, draft, task
-        self._left = max_replays
+        self._left = MAX_REPLAYS
         self._env_steps = 0
         self._evidence = benchmark.evidence(task)
         self._begun = self._steps = benchmark.demonstration(task)

@@ -12,7 +12,7 @@ from coevo_gym.core.evolution import Round, RoundResult, digest
 from coevo_gym.core.seams import Evolver
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.metrics import max_similarity
-from coevo_gym.curricula.pool.embed import Embedder, HashingEmbedder
+from coevo_gym.curricula.pool.embed import HashingEmbedder
 
 Bin = Literal["low", "mid", "high", "mixed"]
 GATE = "similarity"
@@ -81,53 +81,13 @@ def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
     return aside, rest
 
 
-def only_bin(
-    result: RoundResult, bin: Bin, against: Sequence[Task], embedder: Embedder | None = None
-) -> RoundResult:
-    """Return a copy of a round's result that accepts only the tasks of one bin.
-
-    Args:
-        result: the result of the round.
-        bin: the bin to keep. ``mixed`` has as many tasks as ``low`` and ``high``.
-        against: tasks to compare the instructions with.
-        embedder: turns instructions into vectors.
-    """
-    accepted = result.accepted
-    if not accepted:
-        return result
-    embed = embedder or HashingEmbedder()
-    texts, others = ([task.instruction for task in tasks] for tasks in (accepted, against))
-    similarity = max_similarity(embed(texts), embed(others)).similarity
-    bins = similarity_bins(similarity.tolist(), len(accepted) // 3)
-    kept = {accepted[place].id for place in getattr(bins, bin)}
-    likeness = {task.id: value for task, value in zip(accepted, similarity, strict=True)}
-    verdicts = [
-        verdict.model_copy(
-            update={
-                "accepted": False,
-                "gate": GATE,
-                "reason": f"its similarity of {likeness[verdict.task_id]:.3f} is not {bin}",
-            }
-        )
-        if verdict.accepted and verdict.task_id in likeness.keys() - kept
-        else verdict
-        for verdict in result.verdicts
-    ]
-    return result.model_copy(
-        update={
-            "accepted": tuple(task for task in accepted if task.id in kept),
-            "verdicts": tuple(verdicts),
-        }
-    )
-
-
 class BinnedEvolver:
     """An evolver that keeps one similarity bin of the tasks accepted by another evolver.
 
     Args:
         evolver: the evolver that runs the rounds.
-        bin: the bin to keep.
-        against: tasks to compare with.
+        bin: the bin to keep. ``mixed`` has as many tasks as ``low`` and ``high``.
+        against: tasks to compare the instructions with.
 
     Raises:
         ConfigError: if ``against`` is empty.
@@ -144,4 +104,22 @@ class BinnedEvolver:
 
     def run(self, round: Round) -> RoundResult:
         """Run a round and keep one bin; see :class:`~coevo_gym.core.seams.Evolver`."""
-        return only_bin(self.evolver.run(round), self.bin, self.against)
+        result = self.evolver.run(round)
+        accepted = result.accepted
+        if not accepted:
+            return result
+        embed = HashingEmbedder()
+        texts, others = ([task.instruction for task in tasks] for tasks in (accepted, self.against))
+        similarity = max_similarity(embed(texts), embed(others)).similarity
+        bins = similarity_bins(similarity.tolist(), len(accepted) // 3)
+        kept = [accepted[place] for place in getattr(bins, self.bin)]
+        likeness = {task.id: value for task, value in zip(accepted, similarity, strict=True)}
+        left_out = likeness.keys() - {task.id for task in kept}
+        verdicts = []
+        for verdict in result.verdicts:
+            if verdict.accepted and verdict.task_id in left_out:
+                reason = f"its similarity of {likeness[verdict.task_id]:.3f} is not {self.bin}"
+                update = {"accepted": False, "gate": GATE, "reason": reason}
+                verdict = verdict.model_copy(update=update)
+            verdicts.append(verdict)
+        return result.model_copy(update={"accepted": tuple(kept), "verdicts": tuple(verdicts)})

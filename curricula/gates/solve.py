@@ -76,13 +76,9 @@ def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) 
 
 
 def try_task(solver: Solver, task: Task, n: int, *, tip: bool = False) -> Tries:
-    """Run trial episodes of a built task with the same code as training.
+    """Run ``n`` trial episodes of a built task with the same code as training.
 
-    Args:
-        solver: the solver.
-        task: the task.
-        n: number of episodes.
-        tip: True to show the reference to the solver.
+    With ``tip``, the reference is shown to the solver.
 
     Raises:
         EnvBackendError: if an engine failed.

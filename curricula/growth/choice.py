@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -19,7 +19,7 @@ from coevo_gym.curricula.pool.embed import HashingEmbedder, normalise
 from coevo_gym.curricula.saved import read
 from coevo_gym.curricula.selectors.base import TableSelector
 from coevo_gym.curricula.selectors.learnable import Learnable
-from coevo_gym.curricula.selectors.progress import Progress, progress_nearby
+from coevo_gym.curricula.selectors.progress import ProgressConfig, progress_nearby
 from coevo_gym.curricula.signals import ALL_SIGNALS, COVERAGE, LEARNABLE, PROGRESS
 
 
@@ -100,18 +100,17 @@ class Offer(NamedTuple):
     drafts: int
 
 
-class ContextChoice(Protocol):
-    """Interface of pure rules that choose contexts.
+class ContextChoice:
+    """A pure rule that chooses contexts; here none: an explorer may start from any scenario.
 
     Attributes:
         looks_back: True if the rule starts from practised tasks or learns from finished groups.
     """
 
-    looks_back: ClassVar[bool]
+    looks_back: ClassVar[bool] = False
 
     def record(self, groups: Sequence[Group]) -> None:
         """Record finished groups; called only if ``looks_back`` is true."""
-        ...
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Return the contexts of a round; an empty list makes the round unguided.
@@ -122,34 +121,17 @@ class ContextChoice(Protocol):
                 ``offer.drafts`` instead.
             rng: the only source of randomness.
         """
-        ...
+        return []
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        ...
-
-
-class Stateless:
-    """A rule that depends only on the offer."""
-
-    looks_back: ClassVar[bool] = False
-
-    def record(self, groups: Sequence[Group]) -> None:
-        """Do nothing; there is nothing to learn."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return an empty state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Do nothing; there is no state."""
+        """Restore the state from :meth:`state_dict`."""
 
 
-class BySignals(Stateless):
+class BySignals(ContextChoice):
     """A rule that chooses contexts where signals fired, alternating between signal kinds."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
@@ -157,15 +139,7 @@ class BySignals(Stateless):
         return shared_out(offer.pending, min(n, len(offer.pending)), rng, kinds=ALL_SIGNALS)
 
 
-class Anywhere(Stateless):
-    """A rule that chooses no contexts: the explorer may start from any training scenario."""
-
-    def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Choose the contexts of a round; see :class:`ContextChoice`."""
-        return []
-
-
-class Blindly(Stateless):
+class Blindly(ContextChoice):
     """A rule that chooses practised tasks uniformly, regardless of their outcomes."""
 
     looks_back = True
@@ -175,14 +149,14 @@ class Blindly(Stateless):
         return drawn(offer.practised, n, rng) if offer.practised else []
 
 
-class Ranked:
+class Ranked(ContextChoice):
     """The base class of rules that choose the practised tasks with the highest scores.
 
     Args:
         numbers: selector whose statistics of each task are used. Ties are broken at random.
     """
 
-    looks_back: ClassVar[bool] = True
+    looks_back = True
 
     def __init__(self, numbers: TableSelector) -> None:
         self.numbers = numbers
@@ -246,7 +220,7 @@ class ByProgress(Ranked):
     """A rule that chooses tasks similar to those whose pass rate is changing."""
 
     def __init__(self) -> None:
-        super().__init__(Progress())
+        super().__init__(ProgressConfig().make())
         self.embed = HashingEmbedder()
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
@@ -259,17 +233,14 @@ class ByProgress(Ranked):
         return self.best(offer.practised, scores, n, rng, kind=PROGRESS, summary=summary)
 
 
-class ByCoverage:
+class ByCoverage(ContextChoice):
     """A rule that chooses practised tasks with instructions least similar to explored ones."""
 
-    looks_back: ClassVar[bool] = True
+    looks_back = True
 
     def __init__(self) -> None:
         self.embed = HashingEmbedder()
         self._explored: dict[str, None] = {}
-
-    def record(self, groups: Sequence[Group]) -> None:
-        """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`ContextChoice`."""
@@ -291,19 +262,11 @@ class ByCoverage:
 
 
 class Mixed(ByCoverage):
-    """A rule that takes half of the contexts from signals and half for coverage.
-
-    Args:
-        share: share of the contexts taken from signals.
-    """
-
-    def __init__(self, share: float = 0.5) -> None:
-        super().__init__()
-        self.share = share
+    """A rule that takes half of the contexts from signals and half for coverage."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`ContextChoice`."""
-        n_each = quota(n, self.share, guided=len(offer.pending), coverage=len(offer.practised))
+        n_each = quota(n, 0.5, guided=len(offer.pending), coverage=len(offer.practised))
         guided = shared_out(offer.pending, n_each.guided, rng, kinds=ALL_SIGNALS)
         return guided + super().choose(offer, n_each.coverage, rng)
 

@@ -84,12 +84,7 @@ def opening_of(rollout: EpisodeRecord) -> str:
 
 
 def exchanges_of(rollout: EpisodeRecord, max_text: int = MAX_TEXT) -> tuple[Exchange, ...]:
-    """Return all actions of a rollout with the resulting observations.
-
-    Args:
-        rollout: the rollout.
-        max_text: maximum characters of one action or one observation; longer texts are cut.
-    """
+    """Return all actions of a rollout with the resulting observations, cut to ``max_text`` each."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(
         Exchange(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple
 
 from numpy.random import Generator
 from pydantic import Field, model_validator
@@ -14,19 +15,15 @@ from coevo_gym.core.notes import Notes
 from coevo_gym.core.sections import overlay, variant, variants, with_kinds
 from coevo_gym.core.task import FrozenModel, Task, canonical_json
 from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import GUIDED, Anywhere, Blindly, ContextChoice, Offer
+from coevo_gym.curricula.growth.choice import GUIDED, Blindly, ContextChoice, Offer
 from coevo_gym.curricula.growth.contexts import Weaknesses, context_of, weaknesses
 from coevo_gym.curricula.growth.targets import Coverage, first_round
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats, mixed_chance
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals import (
-    ALL_SIGNALS,
     BLIND,
-    PATTERNS,
-    Outcome,
-    Reading,
+    DetectorConfig,
     SignalDetector,
-    SignalName,
 )
 
 
@@ -42,13 +39,23 @@ class Due(NamedTuple):
     places: int
 
 
-class When(Protocol):
-    """Interface of pure rules for when a round is due and how large it is."""
+class When(ABC):
+    """The base class of pure rules for when a round is due and how large it is.
+
+    Args:
+        every_groups: groups after which a round may be due.
+        drafts: maximum drafts per round.
+    """
+
+    def __init__(self, every_groups: int, *, drafts: int) -> None:
+        self.every_groups, self.drafts = every_groups, drafts
+        self._n_groups = 0
 
     def record(self, groups: Sequence[Group]) -> None:
         """Record finished groups."""
-        ...
+        self._n_groups += len(groups)
 
+    @abstractmethod
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
         """Return the round that is due and restart the count; None if none is due.
 
@@ -56,53 +63,37 @@ class When(Protocol):
             pool: all tasks in the pool, at least one.
             n_pending: number of contexts of signals since the last round.
         """
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON; its keys are merged with those of the growth."""
-        ...
+        return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`, ignoring other keys."""
-        ...
+        self._n_groups = read(Count, state["groups_since_round"])
 
 
-class WhenSignalled:
+class WhenSignalled(When):
     """A rule that starts rounds of fixed size at fixed intervals, as soon as a signal is pending.
 
     A round that is due while no signal is pending waits for one.
 
     Args:
         every_groups: groups between two rounds.
-        drafts: maximum drafts per round.
         max_places: maximum contexts per round; a round explores all pending contexts up to this
             number.
     """
 
     def __init__(self, every_groups: int, *, drafts: int, max_places: int) -> None:
-        self.every_groups = every_groups
-        self.drafts = drafts
+        super().__init__(every_groups, drafts=drafts)
         self.max_places = max_places
-        self._groups_since_round = 0
-
-    def record(self, groups: Sequence[Group]) -> None:
-        """Count finished groups."""
-        self._groups_since_round += len(groups)
 
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
         """Return the round that is due; see :class:`When`."""
-        if self._groups_since_round < self.every_groups or not n_pending:
+        if self._n_groups < self.every_groups or not n_pending:
             return None
-        self._groups_since_round = 0
+        self._n_groups = 0
         return Due(self.drafts, min(n_pending, self.max_places))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return {"groups_since_round": self._groups_since_round}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        self._groups_since_round = read(Count, state["groups_since_round"])
 
 
 LEAST_CHANCE = 0.15
@@ -130,7 +121,7 @@ def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, mos
     return int(min(max(wanted, 0.0), most))
 
 
-class Reserve:
+class Reserve(When):
     """A rule that starts a round if the pool will not provide enough mixed groups.
 
     At fixed intervals, the rule checks if the pool holds enough mixed groups until the next check.
@@ -139,28 +130,24 @@ class Reserve:
 
     Args:
         every_groups: F, groups between two checks.
-        drafts: maximum drafts per round.
         cap: number of visits after which a task is used up; None for no limit.
     """
 
     def __init__(self, every_groups: int, *, drafts: int, cap: int | None = CAP) -> None:
-        self.every_groups = every_groups
-        self.drafts = drafts
-        self.cap = cap
-        self.stats = TaskStats()
-        self._groups_since_look = 0
+        super().__init__(every_groups, drafts=drafts)
+        self.cap, self.stats = cap, TaskStats()
 
     def record(self, groups: Sequence[Group]) -> None:
         """Record finished groups."""
         self.stats.add(group.task for group in groups)
         self.stats.record(groups)
-        self._groups_since_look += len(groups)
+        super().record(groups)
 
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
         """Return the round that is due; see :class:`When`."""
-        if self._groups_since_look < self.every_groups:
+        if self._n_groups < self.every_groups:
             return None
-        self._groups_since_look = 0
+        self._n_groups = 0
         stats = self.stats
         stats.add(pool)
         n = drafts_wanted(
@@ -174,14 +161,14 @@ class Reserve:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as JSON."""
-        return {"groups_since_round": self._groups_since_look, "stats": self.stats.state_dict()}
+        return {**super().state_dict(), "stats": self.stats.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
         From a state with counts only, all tasks start as unvisited.
         """
-        self._groups_since_look = read(Count, state["groups_since_round"])
+        super().load_state_dict(state)
         self.stats = TaskStats()
         if "stats" in state:
             self.stats.load_state_dict(state["stats"])
@@ -259,42 +246,6 @@ Growths = Annotated[
 """Settings for when and where rounds explore, by ``kind``."""
 
 
-class DetectorConfig(FrozenModel):
-    """The signal detector, which reads rollouts with every kind of growth."""
-
-    signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
-    """Signals to detect."""
-    window: int = Field(default=5, gt=0)
-    """Number of past visits to a task used to detect forgetting."""
-    visit: Reading = "max"
-    """Value of a visit for detecting forgetting. max: the largest outcome in its group, so that
-    every single success counts, as in the paper's text. mean: the mean outcome."""
-    theta: float = Field(default=5.0, gt=0, le=100)
-    """A behaviour is rare if its share of all episodes is below this value, in per cent."""
-    n_min: int = Field(default=64, gt=0)
-    """Minimum number of episodes before any behaviour is called rare."""
-    min_support: int = Field(default=1, gt=0)
-    """Minimum number of episodes with a behaviour before it is called rare."""
-    outcome: Outcome = "success"
-    """Outcome that signals use: binary success, or the benchmark's own score."""
-    pattern: Literal["sequence", "set"] = "sequence"
-    """Description of an episode's behaviour. sequence: its steps in order. set: its different
-    steps."""
-
-    def make(self) -> SignalDetector:
-        """Create the detector."""
-        return SignalDetector(
-            signals=self.signals,
-            window=self.window,
-            visit=self.visit,
-            theta=self.theta,
-            n_min=self.n_min,
-            min_support=self.min_support,
-            outcome=self.outcome,
-            pattern_of=PATTERNS[self.pattern],
-        )
-
-
 OLDER_NAMES: Mapping[str, str] = MappingProxyType(
     {
         "evolve": "growth.kind",
@@ -356,8 +307,8 @@ class SignalGrowth:
     """Growth from contexts where forgetting, boundary and rare signals fired, and its controls.
 
     The first round, while the pool is empty, is unguided or explores targets. Separate parts decide
-    when later rounds are due and how large they are (``when.py``), and where they explore
-    (``choice.py``, ``targets.py``). With ``when="signals"`` the same signals make a round due in
+    when later rounds are due and how large they are (:class:`When`), and where they explore
+    (:class:`ContextChoice`). With ``when="signals"`` the same signals make a round due in
     all controls, and the controls differ in *where* it explores: ``blind`` explores as many
     contexts as ``guided``; ``random`` continues until ``drafts_per_round`` drafts are tried, which
     is more than ``guided`` tries while few signals are pending; ``coverage`` explores as many
@@ -369,7 +320,6 @@ class SignalGrowth:
     any context, a round is unguided.
 
     Args:
-        config: the settings.
         cap: number of visits after which a task is used up, for ``when="reserve"``; None for no
             limit.
         native: training tasks from which targets are planned; None for all training tasks of the
@@ -390,9 +340,9 @@ class SignalGrowth:
         native: Sequence[Task] | None = None,
     ) -> None:
         self.config = config = config or GrowthConfig()
-        self.detector = config.detector.make()
+        self.detector = SignalDetector(config.detector)
         self.native, growth = native, config.growth
-        self._choice: ContextChoice = Anywhere()
+        self._choice: ContextChoice = ContextChoice()
         self._when: When | None = None
         if not isinstance(growth, NoGrowth):
             places = growth.most_places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, ClassVar, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -14,8 +14,7 @@ from coevo_gym.core.benchmark import get_benchmark
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Context, Round
 from coevo_gym.core.task import Split, Task
-from coevo_gym.core.trajectory import Group
-from coevo_gym.curricula.growth.choice import Offer
+from coevo_gym.curricula.growth.choice import ContextChoice, Offer
 from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.saved import Count, read
 from coevo_gym.curricula.signals import TARGET
@@ -25,27 +24,15 @@ PROPOSED = 3
 """Number of plans proposed per chosen plan."""
 
 
-class TargetPlan(NamedTuple):
-    """A plan: a start task and a target to look for.
+def target_context(task: Task, target: tuple[str, ...]) -> Context:
+    """Return the context that asks an explorer to find a task with certain tags.
 
-    Attributes:
-        task: a native training task.
+    Args:
+        task: the native training task to start from.
         target: tags of the task to find.
     """
-
-    task: Task
-    target: tuple[str, ...]
-
-    @property
-    def context(self) -> Context:
-        """The context that asks an explorer to find the target."""
-        told = (f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in self.target)
-        return Context(
-            kind=TARGET,
-            task=self.task,
-            summary=f"To be found: {', '.join(told)}.",
-            target=self.target,
-        )
+    told = ", ".join(f"{kind_of_tag(tag)} {value_of_tag(tag)}" for tag in target)
+    return Context(kind=TARGET, task=task, summary=f"To be found: {told}.", target=target)
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
@@ -90,7 +77,7 @@ def tag_counts(tasks: Sequence[Task]) -> Counter[str]:
     return Counter(tag for task in tasks for tag in tags_of(task))
 
 
-class Coverage:
+class Coverage(ContextChoice):
     """A rule that chooses targets with tags that are rare in the pool.
 
     It draws native training tasks at random, :data:`PROPOSED` times as many as there are drafts,
@@ -102,15 +89,10 @@ class Coverage:
         native: training tasks to start from; None for all training tasks of the pool's benchmark.
     """
 
-    looks_back: ClassVar[bool] = False
-
     def __init__(self, native: Sequence[Task] | None = None) -> None:
         self.native = native
         self._aimed: dict[str, tuple[str, ...]] = {}
         self._in_vain: Counter[str] = Counter()
-
-    def record(self, groups: Sequence[Group]) -> None:
-        """Ignore finished groups."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Return one context per draft; see ``ContextChoice``."""
@@ -119,7 +101,7 @@ class Coverage:
             if context not in found:
                 self._in_vain.update(target)
         counts = tag_counts(offer.pool) + self._in_vain
-        contexts = [plan.context for plan in plans(self._starts(offer), counts, offer.drafts, rng)]
+        contexts = plans(self._starts(offer), counts, offer.drafts, rng)
         self._aimed = {context.id: context.target for context in contexts}
         return contexts
 
@@ -146,8 +128,8 @@ def plans(
     rng: Generator,
     *,
     spare: bool = False,
-) -> list[TargetPlan]:
-    """Return the ``n`` plans with the best coverage out of :data:`PROPOSED` times as many.
+) -> list[Context]:
+    """Return the ``n`` contexts with the best coverage out of :data:`PROPOSED` times as many.
 
     Args:
         native: training tasks to start from.
@@ -169,9 +151,9 @@ def plans(
         )
     places = islice(_places(len(native), rng), PROPOSED * n)
     drawn = [require_train(native[place], "explore from") for place in places]
-    proposed = [TargetPlan(task, tags_of(task)) for task in drawn]
-    taken = cover([plan.target for plan in proposed], counts, len(proposed) if spare else n)
-    return [proposed[place] for place in taken]
+    targets = [tags_of(task) for task in drawn]
+    taken = cover(targets, counts, len(drawn) if spare else n)
+    return [target_context(drawn[place], targets[place]) for place in taken]
 
 
 def _places(n: int, rng: Generator) -> Iterator[int]:
@@ -180,28 +162,16 @@ def _places(n: int, rng: Generator) -> Iterator[int]:
         yield from rng.permutation(n).tolist()
 
 
-def first_targets(native: Sequence[Task], n: int, *, seed: int) -> Round:
-    """Return the first round by coverage: the ``n`` best plans, followed by substitutes.
-
-    Args:
-        native: training tasks to start from.
-        n: number of tasks to find.
-        seed: seed of the plans and of the round.
-    """
-    chosen = plans(native, {}, n, np.random.default_rng(seed), spare=True)
-    contexts = tuple(plan.context for plan in chosen)
-    return Round(id="round-0", contexts=contexts, n_enough=n, budget=len(contexts), seed=seed)
-
-
 def first_round(n: int, initial: str, *, native: Sequence[Task], seed: int) -> Round:
     """Return the round that finds the first ``n`` tasks (D_0).
 
     Args:
         n: number of tasks to find.
-        initial: ``unguided``, or ``coverage`` for :func:`first_targets`.
+        initial: ``unguided``, or ``coverage`` for the ``n`` best plans, followed by substitutes.
         native: training tasks from which targets are planned.
         seed: seed of all randomness in the round.
     """
-    if initial == "coverage":
-        return first_targets(native, n, seed=seed)
-    return Round.unguided(n, seed=seed)
+    if initial != "coverage":
+        return Round.unguided(n, seed=seed)
+    contexts = tuple(plans(native, {}, n, np.random.default_rng(seed), spare=True))
+    return Round(id="round-0", contexts=contexts, n_enough=n, budget=len(contexts), seed=seed)

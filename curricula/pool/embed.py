@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -45,13 +45,11 @@ class Embedder(Protocol):
 class HashingEmbedder:
     """Counts of words and word pairs, hashed into ``dim`` signed buckets.
 
-    It needs no model and gives the same vectors in every process. It sees shared words, not
-    shared meaning.
+    It needs no model and gives the same vectors in every process. It sees shared words and their
+    order, not shared meaning.
 
     Args:
         dim: number of buckets.
-        bigrams: True to count pairs of neighbouring words, too. Without them, a reordered text has
-            the same vector as the original.
 
     Example:
         >>> embed = HashingEmbedder()
@@ -60,25 +58,19 @@ class HashingEmbedder:
         (1.0, 0.0)
     """
 
-    def __init__(self, dim: int = 1024, *, bigrams: bool = True) -> None:
+    def __init__(self, dim: int = 1024) -> None:
         self.dim = dim
-        self.bigrams = bigrams
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Embed texts; see :class:`Embedder`."""
         rows = np.zeros((len(texts), self.dim))
         for row, text in zip(rows, texts, strict=True):
-            for token in self._tokens(text):
+            tokens = words(text)
+            for token in (*tokens, *(" ".join(pair) for pair in pairwise(tokens))):
                 bits = int.from_bytes(hashlib.blake2b(token.encode(), digest_size=8).digest())
                 # The lowest bit is the sign, so that collisions cancel out on average.
                 row[(bits >> 1) % self.dim] += 1.0 if bits & 1 else -1.0
         return normalise(rows)
-
-    def _tokens(self, text: str) -> Iterator[str]:
-        tokens = words(text)
-        yield from tokens
-        if self.bigrams:
-            yield from (f"{left} {right}" for left, right in pairwise(tokens))
 
 
 class SentenceEmbedder:

@@ -17,9 +17,6 @@ _FILLER = frozenset({"a", "an", "the", "and", "then", "also", "please", "kindly"
 class KnownTasks:
     """A growing collection of tasks, indexed by id and by scenario.
 
-    Args:
-        tasks: the initial tasks.
-
     Example:
         >>> KnownTasks().has("0" * 64)
         False

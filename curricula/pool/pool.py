@@ -13,9 +13,7 @@ from coevo_gym.core.task import Split, Task
 def require_train(task: Task, action: str) -> Task:
     """Return ``task`` if it is labelled a training task; :func:`require_trainable` checks content.
 
-    Args:
-        task: the task.
-        action: the action to refuse, for the message ("add to the pool").
+    The action that is refused, such as "add to the pool", stands in the message.
 
     Raises:
         SplitLeakError: if the task belongs to validation or test. This check cannot be disabled.
@@ -31,11 +29,8 @@ def require_train(task: Task, action: str) -> Task:
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
     """Return ``task`` if its label, its scenario and its content make it a training task.
 
-    Args:
-        task: the task.
-        action: as in :func:`require_train`.
-        benchmark: benchmark that knows the held-out tasks; None for the task's own benchmark. If
-            that benchmark is not registered, the task cannot be run, and only its label is checked.
+    ``benchmark`` knows the held-out tasks; None stands for the task's own benchmark. If that
+    benchmark is not registered, the task cannot be run, and only its label is checked.
 
     Raises:
         SplitLeakError: if the task is a validation or test task, or a copy of one. This check
@@ -58,10 +53,6 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
 def require_practised(task: Task, action: str) -> Task:
     """Return ``task`` if it is a training task that has a goal.
 
-    Args:
-        task: the task.
-        action: as in :func:`require_train`.
-
     Raises:
         SplitLeakError, BenchmarkNotInstalled: as :func:`require_trainable`.
         TaskError: if the task is malformed, or if it is an open task, which can be explored but not
@@ -74,9 +65,6 @@ class TaskPool:
     """Distinct training tasks in order of arrival.
 
     Tasks are never changed or removed, so indices into the pool stay valid.
-
-    Args:
-        tasks: the initial tasks.
 
     Raises:
         SplitLeakError, TaskError, BenchmarkNotInstalled: if a task may not be practised; see
@@ -92,17 +80,6 @@ class TaskPool:
         self._tasks: dict[str, Task] = {}
         self._order: list[Task] = []
         self.extend(tasks)
-
-    def add(self, task: Task) -> bool:
-        """Append a task.
-
-        Returns:
-            False if the pool already contains a task with the same content, which stays unchanged.
-
-        Raises:
-            SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor.
-        """
-        return bool(self.extend([task]))
 
     def extend(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
         """Append all tasks, or none if one is refused.

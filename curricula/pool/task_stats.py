@@ -117,16 +117,14 @@ class TaskStats:
         """Record finished groups."""
         for group in groups:
             row = self.table.row(group.task.id)
-            if row is not None and group.trajectories:
-                self._visit(row, group)
-
-    def _visit(self, row: int, group: Group) -> None:
-        n, solved = len(group.trajectories), sum(t.success for t in group.trajectories)
-        for column, count in (("alpha", solved), ("beta", n - solved)):
-            self.table[column][row] = MEMORY * self.table[column][row] + count
-        self.table["visits"][row] += 1
-        self._recent.append(solved / n)
-        self.group_size = group.size
+            if row is None or not group.trajectories:
+                continue
+            n, solved = len(group.trajectories), sum(t.success for t in group.trajectories)
+            for column, count in (("alpha", solved), ("beta", n - solved)):
+                self.table[column][row] = MEMORY * self.table[column][row] + count
+            self.table["visits"][row] += 1
+            self._recent.append(solved / n)
+            self.group_size = group.size
 
     @property
     def mean(self) -> float:

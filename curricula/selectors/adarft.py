@@ -65,68 +65,6 @@ def nearest_to(
     return np.sort(near[order[:n]])
 
 
-class AdaRFT(RatedSelector):
-    """A selector of the tasks nearest to a target difficulty, which follows the success rate.
-
-    A task's difficulty is 100 times the share of its first tries that failed. The target moves up
-    with success and down with failure, once per ``batch`` practised groups, whether they are
-    recorded one by one or as a batch.
-
-    Args:
-        batch: number of tasks to draw from, equal to the groups per step of the learner.
-        target: initial target.
-        alpha: see :func:`next_target`.
-        beta: see :func:`next_target`.
-        eta: see :func:`next_target`.
-    """
-
-    def __init__(
-        self,
-        batch: int,
-        *,
-        target: float = 0.0,
-        alpha: float = 2.0,
-        beta: float = 0.5,
-        eta: float = 50.0,
-    ) -> None:
-        super().__init__()
-        self.batch, self.target = batch, target
-        self.alpha, self.beta, self.eta = alpha, beta, eta
-        self._rewards: list[float] = []
-
-    def rated_weights(self) -> Numbers:
-        """Return 1 for the tasks nearest to the target and 0 for all others."""
-        weights = np.zeros(len(self.table))
-        difficulty = 100.0 * (1.0 - self.rates)
-        near = nearest_to(difficulty, self.target, self.batch, visits=self.table["visits"])
-        weights[near] = 1.0
-        return weights
-
-    def practise(self, row: int, outcomes: Numbers) -> None:
-        """Add a group's mean outcome; each full batch of outcomes moves the target."""
-        self._rewards.append(float(outcomes.mean()))
-        if len(self._rewards) == self.batch:
-            reward = math.fsum(self._rewards) / self.batch
-            self._rewards = []
-            self.target = next_target(
-                self.target, reward, alpha=self.alpha, beta=self.beta, eta=self.eta
-            )
-
-    def metrics(self) -> dict[str, float]:
-        """Return the target and the number of rated tasks."""
-        return {**super().metrics(), "target": self.target}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON."""
-        return {**super().state_dict(), "target": self.target, "rewards": list(self._rewards)}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state from :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self.target = read(Finite, state["target"])
-        self._rewards = read(list[Finite], state["rewards"])
-
-
 class AdaRFTConfig(FrozenModel):
     """Tasks nearest to a target difficulty that follows the reward (AdaRFT, arXiv 2504.05520)."""
 
@@ -145,6 +83,51 @@ class AdaRFTConfig(FrozenModel):
 
     def make(self) -> AdaRFT:
         """Create the selector."""
-        return AdaRFT(
-            self.batch, target=self.target, alpha=self.alpha, beta=self.beta, eta=self.eta
-        )
+        return AdaRFT(self)
+
+
+class AdaRFT(RatedSelector):
+    """A selector of the tasks nearest to a target difficulty, which follows the success rate.
+
+    A task's difficulty is 100 times the share of its first tries that failed. The target moves up
+    with success and down with failure, once per ``batch`` practised groups, whether they are
+    recorded one by one or as a batch.
+    """
+
+    def __init__(self, config: AdaRFTConfig) -> None:
+        super().__init__()
+        self.config, self.target = config, config.target
+        self._rewards: list[float] = []
+
+    def rated_weights(self) -> Numbers:
+        """Return 1 for the tasks nearest to the target and 0 for all others."""
+        weights = np.zeros(len(self.table))
+        difficulty = 100.0 * (1.0 - self.rates)
+        near = nearest_to(difficulty, self.target, self.config.batch, visits=self.table["visits"])
+        weights[near] = 1.0
+        return weights
+
+    def practise(self, row: int, outcomes: Numbers) -> None:
+        """Add a group's mean outcome; each full batch of outcomes moves the target."""
+        config = self.config
+        self._rewards.append(float(outcomes.mean()))
+        if len(self._rewards) == config.batch:
+            reward = math.fsum(self._rewards) / config.batch
+            self._rewards = []
+            self.target = next_target(
+                self.target, reward, alpha=config.alpha, beta=config.beta, eta=config.eta
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the target and the number of rated tasks."""
+        return {**super().metrics(), "target": self.target}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        return {**super().state_dict(), "target": self.target, "rewards": list(self._rewards)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        self.target = read(Finite, state["target"])
+        self._rewards = read(list[Finite], state["rewards"])

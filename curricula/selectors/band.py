@@ -53,6 +53,23 @@ def band_weights(
     return mixed
 
 
+class BandConfig(FrozenModel):
+    """Tasks with a success rate between 0.1 and 0.9, until they are used up."""
+
+    kind: Literal["band"] = "band"
+    cap: int | None = Field(default=CAP, ge=1)
+    """Number of visits after which a task is used up, in groups of 8 episodes. None: no limit;
+    required for a pool that does not grow."""
+    epsilon: float = Field(default=0.1, gt=0, le=1)
+    """Share of draws that are uniform over the pool."""
+    shuffled: bool = False
+    """Shuffle the outcomes among tasks, as a control that shows the value of knowing them."""
+
+    def make(self) -> Band:
+        """Create the selector."""
+        return Band(self)
+
+
 class Band:
     """A selector that draws tasks of the band with equal probability, and rarely any other task.
 
@@ -63,17 +80,10 @@ class Band:
     tasks outside the band stays the same. The permutation depends on the state only and changes
     with each group. This is the control for the value of outcomes: everything that does not depend
     on *which* task had which outcome stays the same, including the visits.
-
-    Args:
-        cap: number of visits after which a task is used up; None for no limit.
-        epsilon: share of draws that are uniform over the pool.
-        shuffled: True to permute the outcomes among tasks.
     """
 
-    def __init__(
-        self, cap: int | None = CAP, *, epsilon: float = 0.1, shuffled: bool = False
-    ) -> None:
-        self.cap, self.epsilon, self.shuffled = cap, epsilon, shuffled
+    def __init__(self, config: BandConfig) -> None:
+        self.config = config
         self.stats = TaskStats()
 
     def added(self, tasks: Sequence[Task]) -> None:
@@ -91,7 +101,7 @@ class Band:
     def rates(self) -> Numbers:
         """(n,) success rate used for each task."""
         rates = self.stats.rates
-        if self.shuffled:
+        if self.config.shuffled:
             visits = self.stats.visits
             seen = np.flatnonzero(visits)
             rng = np.random.default_rng(int(visits.sum()))
@@ -100,7 +110,8 @@ class Band:
 
     def weights(self) -> Numbers:
         """Return the (n,) probability of each task."""
-        return band_weights(self.rates, self.stats.visits, cap=self.cap, epsilon=self.epsilon)
+        cap, epsilon = self.config.cap, self.config.epsilon
+        return band_weights(self.rates, self.stats.visits, cap=cap, epsilon=epsilon)
 
     def metrics(self) -> dict[str, float]:
         """Return the shares of the pool that are too easy, too hard, or used up.
@@ -108,8 +119,8 @@ class Band:
         A task that is used up counts only as used up, regardless of its success rate.
         """
         n = max(len(self.stats), 1)
-        rates, visits = self.rates, self.stats.visits
-        used_up = visits >= (np.inf if self.cap is None else self.cap)
+        rates, visits, cap = self.rates, self.stats.visits, self.config.cap
+        used_up = visits >= (np.inf if cap is None else cap)
         open = (visits > 0) & ~used_up
         easy, hard = open & (rates > HIGH), open & (rates < LOW)
         shares = {"too_easy": easy, "too_hard": hard, "used_up": used_up}
@@ -122,20 +133,3 @@ class Band:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`."""
         self.stats.load_state_dict(state["stats"])
-
-
-class BandConfig(FrozenModel):
-    """Tasks with a success rate between 0.1 and 0.9, until they are used up."""
-
-    kind: Literal["band"] = "band"
-    cap: int | None = Field(default=CAP, ge=1)
-    """Number of visits after which a task is used up, in groups of 8 episodes. None: no limit;
-    required for a pool that does not grow."""
-    epsilon: float = Field(default=0.1, gt=0, le=1)
-    """Share of draws that are uniform over the pool."""
-    shuffled: bool = False
-    """Shuffle the outcomes among tasks, as a control that shows the value of knowing them."""
-
-    def make(self) -> Band:
-        """Create the selector."""
-        return Band(self.cap, epsilon=self.epsilon, shuffled=self.shuffled)

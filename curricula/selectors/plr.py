@@ -48,33 +48,43 @@ def replay_probabilities(
     return mixed
 
 
+class PLRConfig(FrozenModel):
+    """Tasks with the largest advantages, and stale ones (PLR, arXiv 2010.03934)."""
+
+    kind: Literal["plr"] = "plr"
+    beta: float = Field(default=0.1, gt=0)
+    """Temperature of the ranks; lower values favour the first ranks more."""
+    rho: float = Field(default=0.1, ge=0, le=1)
+    """Weight of the time since a task's last visit."""
+
+    def make(self) -> PrioritisedReplay:
+        """Create the selector."""
+        return PrioritisedReplay(self)
+
+
 class PrioritisedReplay(TableSelector):
     """A selector that ranks tasks by the mean absolute advantage of their last visit.
 
     The original method scores a level by its mean absolute value error. Here the baseline is the
     group's mean, as in GRPO, so the score is the mean of |R - mean(R)|, which is 2p(1 - p) for a
     pass rate p. Tasks that were never visited come first. Time is counted in groups.
-
-    Args:
-        beta: see :func:`replay_probabilities`.
-        rho: see :func:`replay_probabilities`.
     """
 
     columns: ClassVar = {"score": 0.0, "last": -1.0}
 
-    def __init__(self, beta: float = 0.1, rho: float = 0.1) -> None:
+    def __init__(self, config: PLRConfig) -> None:
         super().__init__()
-        self.beta, self.rho = beta, rho
+        self.config = config
         self.n_groups = 0
 
     def weights(self) -> Numbers | None:
         """Return equal weights for unvisited tasks, or the probabilities if there are none."""
-        table = self.table
+        table, config = self.table, self.config
         unseen = table["last"] < 0
         if unseen.any():
             return unseen.astype(np.float64)
         return replay_probabilities(
-            table["score"], table["last"], self.n_groups, beta=self.beta, rho=self.rho
+            table["score"], table["last"], self.n_groups, beta=config.beta, rho=config.rho
         )
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
@@ -96,17 +106,3 @@ class PrioritisedReplay(TableSelector):
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         self.n_groups = read(Count, state["n_groups"])
-
-
-class PLRConfig(FrozenModel):
-    """Tasks with the largest advantages, and stale ones (PLR, arXiv 2010.03934)."""
-
-    kind: Literal["plr"] = "plr"
-    beta: float = Field(default=0.1, gt=0)
-    """Temperature of the ranks; lower values favour the first ranks more."""
-    rho: float = Field(default=0.1, ge=0, le=1)
-    """Weight of the time since a task's last visit."""
-
-    def make(self) -> PrioritisedReplay:
-        """Create the selector."""
-        return PrioritisedReplay(self.beta, self.rho)

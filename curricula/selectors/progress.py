@@ -88,63 +88,6 @@ def progress_nearby(
     return float(likeness @ change / total) if total > 0 else 0.0
 
 
-class Progress(TableSelector):
-    """A selector that weights tasks by their learning progress and draws some uniformly.
-
-    Tasks that were never visited come first, because their progress is unknown. An outcome is the
-    mean success of a visit's episodes.
-
-    Args:
-        fast: rate of the fast average.
-        slow: rate of the slow average.
-        theta: see :func:`reweighted`.
-        explore: share of draws that are uniform over the pool.
-    """
-
-    columns: ClassVar = {"visits": 0.0, "fast": 0.0, "slow": 0.0}
-
-    def __init__(
-        self,
-        fast: float = 0.3,
-        slow: float = 0.05,
-        *,
-        theta: float = 0.1,
-        explore: float = 0.1,
-    ) -> None:
-        super().__init__()
-        self.fast, self.slow = fast, slow
-        self.theta, self.explore = theta, explore
-
-    @property
-    def progress(self) -> Numbers:
-        """(n,) learning progress of each task."""
-        return learning_progress(self.table["fast"], self.table["slow"], self.theta)
-
-    def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or weights by progress if there are none."""
-        unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
-        if unseen.any():
-            return unseen
-        progress = self.progress
-        total = progress.sum()
-        if total <= 0:
-            return np.ones(len(progress))
-        mixed: Numbers = (1.0 - self.explore) * progress / total + self.explore / len(progress)
-        return mixed
-
-    def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update both averages of the task."""
-        table = self.table
-        before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
-        after = moved(before, float(outcomes.mean()), fast=self.fast, slow=self.slow)
-        table["fast"][row], table["slow"][row] = after
-        table["visits"][row] += 1
-
-    def metrics(self) -> dict[str, float]:
-        """Return the mean progress of the pool."""
-        return {"mean_progress": float(self.progress.mean()) if len(self.table) else 0.0}
-
-
 class ProgressConfig(FrozenModel):
     """Tasks whose pass rate is changing (learning progress, arXiv 2106.14876)."""
 
@@ -166,4 +109,47 @@ class ProgressConfig(FrozenModel):
 
     def make(self) -> Progress:
         """Create the selector."""
-        return Progress(self.fast, self.slow, theta=self.theta, explore=self.explore)
+        return Progress(self)
+
+
+class Progress(TableSelector):
+    """A selector that weights tasks by their learning progress and draws some uniformly.
+
+    Tasks that were never visited come first, because their progress is unknown. An outcome is the
+    mean success of a visit's episodes.
+    """
+
+    columns: ClassVar = {"visits": 0.0, "fast": 0.0, "slow": 0.0}
+
+    def __init__(self, config: ProgressConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def progress(self) -> Numbers:
+        """(n,) learning progress of each task."""
+        return learning_progress(self.table["fast"], self.table["slow"], self.config.theta)
+
+    def weights(self) -> Numbers | None:
+        """Return equal weights for unvisited tasks, or weights by progress if there are none."""
+        unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
+        if unseen.any():
+            return unseen
+        progress, explore = self.progress, self.config.explore
+        total = progress.sum()
+        if total <= 0:
+            return np.ones(len(progress))
+        mixed: Numbers = (1.0 - explore) * progress / total + explore / len(progress)
+        return mixed
+
+    def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
+        """Update both averages of the task."""
+        table, config = self.table, self.config
+        before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
+        after = moved(before, float(outcomes.mean()), fast=config.fast, slow=config.slow)
+        table["fast"][row], table["slow"][row] = after
+        table["visits"][row] += 1
+
+    def metrics(self) -> dict[str, float]:
+        """Return the mean progress of the pool."""
+        return {"mean_progress": float(self.progress.mean()) if len(self.table) else 0.0}

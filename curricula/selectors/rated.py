@@ -34,10 +34,6 @@ class RatedSelector(TableSelector):
         """(n,) success rate of the first tries; 0 for an untried task."""
         return self.table["successes"] / np.maximum(self.table["tries"], 1.0)
 
-    def rate_of(self, row: int) -> float:
-        """Return the rate of one task."""
-        return float(self.table["successes"][row] / max(self.table["tries"][row], 1.0))
-
     def weights(self) -> Numbers | None:
         """Return equal weights for untried tasks, or :meth:`rated_weights` if there are none."""
         untried = self.table["tries"] == 0

@@ -50,6 +50,22 @@ def arm_probabilities(values: ArrayLike, *, temperature: float = 0.5) -> Numbers
     return chances
 
 
+class SECConfig(FrozenModel):
+    """A bandit over difficulty ranges (SEC, arXiv 2505.14970)."""
+
+    kind: Literal["sec"] = "sec"
+    arms: int = Field(default=5, ge=1)
+    """Number of difficulty ranges."""
+    rate: float = Field(default=0.5, gt=0, le=1)
+    """Weight of the latest reward in an arm's value."""
+    temperature: float = Field(default=0.5, gt=0)
+    """Softmax temperature; higher values draw the arms more equally."""
+
+    def make(self) -> BanditOfDifficulty:
+        """Create the selector."""
+        return BanditOfDifficulty(self)
+
+
 class BanditOfDifficulty(RatedSelector):
     """A bandit whose arms are difficulty ranges: it draws an arm by value, then one of its tasks.
 
@@ -57,19 +73,14 @@ class BanditOfDifficulty(RatedSelector):
     The tasks of an arm are drawn uniformly. Once per recorded batch, an arm is rewarded with the
     mean absolute advantage of its groups in the batch.
 
-    Args:
-        arms: number of ranges.
-        rate: see :func:`paid`.
-        temperature: see :func:`arm_probabilities`.
-
     Source: Self-Evolving Curriculum (arXiv 2505.14970), for one type of task and levels of
     difficulty as arms.
     """
 
-    def __init__(self, arms: int = 5, *, rate: float = 0.5, temperature: float = 0.5) -> None:
+    def __init__(self, config: SECConfig) -> None:
         super().__init__()
-        self.rate, self.temperature = rate, temperature
-        self.values = np.zeros(arms)
+        self.config = config
+        self.values = np.zeros(config.arms)
         self._rewards: list[tuple[int, float]] = []
 
     def rated_weights(self) -> Numbers:
@@ -78,7 +89,8 @@ class BanditOfDifficulty(RatedSelector):
         sizes = np.bincount(arms, minlength=len(self.values))
         chances = np.zeros(len(self.values))
         filled = np.flatnonzero(sizes)
-        chances[filled] = arm_probabilities(self.values[filled], temperature=self.temperature)
+        temperature = self.config.temperature
+        chances[filled] = arm_probabilities(self.values[filled], temperature=temperature)
         each = chances / np.maximum(sizes, 1)
         return np.asarray(each[arms])
 
@@ -87,10 +99,12 @@ class BanditOfDifficulty(RatedSelector):
         super().record(groups)
         rewards, self._rewards = self._rewards, []
         earned: dict[int, list[float]] = {}
+        arms = self._arm(self.rates)
         for row, reward in rewards:
-            earned.setdefault(int(self._arm(self.rate_of(row))), []).append(reward)
+            earned.setdefault(int(arms[row]), []).append(reward)
         for arm, of_arm in earned.items():
-            self.values[arm] = paid(self.values[arm], float(np.mean(of_arm)), rate=self.rate)
+            reward = float(np.mean(of_arm))
+            self.values[arm] = paid(self.values[arm], reward, rate=self.config.rate)
 
     def practise(self, row: int, outcomes: Numbers) -> None:
         """Store the reward of a group until the batch is complete."""
@@ -119,19 +133,3 @@ class BanditOfDifficulty(RatedSelector):
                 f"The saved state has {len(values)} arms, but this selector has {len(self.values)}."
             )
         self.values = np.array(values)
-
-
-class SECConfig(FrozenModel):
-    """A bandit over difficulty ranges (SEC, arXiv 2505.14970)."""
-
-    kind: Literal["sec"] = "sec"
-    arms: int = Field(default=5, ge=1)
-    """Number of difficulty ranges."""
-    rate: float = Field(default=0.5, gt=0, le=1)
-    """Weight of the latest reward in an arm's value."""
-    temperature: float = Field(default=0.5, gt=0)
-    """Softmax temperature; higher values draw the arms more equally."""
-
-    def make(self) -> BanditOfDifficulty:
-        """Create the selector."""
-        return BanditOfDifficulty(self.arms, rate=self.rate, temperature=self.temperature)

@@ -44,39 +44,6 @@ def stage_members(
     return np.flatnonzero(members)
 
 
-class Stages(RatedSelector):
-    """A selector that draws tasks stage by stage, by the pass rate of their first tries.
-
-    Args:
-        stages: number of stages.
-        groups_per_stage: practised groups per stage; the last stage never ends.
-        cumulative: True to keep the tasks of earlier stages.
-    """
-
-    def __init__(self, stages: int, groups_per_stage: int, *, cumulative: bool = False) -> None:
-        super().__init__()
-        self.stages, self.groups_per_stage = stages, groups_per_stage
-        self.cumulative = cumulative
-
-    @property
-    def progress(self) -> float:
-        """Completed share of the schedule; above 1 after its end."""
-        return self.practised / (self.stages * self.groups_per_stage)
-
-    def rated_weights(self) -> Numbers:
-        """Return 1 for the tasks of the current stage and 0 for all others."""
-        stages, progress, cumulative = self.stages, self.progress, self.cumulative
-        due = stage_members(self.rates, stages=stages, progress=progress, cumulative=cumulative)
-        weights = np.zeros(len(self.table))
-        weights[due] = 1.0
-        return weights
-
-    def metrics(self) -> dict[str, float]:
-        """Return the number of the stage, from 0, and the number of rated tasks."""
-        stage = min(int(round(self.progress * self.stages, 9)), self.stages - 1)
-        return {**super().metrics(), "stage": float(stage)}
-
-
 class StagesConfig(FrozenModel):
     """Tasks in stages from easy to hard, by the pass rate of each task's first tries."""
 
@@ -90,4 +57,35 @@ class StagesConfig(FrozenModel):
 
     def make(self) -> Stages:
         """Create the selector."""
-        return Stages(self.stages, self.groups_per_stage, cumulative=self.cumulative)
+        return Stages(self)
+
+
+class Stages(RatedSelector):
+    """A selector that draws tasks stage by stage, by the pass rate of their first tries.
+
+    The last stage never ends.
+    """
+
+    def __init__(self, config: StagesConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    @property
+    def progress(self) -> float:
+        """Completed share of the schedule; above 1 after its end."""
+        return self.practised / (self.config.stages * self.config.groups_per_stage)
+
+    def rated_weights(self) -> Numbers:
+        """Return 1 for the tasks of the current stage and 0 for all others."""
+        weights, config = np.zeros(len(self.table)), self.config
+        due = stage_members(
+            self.rates, stages=config.stages, progress=self.progress, cumulative=config.cumulative
+        )
+        weights[due] = 1.0
+        return weights
+
+    def metrics(self) -> dict[str, float]:
+        """Return the number of the stage, from 0, and the number of rated tasks."""
+        stages = self.config.stages
+        stage = min(int(round(self.progress * stages, 9)), stages - 1)
+        return {**super().metrics(), "stage": float(stage)}

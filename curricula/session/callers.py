@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from itertools import takewhile
+from typing import Any, TypeVar
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Ticket
@@ -12,38 +13,23 @@ from coevo_gym.core.seams import Ticket
 AnswerT = TypeVar("AnswerT")
 
 
-class Recent(Generic[AnswerT]):
-    """The most recent answers by name; older ones are discarded.
+class Recent(OrderedDict[str, AnswerT]):
+    """The most recent answers by name, oldest first; older ones are discarded.
 
     Args:
         most: maximum number of answers to keep.
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self.most = most
-        self._kept: OrderedDict[str, AnswerT] = OrderedDict()
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._kept
-
-    def get(self, name: str) -> AnswerT | None:
-        """Return the answer of this name; None if it is unknown or discarded."""
-        return self._kept.get(name)
 
     def put(self, name: str, answer: AnswerT) -> None:
         """Store an answer, and discard the oldest if there are too many."""
-        self._kept.pop(name, None)
-        self._kept[name] = answer
-        while len(self._kept) > self.most:
-            self._kept.popitem(last=False)
-
-    def items(self) -> list[tuple[str, AnswerT]]:
-        """Return all stored answers, oldest first."""
-        return list(self._kept.items())
-
-    def clear(self) -> None:
-        """Discard all answers."""
-        self._kept.clear()
+        self[name] = answer
+        self.move_to_end(name)
+        if len(self) > self.most:
+            self.popitem(last=False)
 
 
 Clock = Callable[[], float]
@@ -99,11 +85,8 @@ class Leases:
         """End the expired leases and return their names, oldest first."""
         if not self._until or self._clock is None:
             return []
-        now, lapsed = self._clock(), []
-        for name, until in self._until.items():
-            if until > now:
-                break
-            lapsed.append(name)
+        now = self._clock()
+        lapsed = list(takewhile(lambda name: self._until[name] <= now, self._until))
         for name in lapsed:
             del self._until[name]
         return lapsed
@@ -190,17 +173,12 @@ class Callers:
             "leases": self.leases.left(),
             "slots": self.slots.left(),
             "asked": dict(asked),
-            "ended": dict(self._ended.items()),
+            "ended": dict(self._ended),
             "counts": dict(self._counts),
         }
 
     def load_state_dict(self, state: Mapping[str, Any], out: Iterable[Ticket]) -> None:
-        """Restore the state from :meth:`state_dict`.
-
-        Args:
-            state: the saved state.
-            out: the outstanding tickets.
-        """
+        """Restore the state from :meth:`state_dict`."""
         tickets = {ticket.id: ticket for ticket in out}
         self.void(())
         self._out.update(tickets)

@@ -135,16 +135,8 @@ class GroupLedger:
     def open_step(self, n_groups: int) -> None:
         """Draw the tasks of a learner's step at once, or add tasks to the open step.
 
-        Args:
-            n_groups: number of groups to start. Their tasks are distinct if the curriculum's
-                ``next`` draws distinct tasks; an extended step may repeat a task.
-
-        Raises:
-            ConfigError: if ``n_groups`` is below 1, or the curriculum returns another number of
-                tasks.
-            SplitLeakError, TaskError: if the curriculum returns a task that may not be practised.
-
-        The ledger is unchanged after any of these errors.
+        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.open_step`. The ledger is
+        unchanged after any of its errors.
         """
         if n_groups < 1:
             raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
@@ -178,7 +170,7 @@ class GroupLedger:
             TaskError: if all tickets of the open step are issued already.
             SplitLeakError: if the curriculum returns a task that is not a training task.
         """
-        group, index = self._next_place() if slot is None else self._next_of_slot(slot)
+        group, index = self._next_place(slot)
         place = group.places[index]
         attempt = f"#{place.issued}" if place.issued else ""
         place.issued += 1
@@ -219,13 +211,8 @@ class GroupLedger:
     def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
         """Give back a ticket whose episode will not be finished; this is not counted as a failure.
 
-        Args:
-            ticket: the ticket.
-            reason: the reason, such as ``EndReason.WORKER_LOST`` or ``EndReason.ABANDONED``.
-            lost: True to count it as a loss; too many losses break the group.
-
-        Returns:
-            The group, broken, if this closes it.
+        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.give_back`; too many
+        losses break the group.
 
         Raises:
             TaskError: if the ticket is unknown, finished or given back already.
@@ -260,7 +247,7 @@ class GroupLedger:
         kept = next((g for g in self._groups.values() if g.slot == slot and g.n_unbegun), None)
         if kept is None:
             return None
-        kept.drop_unbegun()
+        kept.n_begun, kept.broken = len(kept.places), True
         return self._close_if_over(kept)
 
     def state_dict(self, *, tickets: bool = False) -> dict[str, Any]:
@@ -327,33 +314,15 @@ class GroupLedger:
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
-    def _next_place(self) -> tuple[OpenGroup, int]:
-        """Return a place to issue: one given back, the next of a drawn group, or a new one."""
-        if self._returned:
+    def _next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
+        """Return a place to issue: one given back, the next of a drawn group, or a new one.
+
+        The next place of a slot is that of its group, which is reserved with the first of them.
+        """
+        if slot is None and self._returned:
             id, index = self._returned.popleft()
             return self._groups[id], index
-        return self._begin_place(self._first_unbegun())
-
-    def _first_unbegun(self) -> OpenGroup | None:
-        """Return the first group with free places that are not reserved for a slot."""
-        groups = self._groups.values()
-        return next((g for g in groups if g.slot is None and g.n_unbegun), None)
-
-    def _next_of_slot(self, slot: str) -> tuple[OpenGroup, int]:
-        """Return the next place of the slot's group; reserve a group if the slot has none."""
-        group, index = self._begin_place(self._group_of_slot(slot))
-        group.slot = slot
-        return group, index
-
-    def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """Return the group with places for a slot, or a drawn group that has not started."""
-        groups = self._groups.values()
-        mine = (g for g in groups if g.slot == slot and g.n_unbegun)
-        untouched = (g for g in groups if g.slot is None and not g.n_begun)
-        return next(mine, None) or next(untouched, None)
-
-    def _begin_place(self, group: OpenGroup | None) -> tuple[OpenGroup, int]:
-        """Return the next place of a group; None stands for the group of a new task."""
+        group = self._first_unbegun() if slot is None else self._group_of_slot(slot)
         if group is None:
             if self._in_step:
                 raise TaskError(
@@ -361,8 +330,21 @@ class GroupLedger:
                     "groups, or close_step() once their episodes are finished."
                 )
             (group,) = self._draw(1, in_step=False)
+        group.slot = slot
         group.n_begun += 1
         return group, group.n_begun - 1
+
+    def _first_unbegun(self) -> OpenGroup | None:
+        """Return the first group with free places that are not reserved for a slot."""
+        groups = self._groups.values()
+        return next((g for g in groups if g.slot is None and g.n_unbegun), None)
+
+    def _group_of_slot(self, slot: str) -> OpenGroup | None:
+        """Return the group with places for a slot, or a drawn group that has not started."""
+        groups = self._groups.values()
+        mine = (g for g in groups if g.slot == slot and g.n_unbegun)
+        untouched = (g for g in groups if g.slot is None and not g.n_begun)
+        return next(mine, None) or next(untouched, None)
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
         """Start groups for the next tasks, all or none; on failure, restore the generator."""
@@ -404,7 +386,9 @@ class GroupLedger:
         group.out.remove(ticket.index)
 
     def _closed(self, group: OpenGroup) -> Group:
-        return group.close(self._version, self.max_staleness)
+        arrived = tuple(place.trajectory for place in group.places if place.trajectory)
+        size, version, staleness = len(group.places), self._version, self.max_staleness
+        return Group(group.id, group.task, size, arrived, version, staleness)
 
     def _close_if_over(self, group: OpenGroup) -> Group | None:
         if not group.over:

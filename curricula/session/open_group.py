@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.seams import Ticket
 from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import Group, Trajectory
+from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json, trajectory_to_json
 from coevo_gym.curricula.pool.pool import require_practised
 from coevo_gym.curricula.saved import Count, Version, read
@@ -95,22 +95,6 @@ class OpenGroup:
                 f"An episode with end reason {str(trajectory.end_reason)!r} cannot be "
                 "attributed to the agent. Use give_back() instead of finish()."
             )
-
-    def drop_unbegun(self) -> None:
-        """Drop all places not yet issued, because their slot's copies will not arrive."""
-        self.n_begun = len(self.places)
-        self.broken = True
-
-    def close(self, policy_version: int, max_staleness: int = 0) -> Group:
-        """Return the group in its current state.
-
-        Args:
-            policy_version: the newest policy version.
-            max_staleness: maximum number of policy versions by which episodes may differ or lag
-                behind.
-        """
-        arrived = tuple(place.trajectory for place in self.places if place.trajectory)
-        return Group(self.id, self.task, len(self.places), arrived, policy_version, max_staleness)
 
     def to_json(self) -> dict[str, Any]:
         """Return the group as JSON, without outstanding tickets."""

@@ -57,11 +57,7 @@ class Rounds:
         return None if self._flight is None else self._flight.round
 
     def done(self, wait_s: float = 0.0) -> bool:
-        """Return True if the current round has finished or failed; call it under the lock.
-
-        Args:
-            wait_s: maximum time to wait, without the lock.
-        """
+        """Return True if the current round has finished or failed; call it under the lock."""
         flight = self._flight
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
@@ -75,12 +71,9 @@ class Rounds:
             return self._planned
 
     def run(self, round: Round) -> RoundResult:
-        """Run a round and apply its result; a call for the current round waits for it.
+        """Run a round and apply its result; see ``CurriculumSession.run_round``.
 
         The latest round is not run twice: another call returns the same result.
-
-        Raises:
-            ConfigError: if there is no evolver.
         """
         evolver = self._evolver()
         with self._lock:
@@ -95,11 +88,7 @@ class Rounds:
         return self._land(flight)
 
     def launch(self, round: Round) -> None:
-        """Run a round in its own thread; the result waits until :meth:`run` applies it.
-
-        Raises:
-            ConfigError: if there is no evolver, or another round is running.
-        """
+        """Run a round in its own thread; see ``CurriculumSession.launch_round``."""
         evolver = self._evolver()
         with self._lock:
             if self._flight is not None:
@@ -166,8 +155,12 @@ class Rounds:
                 try:
                     if error is not None:
                         raise error
-                    self._apply(flight.round, flight.found.result())
-                    flight.landed.set_result(flight.found.result())
+                    result, round = flight.found.result(), flight.round
+                    self.curriculum.apply(result)
+                    self._last = (round.id, result)
+                    if self._planned is not None and self._planned.id == round.id:
+                        self._planned = None
+                    flight.landed.set_result(result)
                 except BaseException as problem:
                     flight.landed.set_exception(problem)
                     raise
@@ -176,9 +169,3 @@ class Rounds:
                         self._flight = None
                     self._idle.notify_all()
         return flight.landed.result()
-
-    def _apply(self, round: Round, result: RoundResult) -> None:
-        self.curriculum.apply(result)
-        self._last = (round.id, result)
-        if self._planned is not None and self._planned.id == round.id:
-            self._planned = None

@@ -12,16 +12,15 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils import RecordConstructorArgs
 
 from coevo_gym.core.errors import ConfigError, EnvBackendError
-from coevo_gym.core.evolution import RoundResult
-from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.guiding import GuidedEpisode, Guiding, MethodParts
+from coevo_gym.curricula.guiding import GuidedEpisode, MethodParts
 from coevo_gym.curricula.session.face import SessionFace
 from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
+    StreamSampler,
     TaskStream,
     require_reason,
     require_train_env,
@@ -30,7 +29,7 @@ from coevo_gym.curricula.session.stream import (
 from coevo_gym.envs.base import TaskEnv
 
 
-class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """A wrapper that chooses each episode's task, records results and evolves the task set.
 
     ``reset()`` starts the next episode of the curriculum; each task is run ``group_size`` times in
@@ -132,32 +131,9 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         return super().spec if self._has_json_spec else None
 
     @property
-    def curriculum(self) -> Curriculum:
-        """The curriculum, for a session in this process."""
-        return self.session.curriculum
-
-    @property
-    def session(self) -> CurriculumSession:
-        """The session, which issues the tasks and records the episodes.
-
-        A remote session has only the members of ``SessionFace``.
-        """
-        return cast(CurriculumSession, self._stream.session)
-
-    @property
     def ticket(self) -> Ticket | None:
         """The ticket of the running episode; None between episodes and for unrecorded ones."""
         return self._ticket
-
-    @property
-    def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories; None without a method."""
-        return self._stream.guiding
-
-    @property
-    def notes(self) -> Notes:
-        """Notes of the method's studies about the groups of the latest completed step."""
-        return self._stream.notes
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -244,14 +220,6 @@ class EvolvingTaskSampler(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs
         """Give back the running episode and close the env; may be called twice."""
         self.abandon()
         super().close()
-
-    def evolve(self) -> RoundResult | None:
-        """Run the round of evolution that is due; return None if none is."""
-        return self._stream.evolve()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the full state of the stream as JSON; the running episode will be run again."""
-        return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the stream from :meth:`state_dict`; call ``reset()`` next."""

@@ -130,10 +130,7 @@ class TaskStream:
     ) -> Group | None:
         """Report the episode that has ended in ``env``; return the group that it closes, if any.
 
-        Args:
-            ticket: the ticket of the episode.
-            env: the env.
-            guided: the guided episode; None if it was shown unchanged.
+        Without a guided episode, it was shown unchanged.
         """
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
@@ -199,6 +196,43 @@ class TaskStream:
         return group
 
 
+class StreamSampler:
+    """The part that both samplers share: their stream, and what they show of it."""
+
+    _stream: TaskStream
+
+    @property
+    def curriculum(self) -> Curriculum:
+        """The curriculum, for a session in this process."""
+        return self.session.curriculum
+
+    @property
+    def session(self) -> CurriculumSession:
+        """The session, which issues the tasks and records the episodes.
+
+        A remote session has only the members of ``SessionFace``.
+        """
+        return cast(CurriculumSession, self._stream.session)
+
+    @property
+    def guiding(self) -> Guiding | None:
+        """The method's coach, studies and memories; None without a method."""
+        return self._stream.guiding
+
+    @property
+    def notes(self) -> Notes:
+        """Notes of the method's studies about the groups of the latest completed step."""
+        return self._stream.notes
+
+    def evolve(self) -> RoundResult | None:
+        """Run the round of evolution that is due; return None if none is."""
+        return self._stream.evolve()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the full state of the stream as JSON; running episodes will be run again."""
+        return self._stream.state_dict()
+
+
 def session_of(
     env: TaskEnv,
     session: SessionFace | None,
@@ -213,17 +247,6 @@ def session_of(
 ) -> SessionFace:
     """Return the given session, or create one for a sampler.
 
-    Args:
-        env: one of the envs that run the episodes; supplies the native tasks.
-        session: a session, possibly shared, or None.
-        curriculum: a method's name, or a curriculum; None for the default method's.
-        group_size: K, episodes per group.
-        groups_per_step: groups that the trainer learns from at once.
-        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
-        seed: seed of the stream, including the envs' seeds.
-        evolver: runs rounds; None explores without a model, in new copies of ``env``.
-        method: a method, which supplies curriculum and evolver, or None.
-
     Raises:
         ConfigError: if an argument is invalid, or conflicts with the session or the method.
     """
@@ -235,14 +258,8 @@ def session_of(
                 "evolve_every_groups: the method defines them. Remove these arguments, or "
                 "create the sampler without method=."
             )
-        return CurriculumSession(
-            method.curriculum,
-            method.evolver,
-            group_size=group_size,
-            groups_per_step=groups_per_step,
-            seed=seed,
-        )
-    if session is not None:
+        curriculum, evolver = method.curriculum, method.evolver
+    elif session is not None:
         given: dict[str, tuple[object, object]] = {
             "curriculum": (curriculum, None),
             "group_size": (group_size, 8),
@@ -258,19 +275,21 @@ def session_of(
                 "sampler without session=."
             )
         return session
-    if isinstance(curriculum, str | None):
-        name = METHODS.default if curriculum is None else curriculum
-        curriculum = make_curriculum(
-            name, native=env.tasks, evolve_every_groups=evolve_every_groups
-        )
-    elif evolve_every_groups != DEFAULT_EVERY:
-        raise ConfigError(
-            "evolve_every_groups applies only to a curriculum given by name. Set it in the "
-            "curriculum object."
-        )
+    else:
+        if isinstance(curriculum, str | None):
+            name = METHODS.default if curriculum is None else curriculum
+            curriculum = make_curriculum(
+                name, native=env.tasks, evolve_every_groups=evolve_every_groups
+            )
+        elif evolve_every_groups != DEFAULT_EVERY:
+            raise ConfigError(
+                "evolve_every_groups applies only to a curriculum given by name. Set it in the "
+                "curriculum object."
+            )
+        evolver = evolver or scripted_evolver(env)
     return CurriculumSession(
         curriculum,
-        evolver or scripted_evolver(env),
+        evolver,
         group_size=group_size,
         groups_per_step=groups_per_step,
         seed=seed,

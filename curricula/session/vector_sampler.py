@@ -11,16 +11,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from numpy.typing import NDArray
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.evolution import RoundResult
-from coevo_gym.core.notes import Notes
 from coevo_gym.core.seams import Curriculum, Evolver, Ticket
 from coevo_gym.core.trajectory import EndReason
-from coevo_gym.curricula.guiding import GuidedEpisode, Guiding, MethodParts
+from coevo_gym.curricula.guiding import GuidedEpisode, MethodParts
 from coevo_gym.curricula.session.face import SessionFace
-from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.curricula.session.stream import (
     DEFAULT_EVERY,
     EvolveMode,
+    StreamSampler,
     TaskStream,
     require_reason,
     require_train_env,
@@ -29,7 +27,7 @@ from coevo_gym.curricula.session.stream import (
 from coevo_gym.envs.vector import TaskVectorEnv
 
 
-class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
+class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
     """A task sampler for vector envs of this package.
 
     It corresponds to :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`. Each reset
@@ -98,29 +96,6 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         self._guided: list[GuidedEpisode | None] = [None] * env.num_envs
 
     @property
-    def curriculum(self) -> Curriculum:
-        """The curriculum, for a session in this process."""
-        return self.session.curriculum
-
-    @property
-    def session(self) -> CurriculumSession:
-        """The session, which issues the tasks and records the episodes.
-
-        A remote session has only the members of ``SessionFace``.
-        """
-        return cast(CurriculumSession, self._stream.session)
-
-    @property
-    def guiding(self) -> Guiding | None:
-        """The method's coach, studies and memories; None without a method."""
-        return self._stream.guiding
-
-    @property
-    def notes(self) -> Notes:
-        """Notes of the method's studies about the groups of the latest completed step."""
-        return self._stream.notes
-
-    @property
     def tickets(self) -> tuple[Ticket | None, ...]:
         """The ticket of each env's running episode; None without one."""
         return tuple(self._tickets)
@@ -163,9 +138,7 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
             observations, rewards, terminated, truncated, infos = self.env.step(actions)
             observations = self._shown(observations, infos, range(self.num_envs))
         for index in np.flatnonzero(self._envs.over).tolist():
-            ended, self._tickets[index] = self._tickets[index], None
-            if ended is not None:
-                self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
+            self._report(index)
         self._stream.renew([ticket for ticket in self._tickets if ticket is not None])
         return observations, rewards, terminated, truncated, infos
 
@@ -183,12 +156,10 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         """
         require_reason(reason)
         for index in np.flatnonzero(~self._envs.over if mask is None else mask).tolist():
-            ended, self._tickets[index] = self._tickets[index], None
             try:
                 self._envs.cut(index, reason)
             finally:
-                if ended is not None:
-                    self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
+                self._report(index)
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
         """Give back episodes: they are run again and not counted.
@@ -205,14 +176,6 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         """Give back the running episodes and close the envs; may be called twice."""
         self.abandon()
         super().close(**kwargs)
-
-    def evolve(self) -> RoundResult | None:
-        """Run the round of evolution that is due; return None if none is."""
-        return self._stream.evolve()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the full state of the stream as JSON; running episodes will be run again."""
-        return self._stream.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the stream from :meth:`state_dict`; call ``reset()`` next."""
@@ -238,18 +201,16 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
 
     def _settle(self, index: int) -> None:
         """Report the episode of an env that is about to be reset."""
-        ended, self._tickets[index] = self._tickets[index], None
-        if ended is not None:
+        if (ended := self._taken(index)) is not None:
             self._stream.settle(ended, self._envs.unwrapped_env(index), self._guided[index])
 
-    def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
-        """Return the observations as shown to the agents, and add the cues to the infos.
+    def _report(self, index: int) -> None:
+        """Report the episode that has ended in an env."""
+        if (ended := self._taken(index)) is not None:
+            self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
-        Args:
-            observations: observations returned by the envs.
-            infos: infos of the envs that were reset or stepped.
-            looked: indices of the envs whose episodes may be guided.
-        """
+    def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
+        """Return the observations as shown to the agents, and add the cues to the infos."""
         shown = {}
         for index in looked:
             if (guided := self._guided[index]) is not None:
@@ -263,6 +224,10 @@ class EvolvingVectorSampler(VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
         return tuple(shown.get(index, own) for index, own in enumerate(observations))
 
     def _give_back(self, index: int) -> None:
-        ticket, self._tickets[index] = self._tickets[index], None
-        if ticket is not None:
+        if (ticket := self._taken(index)) is not None:
             self._stream.give_back(ticket, EndReason.ABANDONED)
+
+    def _taken(self, index: int) -> Ticket | None:
+        """Return the ticket of an env, which does not have it any more."""
+        ticket, self._tickets[index] = self._tickets[index], None
+        return ticket

@@ -30,7 +30,7 @@ def band(n: int = 5, **settings: object) -> Band:
 def inside(chosen: Band) -> list[int]:
     """The tasks that get more than the share that all get."""
     weights = chosen.weights()
-    return np.flatnonzero(weights > chosen.epsilon / len(weights) + 1e-12).tolist()
+    return np.flatnonzero(weights > chosen.config.epsilon / len(weights) + 1e-12).tolist()
 
 
 # The formula, on numbers worked out by hand.
@@ -106,11 +106,11 @@ def test_numbers_say_why_tasks_are_left_out() -> None:
     chosen = band(10, cap=3)
     chosen.record([of(0, 8), of(1, 0), of(2, 4), of(0, 8), of(1, 0), of(2, 4), of(2, 4)])
     assert chosen.metrics() == {"too_easy": 0.1, "too_hard": 0.1, "used_up": 0.1}
-    assert Band().metrics() == {"too_easy": 0, "too_hard": 0, "used_up": 0}
+    assert BandConfig().make().metrics() == {"too_easy": 0, "too_hard": 0, "used_up": 0}
 
 
 def test_no_task_comes_twice_in_a_step_as_long_as_there_are_enough() -> None:
-    curriculum = PoolCurriculum(TRAIN[:8], selector=Band(epsilon=1e-9))
+    curriculum = PoolCurriculum(TRAIN[:8], selector=BandConfig(epsilon=1e-9).make())
     for _ in range(3):
         curriculum.record([of(place, 8 * (place % 2)) for place in range(6)])
     for seed in range(50):
@@ -128,9 +128,9 @@ def test_settings_out_of_bounds_are_refused() -> None:
 # The control.
 
 
-def uneven(*, shuffled: bool) -> Band:
+def uneven(*, shuffled: bool, cap: int | None = 8) -> Band:
     """Of 20 tasks 15 were visited: 5 always solved, 5 never, 5 half of the time."""
-    chosen = band(20, shuffled=shuffled)
+    chosen = band(20, shuffled=shuffled, cap=cap)
     for _ in range(3):
         chosen.record([of(place, (8, 0, 4)[place // 5]) for place in range(15)])
     return chosen
@@ -148,8 +148,7 @@ def test_the_control_reads_other_tasks_outcomes() -> None:
 
 
 def test_the_control_leaves_every_visited_task_out_equally_often() -> None:
-    chosen, counts = uneven(shuffled=True), Counter[int]()
-    chosen.cap = None
+    chosen, counts = uneven(shuffled=True, cap=None), Counter[int]()
     for _ in range(600):
         counts.update(set(inside(chosen)) & set(range(15)))
         chosen.stats.visits[0] += 1  # another state, the same outcomes
@@ -159,7 +158,7 @@ def test_the_control_leaves_every_visited_task_out_equally_often() -> None:
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_it_keeps_what_curricula_promise(shuffled: bool) -> None:
     def fresh() -> Curriculum:
-        return PoolCurriculum(TRAIN[:12], selector=Band(cap=3, shuffled=shuffled))
+        return PoolCurriculum(TRAIN[:12], selector=BandConfig(cap=3, shuffled=shuffled).make())
 
     assert_curriculum_contract(fresh, benchmark="toy")
 

@@ -83,8 +83,6 @@ def test_a_retyped_or_reordered_instruction_is_a_copy(copy: str) -> None:
 )
 def test_one_other_word_makes_another_task_however_long_the_text(old: str, new: str) -> None:
     other = LONG.replace(old, new)
-    plain = HashingEmbedder(bigrams=False)([LONG, other])
-    assert plain[0] @ plain[1] > 0.95
     assert copy_of(other, LONG) is None
 
 
@@ -101,5 +99,6 @@ def test_metrics_refuse_what_has_no_answer() -> None:
         metrics.energy_distance([[1.0], [1.0]], [[1.0], [2.0]])
     with pytest.raises(ValueError, match="at least one"):
         metrics.cross_table([], [])
-    assert metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0) == (0, 0, 0)
+    ratios = metrics.conversion(signals=0, contexts=0, candidates=0, accepted=0)
+    assert [*ratios.values()] == [0, 0, 0]
     assert metrics.shares_of({"forgetting": 0, "boundary": 0}) == {"forgetting": 0, "boundary": 0}

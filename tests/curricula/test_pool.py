@@ -14,8 +14,8 @@ from tests.curricula.episodes import HELD_OUT, TRAIN
 def test_a_task_enters_once_and_the_first_copy_stays() -> None:
     pool = TaskPool()
     copy = TRAIN[0].model_copy(update={"name": "another name", "origin": "evolved"})
-    assert pool.add(TRAIN[0]) is True
-    assert pool.add(copy) is False
+    assert pool.extend(TRAIN[:1]) == (TRAIN[0],)
+    assert pool.extend([copy]) == ()
     assert pool.extend([TRAIN[1], TRAIN[0], TRAIN[1]]) == (TRAIN[1],)
     assert [task.name for task in pool] == [TRAIN[0].name, TRAIN[1].name]
     assert [task in pool for task in (TRAIN[0], TRAIN[1].id, TRAIN[2])] == [True, True, False]
@@ -41,6 +41,6 @@ def test_no_held_out_task_enters_and_none_of_its_batch(leak: object) -> None:
 def test_order_is_that_of_first_arrival_and_survives_json(order: list[int]) -> None:
     pool, copy = TaskPool(), TaskPool(TRAIN[20:22])
     for index in order:
-        pool.add(TRAIN[index])
+        pool.extend([TRAIN[index]])
     copy.load_state_dict(json.loads(json.dumps(pool.state_dict())))
     assert list(copy) == list(pool) == [TRAIN[i] for i in dict.fromkeys(order)]

@@ -18,26 +18,25 @@ from coevo_gym.core.seams import Selector
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Group
 from coevo_gym.curricula.pool.table import TaskTable, falling
-from coevo_gym.curricula.pool_curriculum import PoolCurriculum
-from coevo_gym.curricula.selectors.adarft import AdaRFT, nearest_to, next_target
+from coevo_gym.curricula.pool_curriculum import PoolCurriculum, SelectorConfig
+from coevo_gym.curricula.selectors.adarft import AdaRFTConfig, nearest_to, next_target
 from coevo_gym.curricula.selectors.base import draw
 from coevo_gym.curricula.selectors.learnable import Learnable, learnability
-from coevo_gym.curricula.selectors.plr import PrioritisedReplay, replay_probabilities
+from coevo_gym.curricula.selectors.plr import PLRConfig, replay_probabilities
 from coevo_gym.curricula.selectors.progress import (
     Averages,
-    Progress,
+    ProgressConfig,
     learning_progress,
     moved,
     progress_nearby,
 )
 from coevo_gym.curricula.selectors.sec import (
-    BanditOfDifficulty,
+    SECConfig,
     arm_probabilities,
     mean_absolute_advantage,
     paid,
 )
-from coevo_gym.curricula.selectors.settings import SelectorConfig
-from coevo_gym.curricula.selectors.stages import Stages, stage_members
+from coevo_gym.curricula.selectors.stages import StagesConfig, stage_members
 from coevo_gym.testing.curriculum import assert_curriculum_contract
 from tests.curricula.episodes import TRAIN, group
 
@@ -317,7 +316,7 @@ def test_tasks_that_were_never_tried_come_first(kind: str) -> None:
 
 
 def test_a_pass_rate_is_that_of_the_policy_that_first_tried() -> None:
-    chosen = Stages(2, 1)
+    chosen = StagesConfig(stages=2, groups_per_stage=1).make()
     chosen.added(TRAIN[:1])
     chosen.record([of(TRAIN[0], 0.5)])
     chosen.record([of(TRAIN[0], 0.0)])  # under the same version: counts too
@@ -328,7 +327,7 @@ def test_a_pass_rate_is_that_of_the_policy_that_first_tried() -> None:
 
 
 def test_stages_go_from_easy_to_hard() -> None:
-    chosen = rated(Stages(3, 2), [0.0, 1.0, 0.5])
+    chosen = rated(StagesConfig(stages=3, groups_per_stage=2).make(), [0.0, 1.0, 0.5])
     seen = []
     for _ in range(8):
         weights = chosen.weights()
@@ -340,7 +339,7 @@ def test_stages_go_from_easy_to_hard() -> None:
 
 
 def test_adarft_follows_the_reward() -> None:
-    chosen = rated(AdaRFT(2), [1.0, 0.9, 0.6, 0.3, 0.0])
+    chosen = rated(AdaRFTConfig(batch=2).make(), [1.0, 0.9, 0.6, 0.3, 0.0])
     assert np.flatnonzero(chosen.weights()).tolist() == [0, 1]
     chosen.record([of(TRAIN[0], 1.0, version=1)])
     assert chosen.target == 0  # half a batch
@@ -352,7 +351,7 @@ def test_adarft_follows_the_reward() -> None:
 
 
 def test_plr_replays_what_had_large_advantages() -> None:
-    chosen = rated(PrioritisedReplay(beta=1.0, rho=0.0), [1.0, 0.5, 0.9])
+    chosen = rated(PLRConfig(beta=1.0, rho=0.0).make(), [1.0, 0.5, 0.9])
     weights = chosen.weights()
     assert weights == pytest.approx(np.array([1 / 3, 1, 1 / 2]) / (11 / 6))
 
@@ -365,14 +364,14 @@ def test_learnable_forgets_earlier_counts() -> None:
 
 
 def test_progress_goes_where_rates_change_and_keeps_a_share_for_all() -> None:
-    chosen = rated(Progress(explore=0.2), [0.0, 0.5])
+    chosen = rated(ProgressConfig(explore=0.2).make(), [0.0, 0.5])
     assert chosen.weights() == pytest.approx([1, 1])  # nothing has changed yet
     chosen.record([of(TRAIN[0], 1.0), of(TRAIN[1], 0.5)])
     assert chosen.weights() == pytest.approx([0.9, 0.1])
 
 
 def test_the_bandit_prefers_the_difficulty_that_teaches() -> None:
-    chosen = rated(BanditOfDifficulty(arms=2, temperature=0.1), [1.0, 0.9, 0.8, 0.0])
+    chosen = rated(SECConfig(arms=2, temperature=0.1).make(), [1.0, 0.9, 0.8, 0.0])
     for _ in range(5):
         chosen.record([of(TRAIN[0], 1.0), of(TRAIN[3], 0.5)])
     assert chosen.metrics()["arm_0"] == 0

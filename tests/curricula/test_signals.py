@@ -15,6 +15,7 @@ from coevo_gym.curricula.signals import (
     FORGETTING,
     NOTHING,
     RARE,
+    DetectorConfig,
     SignalDetector,
     boundary,
     forgetting,
@@ -62,14 +63,14 @@ def test_all_pass_then_all_fail_is_forgetting_and_no_boundary() -> None:
 
 def test_a_visit_leaves_one_entry_the_mean_or_the_max_of_its_group() -> None:
     for visit, fires in (("mean", False), ("max", True)):
-        detector = SignalDetector(visit=visit)  # type: ignore[arg-type]
+        detector = SignalDetector(DetectorConfig(visit=visit))  # type: ignore[arg-type]
         detector.detect([group([1, 0, 0])])
         assert bool(detector.detect([group([0])])) is fires
 
 
 def test_both_readings_are_counted_whichever_is_used() -> None:
     for visit in ("mean", "max"):
-        detector = SignalDetector(visit=visit)  # type: ignore[arg-type]
+        detector = SignalDetector(DetectorConfig(visit=visit))  # type: ignore[arg-type]
         detector.detect([group([1, 0, 0], TRAIN[0]), group([1, 1, 0], TRAIN[1])])
         detector.detect([group([0, 0, 1], TRAIN[0]), group([0], TRAIN[1])])
         assert detector.forgotten == {"max": 3, "mean": 1}
@@ -85,7 +86,7 @@ def test_a_state_whose_visits_are_single_numbers_is_read() -> None:
 
 
 def test_success_slides_out_of_the_window() -> None:
-    detector = SignalDetector(window=2)
+    detector = SignalDetector(DetectorConfig(window=2))
     detector.detect([group([1])])
     fired = [bool(detector.detect([group([0])])) for _ in range(4)]
     assert fired == [True, True, False, False]
@@ -98,7 +99,7 @@ def test_tasks_have_windows_of_their_own() -> None:
 
 
 def test_a_broken_group_is_no_boundary_but_feeds_forgetting_and_rare() -> None:
-    detector = SignalDetector(n_min=1, theta=50)
+    detector = SignalDetector(DetectorConfig(n_min=1, theta=50))
     detector.detect([group([1, 1])])
     broken = group([1, 0], size=3, calls=("other",))
     signals = detector.detect([broken])
@@ -110,13 +111,13 @@ def test_a_broken_group_is_no_boundary_but_feeds_forgetting_and_rare() -> None:
 
 def test_score_can_be_read_in_place_of_success() -> None:
     assert SignalDetector().detect([group([0.8, 0.1])]) == []
-    signals = SignalDetector(outcome="score").detect([group([0.8, 0.1])])
+    signals = SignalDetector(DetectorConfig(outcome="score")).detect([group([0.8, 0.1])])
     assert kinds(signals) == [(0, BOUNDARY), (1, BOUNDARY)]
 
 
 def test_one_episode_may_carry_several_signals_and_kinds_can_be_left_out() -> None:
     for wanted in ((FORGETTING, BOUNDARY, RARE), (BOUNDARY,), (RARE, FORGETTING)):
-        detector = SignalDetector(signals=wanted, n_min=10, theta=20)
+        detector = SignalDetector(DetectorConfig(signals=wanted, n_min=10, theta=20))
         detector.detect([group([1] * 20)])
         signals = detector.detect([group([0, 1], calls=("look",))])
         expected = {(0, FORGETTING), (0, BOUNDARY), (1, BOUNDARY), (0, RARE), (1, RARE)}
@@ -126,8 +127,8 @@ def test_one_episode_may_carry_several_signals_and_kinds_can_be_left_out() -> No
 def test_the_whole_batch_is_counted_before_any_of_it_is_called_rare() -> None:
     seldom = [group([1], TRAIN[i], calls=("look",), id=f"g{i}") for i in range(4)]
     batch = [group([1] * 16, TRAIN[5]), *seldom]
-    assert SignalDetector(n_min=17, theta=20).detect(batch) == []  # 4 of 20 is not below 20 %
-    one_by_one = SignalDetector(n_min=17, theta=20)
+    detector, one_by_one = (SignalDetector(DetectorConfig(n_min=17, theta=20)) for _ in range(2))
+    assert detector.detect(batch) == []  # 4 of 20 is not below 20 %
     assert [bool(one_by_one.detect([g])) for g in batch] == [False, True, True, True, False]
 
 
@@ -137,7 +138,7 @@ def test_the_order_of_groups_in_a_batch_changes_nothing(order: list[int]) -> Non
         group(outcomes, TRAIN[i % 2], calls=("press",) * (i + 1), id=f"g{i}")
         for i, outcomes in enumerate(([1, 0], [0, 0], [1, 1], [0, 1]))
     ]
-    detectors = [SignalDetector(n_min=4, theta=50) for _ in range(2)]
+    detectors = [SignalDetector(DetectorConfig(n_min=4, theta=50)) for _ in range(2)]
     for detector in detectors:
         detector.detect([group([1], TRAIN[0]), group([1], TRAIN[1])])
     straight = detectors[0].detect(groups)
@@ -146,7 +147,7 @@ def test_the_order_of_groups_in_a_batch_changes_nothing(order: list[int]) -> Non
 
 
 def test_state_round_trips_through_json() -> None:
-    detector, copy = (SignalDetector(window=3, n_min=8) for _ in range(2))
+    detector, copy = (SignalDetector(DetectorConfig(window=3, n_min=8)) for _ in range(2))
     batches = [
         [group([float(a), float(b)], TRAIN[i % 3], calls=("press",) * (i % 2) + ("done",))]
         for i, (a, b) in enumerate(product((0, 1), repeat=2))
@@ -160,7 +161,7 @@ def test_state_round_trips_through_json() -> None:
 
 
 def test_it_warns_once_when_most_episodes_are_rare(caplog: pytest.LogCaptureFixture) -> None:
-    detector = SignalDetector(n_min=30, theta=5, min_support=2)
+    detector = SignalDetector(DetectorConfig(n_min=30, theta=5, min_support=2))
     with caplog.at_level(logging.WARNING):
         for i in range(100):
             detector.detect([group([1, 1], calls=(f"tool_{i}",))])

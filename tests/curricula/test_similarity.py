@@ -10,8 +10,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round, RoundResult, Verdict
 from coevo_gym.core.task import Task
 from coevo_gym.curricula.gates.similarity import (
+    Bin,
     BinnedEvolver,
-    only_bin,
     set_aside,
     similarity_bins,
 )
@@ -64,9 +64,22 @@ def test_every_task_is_in_one_third(similarity: list[float], n_mixed: int) -> No
     assert set(mixed) <= set(range(n))
 
 
+class Finding:
+    def __init__(self, found: RoundResult) -> None:
+        self.found = found
+
+    def run(self, round: Round) -> RoundResult:
+        assert round == ROUND
+        return self.found
+
+
+def only_bin(found: RoundResult, bin: Bin) -> RoundResult:
+    return BinnedEvolver(Finding(found), bin, AGAINST).run(ROUND)
+
+
 @pytest.mark.parametrize(("bin", "kept"), [("low", [1]), ("mid", [2]), ("high", [0])])
-def test_a_round_keeps_one_bin(bin: str, kept: list[int]) -> None:
-    found = only_bin(result(FOUND), bin, AGAINST)  # type: ignore[arg-type]
+def test_a_round_keeps_one_bin(bin: Bin, kept: list[int]) -> None:
+    found = only_bin(result(FOUND), bin)
     assert list(found.accepted) == [FOUND[place] for place in kept]
     assert [verdict.accepted for verdict in found.verdicts] == [
         *(place in kept for place in range(3)),
@@ -78,12 +91,12 @@ def test_a_round_keeps_one_bin(bin: str, kept: list[int]) -> None:
 
 
 def test_mixed_tasks_are_as_many_as_those_of_a_third() -> None:
-    assert len(only_bin(result(FOUND), "mixed", AGAINST).accepted) == 1
+    assert len(only_bin(result(FOUND), "mixed").accepted) == 1
 
 
 def test_a_round_without_tasks_stays_as_it_is() -> None:
     empty = RoundResult(round_id="round-1")
-    assert only_bin(empty, "low", AGAINST) is empty
+    assert only_bin(empty, "low") is empty
 
 
 def test_a_fifth_is_set_aside_the_same_each_time() -> None:
@@ -94,13 +107,6 @@ def test_a_fifth_is_set_aside_the_same_each_time() -> None:
     assert set_aside(tasks[::-1])[0] == aside[::-1]
 
 
-def test_an_evolver_that_keeps_one_bin() -> None:
-    class Finding:
-        def run(self, round: Round) -> RoundResult:
-            assert round == ROUND
-            return result(FOUND)
-
-    evolver = BinnedEvolver(Finding(), "high", AGAINST)
-    assert evolver.run(ROUND) == only_bin(result(FOUND), "high", AGAINST)
+def test_an_evolver_that_keeps_one_bin_needs_tasks_to_compare_with() -> None:
     with pytest.raises(ConfigError, match="none are set aside"):
-        BinnedEvolver(Finding(), "high", [])
+        BinnedEvolver(Finding(result(FOUND)), "high", [])

@@ -19,7 +19,7 @@ from coevo_gym.core.task import Split, Task
 from coevo_gym.curricula.explore.evolver import GatedEvolver
 from coevo_gym.curricula.explore.explorer import ScriptedExplorer
 from coevo_gym.curricula.growth.choice import Offer
-from coevo_gym.curricula.growth.targets import Coverage, cover, first_targets, plans, tag_counts
+from coevo_gym.curricula.growth.targets import Coverage, cover, first_round, plans, tag_counts
 from coevo_gym.envs.tags import tags_of
 from tests.curricula.episodes import HELD_OUT, TRAIN
 
@@ -83,9 +83,9 @@ def test_plans_start_at_native_tasks_and_aim_at_their_tags() -> None:
     assert len(chosen) == 8
     for plan in chosen:
         assert plan.task in TRAIN
-        assert plan.target == tags_of(plan.task) == plan.context.target
-        assert plan.context.kind == "target"
-        assert plan.context.summary.startswith("To be found: colour ")
+        assert plan.target == tags_of(plan.task)
+        assert plan.kind == "target"
+        assert plan.summary.startswith("To be found: colour ")
     assert len({plan.task.id for plan in chosen}) == 8
     assert chosen == plans(TRAIN, Counter(), 8, RNG(0)) != plans(TRAIN, Counter(), 8, RNG(1))
 
@@ -179,10 +179,14 @@ def test_a_state_without_targets_is_read_as_none() -> None:
 
 
 def test_a_first_round_of_targets_has_some_to_spare() -> None:
-    round = first_targets(TRAIN, 10, seed=3)
+    round = first_round(10, "coverage", native=TRAIN, seed=3)
     assert (round.id, round.n_enough, round.n_wanted, round.n_unguided) == ("round-0", 10, 10, 0)
     assert len(round.contexts) == round.budget == 30
-    assert round == first_targets(TRAIN, 10, seed=3) != first_targets(TRAIN, 10, seed=4)
+    assert (
+        round
+        == first_round(10, "coverage", native=TRAIN, seed=3)
+        != first_round(10, "coverage", native=TRAIN, seed=4)
+    )
     counts = tag_counts([context.task for context in round.contexts[:6]])
     assert len([tag for tag in counts if tag.startswith("first:")]) == 6  # spread from the start
     assert Round.model_validate_json(round.model_dump_json()) == round
@@ -201,6 +205,6 @@ def test_targets_cover_more_than_chance(name: str, n: int, engine: Callable[[str
     engine(name)
     native = get_benchmark(name).tasks(Split.TRAIN)
     by_chance, unguided = covered(name, Round.unguided(n, seed=5), native)
-    by_targets, aimed = covered(name, first_targets(native, n, seed=5), native)
+    by_targets, aimed = covered(name, first_round(n, "coverage", native=native, seed=5), native)
     assert len(unguided.accepted) == len(aimed.accepted) == n
     assert by_targets > 1.3 * by_chance

@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from coevo_gym.curricula import metrics
-from coevo_gym.curricula.signals import FORGETTING, SignalDetector, boundary, forgetting, rare
+from coevo_gym.curricula.signals import (
+    FORGETTING,
+    DetectorConfig,
+    SignalDetector,
+    boundary,
+    forgetting,
+    rare,
+)
 from tests.curricula.episodes import group
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())
@@ -37,7 +44,7 @@ def test_forgetting(vector: dict[str, Any]) -> None:
 def test_a_group_is_judged_before_it_enters_the_window() -> None:
     vector = one("coevolve.forgetting.group_order")
     history, outcomes = vector["inputs"]["history"], vector["inputs"]["group"]
-    detector = SignalDetector(window=vector["inputs"]["W"])
+    detector = SignalDetector(DetectorConfig(window=vector["inputs"]["W"]))
     for outcome in history:
         detector.detect([group([outcome])])
     signals = detector.detect([group(outcomes)])
@@ -126,4 +133,4 @@ def test_cross_table_marginals() -> None:
 
 def test_conversion() -> None:
     vector = one("coevolve.conversion")
-    assert metrics.conversion(**vector["inputs"]) == pytest.approx(tuple(vector["expected"]))
+    assert [*metrics.conversion(**vector["inputs"]).values()] == pytest.approx(vector["expected"])

@@ -25,7 +25,7 @@ from coevo_gym.core.seams import Agent, Message, Prompt
 from coevo_gym.core.spend import Caps, Meter
 from coevo_gym.core.task import NATIVE_SPLITS, Split, Task
 from coevo_gym.core.trajectory import Cue, PastStep, View
-from coevo_gym.curricula.explore.phases import Phase, PhasedAgent
+from coevo_gym.curricula.explore.walks import Phase, PhasedAgent
 from coevo_gym.curricula.pool_curriculum import PoolCurriculum
 from coevo_gym.envs.profile import EnvProfile, Preference, profiled, read_profile
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver

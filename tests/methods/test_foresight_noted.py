@@ -10,7 +10,7 @@ from tests.methods.test_role_agent import Says, group, went
 
 
 def test_notes_keep_predictions_and_say_which_came_true() -> None:
-    study = Foresight(Says([["b", "x" * 2_500], [" b ", ""], ["", " "]]), horizon=2)
+    study = Foresight(Says([["b", "x" * 2_500], [" b ", ""], ["", " "]], horizon=2))
     notes = study.examine([group(went("a", "b", "c", "d"))]).notes
     assert [note.evidence.get(EXPECTED) for note in notes] == [
         (None, "x" * 300),

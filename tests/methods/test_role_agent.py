@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -53,6 +53,7 @@ from coevo_gym.methods.role_agent.predictors import (
     Made,
     PolicyPredictor,
     Predictions,
+    Predictor,
     Transition,
     predicted,
 )
@@ -98,12 +99,13 @@ def group(*trajectories: Trajectory, task: Task = TRAIN[0], id: str = "g") -> Gr
     return Group(id, task, len(trajectories), trajectories)
 
 
-class Says:
+class Says(Predictor):
     """Predicts what it is told to, step by step, and keeps what it is asked."""
 
-    source: Literal["rule"] = "rule"
+    source = "rule"
 
-    def __init__(self, *made: Predictions) -> None:
+    def __init__(self, *made: Predictions, horizon: int = 1) -> None:
+        super().__init__(horizon)
         self.made, self.asked = made, list[Trajectory]()
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
@@ -120,14 +122,14 @@ def right(trajectory: Trajectory) -> Predictions:
 class TestForesight:
     def test_right_predictions_are_worth_one_each(self) -> None:
         episode = went("a", "b", "c")
-        study: Study = Foresight(Says(right(episode)), horizon=1)
+        study: Study = Foresight(Says(right(episode)))
         notes = study.examine([group(episode)]).notes
         assert [(note.step, note.value) for note in notes] == [(0, 1.0), (1, 1.0)]
         assert [note.evidence["floor"] for note in notes] == [0.0, 0.0]
         assert all(note.source == "rule" and note.evidence["predicted"] for note in notes)
 
     def test_further_ones_are_discounted(self) -> None:
-        study = Foresight(Says([["b", "c", "no"], ["x", "y"]]), horizon=2, gamma=0.5)
+        study = Foresight(Says([["b", "c", "no"], ["x", "y"]], horizon=2), gamma=0.5)
         first, second = study.examine([group(went("a", "b", "c"))]).notes
         assert (first.evidence["likeness"], first.value) == ((1.0, 1.0), 1.5)
         assert (second.evidence["likeness"], second.value) == ((0.0, 0.0), 0.0)
@@ -137,25 +139,25 @@ class TestForesight:
         lost = went("a", "b", end=EndReason.WORKER_LOST)
         episodes = group(went("a", "b", success=False), went("a", "b"), lost)
         predictor = Says(*[[["b"]]] * n)
-        notes = Foresight(predictor, horizon=1, predict=predict).examine([episodes]).notes
+        notes = Foresight(predictor, predict=predict).examine([episodes]).notes
         assert [note.index for note in notes] == [[1], [0, 1]][n - 1]
         assert lost not in predictor.asked
 
     def test_a_penalty_alone_is_no_reward(self) -> None:
         predictor = Says()
         outcome = Outcome("score", Overlong(max_tokens=1, buffer_tokens=1))
-        Foresight(predictor, horizon=1, outcome=outcome).examine([group(went("a", "b", score=0.0))])
+        Foresight(predictor, outcome=outcome).examine([group(went("a", "b", score=0.0))])
         assert predictor.asked == []
-        scored = Foresight(Says([["b"]]), horizon=1, outcome=Outcome("score"))
+        scored = Foresight(Says([["b"]]), outcome=Outcome("score"))
         failed = went("a", "b", success=False, score=0.5)
         assert len(scored.examine([group(failed)]).notes) == 1
 
     def test_an_episode_without_a_step_has_no_note(self) -> None:
-        assert Foresight(Says([]), horizon=2).examine([group(went("a"))]).notes == ()
+        assert Foresight(Says([], horizon=2)).examine([group(went("a"))]).notes == ()
 
     def test_its_numbers(self) -> None:
         made = [["same"], [""], ["x"]]
-        study = Foresight(Says(made, [["same"]]), horizon=1, predict="all")
+        study = Foresight(Says(made, [["same"]]), predict="all")
         episodes = group(went("same", "same", "y", "x"), went("same", "same", success=False))
         record: Memory = ForesightRecord()
         record.note(Notes(study.examine([episodes]).notes))
@@ -173,9 +175,7 @@ class TestForesight:
 
     def test_where_all_succeed_there_is_no_correlation(self) -> None:
         record = ForesightRecord()
-        record.note(
-            Notes(Foresight(Says([["b"]]), horizon=1).examine([group(went("a", "b"))]).notes)
-        )
+        record.note(Notes(Foresight(Says([["b"]])).examine([group(went("a", "b"))]).notes))
         assert "correlation" not in record.metrics()
 
 
@@ -268,9 +268,7 @@ class TestThePolicyPredictor:
 
     def test_a_study_counts_what_it_cost(self) -> None:
         policy, episode = Foretells('<next n="1">b</next>'), decided("a", "b")
-        found = Foresight(PolicyPredictor(lambda: policy, 1, seed=3), horizon=1).examine(
-            [group(episode)]
-        )
+        found = Foresight(PolicyPredictor(lambda: policy, 1, seed=3)).examine([group(episode)])
         assert found.usage == {"foresight": Usage(calls=1, completion_tokens=7)}
         (note,) = found.notes
         assert (note.value, note.source) == (1.0, "model")
@@ -361,7 +359,7 @@ class TestTheEmpiricalPredictor:
 
     def test_where_groups_close_one_by_one_a_step_still_is_not_predicted_from_itself(self) -> None:
         predictor, episode = EmpiricalPredictor(1), went("a", "b")
-        study = Foresight(predictor, horizon=1)
+        study = Foresight(predictor)
         studies = GroupStudies(
             Guiding(None, [study], {"transitions": predictor}), 2, lambda _: None
         )

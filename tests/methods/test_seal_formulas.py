@@ -23,7 +23,7 @@ from coevo_gym.methods.seal.profile import (
     moved_utilities,
     trajectory_weight,
 )
-from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed
+from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed, weights_of
 from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.testing.formulas.check import equal
 from coevo_gym.testing.formulas.curricula import METHODS
@@ -269,18 +269,20 @@ def test_a_weight_lies_in_its_range_and_is_1_where_nothing_counts(given_labels: 
 def test_equal_utilities_change_nothing(group: list[tuple[float, list[str]]]) -> None:
     advantages = [advantage for advantage, _ in group]
     each = [found for _, found in group]
-    same = weighed(advantages, each, utilities=dict.fromkeys(UTILITIES, 1.0))
-    assert same.advantages == advantages
-    off = weighed(advantages, each, budget=WeightLimits(strength=0.0))
-    assert off.advantages == advantages
+    same = weights_of(each, utilities=dict.fromkeys(UTILITIES, 1.0))
+    assert weighed(advantages, same) == advantages
+    off = weights_of(each, budget=WeightLimits(strength=0.0))
+    assert weighed(advantages, off) == advantages
 
 
 @given(groups)
 def test_a_weight_never_turns_an_advantage_round(group: list[tuple[float, list[str]]]) -> None:
     advantages = [advantage for advantage, _ in group]
     for apply_to in ("all", "negative", "positive"):
-        found = weighed(advantages, [found for _, found in group], apply_to=apply_to)  # type: ignore[arg-type]
-        for before, after in zip(advantages, found.advantages, strict=True):
+        weights = weights_of([found for _, found in group])
+        found = weighed(advantages, weights, apply_to)
+        for before, after in zip(advantages, found, strict=True):
+            assert isinstance(after, float)
             assert math.copysign(1.0, after) == math.copysign(1.0, before)
             if (apply_to == "negative" and before >= 0) or (apply_to == "positive" and before <= 0):
                 assert after == before
@@ -291,11 +293,11 @@ def test_a_normalised_budget_has_mean_1_over_what_counts(
     group: list[tuple[float, list[str]]],
 ) -> None:
     each = [found for _, found in group]
-    found = weighed([0.0] * len(group), each, budget=WeightLimits(0.7, normalise_mean=True))
-    counted = [w for w, own in zip(found.weights, each, strict=True) if set(own) & UTILITIES.keys()]
+    weights = weights_of(each, budget=WeightLimits(0.7, normalise_mean=True))
+    counted = [w for w, own in zip(weights, each, strict=True) if set(own) & UTILITIES.keys()]
     if counted:
         assert math.isclose(sum(counted) / len(counted), 1.0)
-    for weight, own in zip(found.weights, each, strict=True):
+    for weight, own in zip(weights, each, strict=True):
         assert set(own) & UTILITIES.keys() or weight == 1.0
 
 

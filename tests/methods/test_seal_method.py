@@ -24,10 +24,9 @@ from coevo_gym.episodes.evaluation import Evaluation, evaluate
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.methods.contract import assert_method_contract, kit_of
 from coevo_gym.methods.method import Method
-from coevo_gym.methods.seal.interface import FailureInterface
+from coevo_gym.methods.seal.interface import FailureInterface, InterfaceVersions
 from coevo_gym.methods.seal.method import SEALSettings, seal
-from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig
-from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
+from coevo_gym.methods.seal.profile import FailureProfile, ProfileConfig, TurnLabels
 from coevo_gym.methods.seal.weights import Reweighted, Weighing, WeightLimits
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.store.reader import RunReader

@@ -18,7 +18,7 @@ from coevo_gym.core.seams import Advantage, Agent, Growth
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import Cue, Group
 from coevo_gym.curricula.explore.explorer import Explorer
-from coevo_gym.curricula.explore.phases import Phase, PhasedAgent
+from coevo_gym.curricula.explore.walks import Phase, PhasedAgent
 from coevo_gym.curricula.growth.signal_growth import MAX_SEED
 from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector

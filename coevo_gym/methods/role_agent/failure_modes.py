@@ -199,8 +199,6 @@ class SimilarFailures:
 
     Args:
         failures: the study that finds the step's modes; it must run before this one.
-        memory: the memory of earlier steps' lessons.
-        analyst: returns the model that is asked.
 
     Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; the caps are ours.
     """

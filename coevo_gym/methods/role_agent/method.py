@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Memory, Study
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import StaticSettings, static
+from coevo_gym.methods.coevolve import static_tasks
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
 from coevo_gym.methods.role_agent.failure_modes import MOST_MODES, FailureModes, SimilarFailures
@@ -30,6 +30,7 @@ from coevo_gym.methods.role_agent.predictors import (
     InlineCoach,
     InlinePredictor,
     PolicyPredictor,
+    Predictor,
 )
 from coevo_gym.methods.role_agent.study import Foresight, ForesightRecord, Predicted
 from coevo_gym.trainers.credit import Credit, StateGrouped, credit_of
@@ -107,7 +108,6 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
     if (predictor := _predictor(settings, kit)) is not None:
         study = Foresight(
             predictor,
-            horizon=predictor.horizon,
             gamma=settings.gamma,
             measure=settings.likeness,
             outcome=estimator.outcome,
@@ -117,17 +117,9 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
         memories["foresight"] = ForesightRecord()
         if isinstance(predictor, EmpiricalPredictor):
             memories["transitions"] = predictor
-    found = static(StaticSettings(), kit)
-    if settings.native or settings.weight:
-        pool = kit.curriculum.make(
-            kit.native_tasks if settings.native else (),
-            native=kit.starts,
-            selector=ByFailureMode(failures, weight=settings.weight) if settings.weight else None,
-        )
-        first_round = None if settings.native else found.first_round
-        found = replace(found, curriculum=pool, first_round=first_round)
+    selector = ByFailureMode(failures, weight=settings.weight) if settings.weight else None
     return replace(
-        found,
+        static_tasks(kit, native=settings.native, selector=selector),
         credit=Credit(replace(estimator, worth=ForesightWorth(settings.gamma))),
         coach=InlineCoach(predictor.horizon) if isinstance(predictor, InlinePredictor) else None,
         studies=tuple(studies),
@@ -148,9 +140,7 @@ def _estimator(learner: object) -> StateGrouped:
     )
 
 
-def _predictor(
-    settings: RoleAgentSettings, kit: Kit
-) -> EmpiricalPredictor | PolicyPredictor | InlinePredictor | None:
+def _predictor(settings: RoleAgentSettings, kit: Kit) -> Predictor | None:
     """Return the predictor; None if nothing is predicted."""
     kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
     if kind == "auto":

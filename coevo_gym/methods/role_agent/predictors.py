@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -45,18 +46,22 @@ class Made(NamedTuple):
     usage: Usage = NO_USAGE
 
 
-class Predictor(Protocol):
+class Predictor(ABC):
     """A predictor of the observations that follow each step of a trajectory.
+
+    Args:
+        horizon: H, observations to predict per step.
 
     Attributes:
         source: the basis of the predictions, as notes store it.
     """
 
-    @property
-    def source(self) -> Literal["rule", "model"]:
-        """Return the basis of the predictions, as notes store it."""
-        ...
+    source: Literal["rule", "model"] = "model"
 
+    def __init__(self, horizon: int) -> None:
+        self.horizon = horizon
+
+    @abstractmethod
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the predictions of each requested trajectory.
 
@@ -64,7 +69,6 @@ class Predictor(Protocol):
             asked: trajectories of ``groups``.
             groups: all groups of the learner's step, except those already studied.
         """
-        ...
 
 
 class Transition(NamedTuple):
@@ -81,14 +85,13 @@ class Transition(NamedTuple):
     later: tuple[str, ...]
 
 
-class EmpiricalPredictor:
+class EmpiricalPredictor(Predictor):
     """A predictor without a model: the observation that most often followed an action in a state.
 
     It is a control: foresight that no policy had. The same object is a predictor and a memory. A
     step's transitions are remembered when the step is over, so none is predicted from itself.
 
     Args:
-        horizon: H, observations to predict per step.
         capacity: maximum number of latest transitions to remember.
 
     Example:
@@ -98,10 +101,11 @@ class EmpiricalPredictor:
         (['open'], [''])
     """
 
-    source: Literal["rule"] = "rule"
+    source = "rule"
 
     def __init__(self, horizon: int, *, capacity: int = MAX_TRANSITIONS) -> None:
-        self.horizon, self._capacity = horizon, capacity
+        super().__init__(horizon)
+        self._capacity = capacity
         self._known = deque[Transition]()
         self._later: dict[tuple[str, str], deque[tuple[str, ...]]] = {}
         self._pending: list[Transition] = []
@@ -184,7 +188,7 @@ class Draws(Policy, Protocol):
         ...
 
 
-class PolicyPredictor:
+class PolicyPredictor(Predictor):
     """A predictor that asks the policy itself, in chats that continue after its actions.
 
     A chat continues after the exact token ids of the answer that held the action. Predictions are
@@ -194,16 +198,14 @@ class PolicyPredictor:
 
     Args:
         policy: returns the policy under training.
-        horizon: H, observations to predict per step.
         seed: the seed of its draws, combined with the first group's id.
 
     Source: World-In-Agent of Role-Agent (arXiv 2606.10917), 3.2.
     """
 
-    source: Literal["model"] = "model"
-
     def __init__(self, policy: Callable[[], Policy], horizon: int, *, seed: int) -> None:
-        self._policy, self.horizon, self._seed = policy, horizon, seed
+        super().__init__(horizon)
+        self._policy, self._seed = policy, seed
         self._asking = (Message("user", load_cue(PROMPT).write({"horizon": horizon})),)
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
@@ -290,19 +292,11 @@ class InlineCoach:
         return [self._guidance] * len(tickets)
 
 
-class InlinePredictor:
+class InlinePredictor(Predictor):
     """A predictor that reads the predictions beside the agent's actions; it asks no questions.
-
-    Args:
-        horizon: H, observations to predict per step.
 
     Source: the code of Role-Agent, with one tag for each observation ahead.
     """
-
-    source: Literal["model"] = "model"
-
-    def __init__(self, horizon: int) -> None:
-        self.horizon = horizon
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
         """Return the predictions written in the answers of each trajectory."""

@@ -36,12 +36,8 @@ class Foresight:
     ``expected``, the predictions, shortened; and ``success``, the outcome of the episode.
 
     Args:
-        predictor: the predictor of observations.
-        horizon: H, observations per step that are compared.
         gamma: discount from one observation to the next.
         measure: the measure of similarity; see :data:`~coevo_gym.trainers.similarity.Measure`.
-        outcome: the reward of a trajectory.
-        predict: the trajectories to predict.
 
     Source: World-In-Agent of Role-Agent (arXiv 2606.10917), Eq. 2 to 5.
     """
@@ -52,13 +48,12 @@ class Foresight:
         self,
         predictor: Predictor,
         *,
-        horizon: int,
         gamma: float = 0.95,
         measure: Measure = "lcs",
         outcome: Outcome | None = None,
         predict: Predicted = "rewarded",
     ) -> None:
-        self._predictor, self._horizon, self._gamma = predictor, horizon, gamma
+        self._predictor, self._gamma = predictor, gamma
         self._measure, self._outcome, self._predict = measure, outcome or Outcome(), predict
 
     def examine(self, groups: Sequence[Group]) -> Findings:
@@ -89,7 +84,7 @@ class Foresight:
         before = [clean(step.observation) for step in trajectory.steps]
         after = [clean(text) for text in texts_after(trajectory)]
         states = [*before, *after[-1:]] or [""]
-        rows = likenesses(predictions, states, self._horizon, self._measure)
+        rows = likenesses(predictions, states, self._predictor.horizon, self._measure)
         return [
             Note(
                 kind=self.kind,
@@ -103,7 +98,7 @@ class Foresight:
                     predicted=bool(predicted and predicted[0].strip()),
                     floor=likeness(before[step], after[step], self._measure),
                     success=trajectory.success,
-                    **_noted(predicted, states[step + 1 :], self._horizon),
+                    **_noted(predicted, states[step + 1 :], self._predictor.horizon),
                 ),
                 source=self._predictor.source,
             )

@@ -15,7 +15,7 @@ from coevo_gym.methods.seal.profile import (
     moved_utilities,
     trajectory_weight,
 )
-from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed
+from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed, weights_of
 
 Inputs = Mapping[str, Any]
 
@@ -32,9 +32,8 @@ def _weights(v: Inputs) -> Any:
 
 def _transform(v: Inputs) -> Any:
     budget = WeightLimits(**v["budget"]) if v["budget"] else None
-    settings = {"clip": tuple(v["clip"]), "apply_to": v["apply_to"], "budget": budget}
-    found = weighed(v["A"], v["labels"], **settings)
-    return {"w": found.weights, "A": found.advantages}
+    weights = weights_of(v["labels"], clip=tuple(v["clip"]), budget=budget)
+    return {"w": weights, "A": weighed(v["A"], weights, v["apply_to"])}
 
 
 def _dynamic(v: Inputs) -> Any:

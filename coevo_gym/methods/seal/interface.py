@@ -13,9 +13,10 @@ from string import Formatter
 from typing import Any
 
 from coevo_gym.core.evolution import digest
+from coevo_gym.core.notes import INTERFACE, Findings, Note
 from coevo_gym.core.seams import Guidance, Ticket
 from coevo_gym.core.task import FrozenDict, FrozenModel
-from coevo_gym.core.trajectory import Cue, View
+from coevo_gym.core.trajectory import Cue, Group, Trajectory, View
 from coevo_gym.methods.seal.profile import FAILURES, FailureProfile
 from coevo_gym.prompts.template import FOLDER
 
@@ -250,7 +251,7 @@ class FailureInterface:
         found = digest(
             {
                 "schema_notes": self.schema_notes,
-                "hints": [hint.model_dump(mode="json") for hint in self._hints],
+                "hints": [h.model_dump(mode="json") for h in hints() if self.error_hints],
                 "cues": [[cue.id, cue.heading, cue.text] for cue in self.cues],
             }
         )
@@ -271,10 +272,6 @@ class FailureInterface:
             (self.error_hints, f"A hint after an error, one of {len(hints())}."),
         )
         return (*(text for shown, text in parts if shown), *(cue.text for cue in self.cues))
-
-    @property
-    def _hints(self) -> tuple[Hint, ...]:
-        return hints() if self.error_hints else ()
 
     def show(self, view: View) -> View:
         """Return a view with notes and a hint; see :class:`~coevo_gym.core.seams.Interface`."""
@@ -355,9 +352,8 @@ class InterfaceCoach:
 
     Args:
         profile: the memory of failures, with the cues that are on.
-        schema_notes: a switch; see
-            :class:`FailureInterface`.
-        error_hints: a switch of the same class.
+        schema_notes: a switch of :class:`FailureInterface`.
+        error_hints: another of its switches.
         cues: True to tell the cues that are on.
 
     Source: Eq. 8, 9 and 15 of SEAL (arXiv 2605.24426).
@@ -385,3 +381,43 @@ class InterfaceCoach:
         nothing = interface == FailureInterface()
         guidance = Guidance() if nothing else Guidance(interface, interface.cues)
         return [guidance] * len(tickets)
+
+
+class InterfaceVersions:
+    """A study that notes each version of the interface, at the first trajectory that saw it.
+
+    The note's label is the version. Its evidence has ``version``, too; ``says``, a description of
+    the version for people; ``cues``, the line of each label that is on; and the switches of
+    :class:`FailureInterface`.
+    """
+
+    kind = INTERFACE
+
+    def __init__(self, *, schema_notes: bool, error_hints: bool) -> None:
+        self._schema_notes, self._error_hints = schema_notes, error_hints
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Note the interface versions of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        found: dict[str, Note] = {}
+        for group in groups:
+            for index, trajectory in enumerate(group.trajectories):
+                if trajectory.interface and trajectory.interface not in found:
+                    found[trajectory.interface] = self._note(group, index, trajectory)
+        return Findings(tuple(found.values()))
+
+    def _note(self, group: Group, index: int, trajectory: Trajectory) -> Note:
+        shown = FailureInterface(self._schema_notes, self._error_hints, trajectory.cue_ids)
+        return Note(
+            kind=self.kind,
+            task_id=group.task.id,
+            group_id=group.id,
+            index=index,
+            label=trajectory.interface,
+            evidence=FrozenDict(
+                version=trajectory.interface,
+                says=shown.says,
+                cues=FrozenDict({cue.id: cue.text for cue in shown.cues}),
+                schema_notes=self._schema_notes,
+                error_hints=self._error_hints,
+            ),
+        )

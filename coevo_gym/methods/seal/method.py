@@ -12,12 +12,11 @@ from pydantic import Field, model_validator
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.methods.coevolve import StaticSettings, static
+from coevo_gym.methods.coevolve import static_tasks
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method
-from coevo_gym.methods.seal.interface import InterfaceCoach
-from coevo_gym.methods.seal.profile import CLIP, Clip, FailureProfile, ProfileConfig
-from coevo_gym.methods.seal.study import InterfaceVersions, TurnLabels
+from coevo_gym.methods.seal.interface import InterfaceCoach, InterfaceVersions
+from coevo_gym.methods.seal.profile import CLIP, Clip, FailureProfile, ProfileConfig, TurnLabels
 from coevo_gym.methods.seal.weights import (
     ApplyTo,
     LastFailure,
@@ -65,11 +64,6 @@ class SEALSettings(FrozenModel):
         return self
 
     @property
-    def guides(self) -> bool:
-        """Return True if the agent is shown any of these texts."""
-        return self.schema_notes or self.error_hints or self.cues
-
-    @property
     def budget(self) -> WeightLimits | None:
         """Return the limits of the weights around 1; None for those of the clip alone."""
         found = WeightLimits(self.strength, self.normalise_mean)
@@ -80,20 +74,13 @@ class SEALSettings(FrozenModel):
 def seal(settings: SEALSettings, kit: Kit) -> Method:
     """Change the interface and the weights of learning by failed turns (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
+    selector = LastFailure(profile) if settings.task_weights else None
     found = replace(
-        static(StaticSettings(), kit),
+        static_tasks(kit, native=settings.native, selector=selector),
         studies=(TurnLabels(kit.benchmark),),
         memories={"profile": profile},
     )
-    if settings.native or settings.task_weights:
-        pool = kit.curriculum.make(
-            kit.native_tasks if settings.native else (),
-            native=kit.starts,
-            selector=LastFailure(profile) if settings.task_weights else None,
-        )
-        first_round = None if settings.native else found.first_round
-        found = replace(found, curriculum=pool, first_round=first_round)
-    if settings.guides:
+    if settings.schema_notes or settings.error_hints or settings.cues:
         shown = {"schema_notes": settings.schema_notes, "error_hints": settings.error_hints}
         found = replace(
             found,

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from coevo_gym.core.notes import Note, Notes
+from coevo_gym.core.benchmark import Benchmark
+from coevo_gym.core.notes import Findings, Note, Notes
 from coevo_gym.core.task import FrozenDict, FrozenModel
-from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel
+from coevo_gym.core.trajectory import Group
+from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, diagnosable
 
 
 class WindowLabel(NamedTuple):
@@ -197,15 +199,7 @@ class ProfileConfig(FrozenModel):
 def turn_notes(
     labels: Sequence[str], *, task_id: str, group_id: str, index: int, success: bool
 ) -> Iterator[Note]:
-    """Return a note for each user turn of a trajectory, as :class:`FailureProfile` reads them.
-
-    Args:
-        labels: the label of each turn.
-        task_id: id of the task.
-        group_id: the trajectory's group.
-        index: its position in the group.
-        success: True if it succeeded.
-    """
+    """Return a note for each user turn of a trajectory, as :class:`FailureProfile` reads them."""
     for turn, label in enumerate(labels):
         yield Note(
             kind=TURN_LABEL,
@@ -216,6 +210,38 @@ def turn_notes(
             label=label,
             value=float(success),
             evidence=FrozenDict(turns=len(labels)),
+        )
+
+
+class TurnLabels:
+    """A study that notes each user turn, with its label and the episode's success.
+
+    Raises:
+        ConfigError: if the benchmark cannot label turns.
+
+    Source: Psi of SEAL (arXiv 2605.24426), Eq. 5 and 6.
+    """
+
+    kind = TURN_LABEL
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = diagnosable(benchmark)
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Label the turns of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        return Findings(
+            tuple(
+                note
+                for group in groups
+                for index, trajectory in enumerate(group.trajectories)
+                for note in turn_notes(
+                    self._benchmark.diagnose(trajectory).turns,
+                    task_id=group.task.id,
+                    group_id=group.id,
+                    index=index,
+                    success=trajectory.success,
+                )
+            )
         )
 
 
@@ -250,7 +276,6 @@ class FailureProfile:
     A window is a fixed number of the learner's steps. Labels that never count are ignored.
 
     Args:
-        config: the settings.
         clip: lowest and highest target of a moving utility.
 
     Attributes:
@@ -283,14 +308,11 @@ class FailureProfile:
         """Count the labels of a learner's step; the last step of a window ends it."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
-                self._add(note)
+                for tally in (self._window, self._total):
+                    tally.add(note.label, note.value)
         self._steps += 1
         if self._steps >= self.config.evolve_every_steps:
             self._evolve()
-
-    def _add(self, note: Note) -> None:
-        self._window.add(note.label, note.value)
-        self._total.add(note.label, note.value)
 
     def _evolve(self) -> None:
         seen, config = self.window, self.config

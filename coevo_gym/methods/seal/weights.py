@@ -63,9 +63,6 @@ class LastFailure(TableSelector):
     A task weighs 1 if it had no failure when it was last practised, was never practised, or had a
     failure that is too rare for statistics.
 
-    Args:
-        profile: the counts of the labels of all tasks so far.
-
     Source: the code of SEAL; its paper (arXiv 2605.24426) does not have it.
     """
 
@@ -132,56 +129,6 @@ class WeightLimits(NamedTuple):
     normalise_mean: bool = False
 
 
-class Weighed(NamedTuple):
-    """A group with weights.
-
-    Attributes:
-        weights: (K,) weight of each trajectory by its labels, also where it is not applied.
-        advantages: (K,) advantages to be learned from.
-    """
-
-    weights: list[float]
-    advantages: list[float]
-
-
-def weighed(
-    advantages: Sequence[float],
-    labels: Sequence[Sequence[str]],
-    *,
-    utilities: Mapping[str, float] = UTILITIES,
-    clip: Clip = CLIP,
-    apply_to: ApplyTo = "all",
-    budget: WeightLimits | None = None,
-) -> Weighed:
-    """Multiply each trajectory's advantage by its weight.
-
-    The sum over the group, 0 before, is not 0 afterwards. This follows the paper, which also
-    weights successes.
-
-    Args:
-        advantages: (K,) advantages of a group's trajectories.
-        labels: the labels of each trajectory's turns.
-        utilities: the utility of each label that counts.
-        clip: lowest and highest weight, before the budget.
-        apply_to: the trajectories to weight.
-        budget: the limits of the weights; None to keep the weights.
-
-    Example:
-        >>> weighed([1.0, -1.0], [["pass"], ["spurious_tool_call"]]).advantages
-        [1.0, -2.0]
-
-    Source: Eq. 12; ``apply_to`` and ``budget`` are switches of the authors' code only.
-    """
-    weights = weights_of(labels, utilities=utilities, clip=clip, budget=budget)
-    return Weighed(
-        weights,
-        [
-            weight * advantage if applies(apply_to, advantage) else advantage
-            for weight, advantage in zip(weights, advantages, strict=True)
-        ],
-    )
-
-
 def weights_of(
     labels: Sequence[Sequence[str]],
     *,
@@ -189,12 +136,40 @@ def weights_of(
     clip: Clip = CLIP,
     budget: WeightLimits | None = None,
 ) -> list[float]:
-    """Return (K,) weights of a group's trajectories; see :func:`weighed`."""
+    """Return (K,) weights of a group's trajectories.
+
+    Args:
+        labels: (K,) the labels of each trajectory's turns.
+        utilities: the utility of each label that counts.
+        clip: lowest and highest weight, before the budget.
+        budget: the limits of the weights; None to keep the weights.
+    """
     weights = [trajectory_weight(each, utilities, clip) for each in labels]
     if budget is None:
         return weights
     counts = [any(label in utilities for label in each) for each in labels]
     return _within(budget, weights, counts)
+
+
+def weighed(
+    advantages: Sequence[Advantage], weights: Sequence[float], apply_to: ApplyTo = "all"
+) -> list[Advantage]:
+    """Multiply each trajectory's advantage by its weight, where it applies.
+
+    The sum over the group, 0 before, is not 0 afterwards. This follows the paper, which also
+    weights successes.
+
+    Example:
+        >>> weighed([1.0, -1.0], weights_of([["pass"], ["spurious_tool_call"]]))
+        [1.0, -2.0]
+
+    Source: Eq. 12; ``apply_to`` and budgets are switches of the authors' code only.
+    """
+
+    def times(weight: float, judged: Advantage) -> Advantage:
+        return mapped(judged, lambda a: weight * a if applies(apply_to, a) else a)
+
+    return [times(*pair) for pair in zip(weights, advantages, strict=True)]
 
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
@@ -314,15 +289,12 @@ class Reweighted:
         ]
         utilities = self.utilities
         weights = weights_of(labels, utilities=utilities, clip=self._clip, budget=self._budget)
-        found = [self._times(*pair) for pair in zip(weights, judged, strict=True)]
+        found = weighed(judged, weights, self._apply_to)
         asked = [trajectory_weight(each, utilities, _UNCLIPPED) for each in labels]
         low, high = self._clip
         clipped = sum(not low <= weight <= high for weight in asked)
         self._weighing.add(weights, [_mean(each) for each in found], clipped)
         return found
-
-    def _times(self, weight: float, judged: Advantage) -> Advantage:
-        return mapped(judged, lambda a: weight * a if applies(self._apply_to, a) else a)
 
 
 def _mean(advantage: Advantage) -> float:

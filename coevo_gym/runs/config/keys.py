@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, reduce
 from operator import or_
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from coevo_gym.core.sections import flat as flat
 from coevo_gym.core.sections import kind_of, variant, variants
 from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
 
@@ -126,15 +127,6 @@ def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, An
         moved = "." in new.removeprefix(prefix)
         found[name if moved else new.removeprefix(prefix)] = inner
     return found
-
-
-def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Return the values of a tree by dotted key."""
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def suggest(word: str, known: Sequence[str]) -> str:
