@@ -12,7 +12,6 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.completion import benchmarks, cards, completing, tables
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
@@ -25,9 +24,9 @@ from coevo_gym.cli.output import (
     say_block,
     telling,
 )
-from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import IgnoreMemory, Sets
+from coevo_gym.cli.settings import IgnoreMemory, Sets, plan_of, print_rows
+from coevo_gym.cli.sources import benchmarks, cards, completing, tables
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
@@ -230,8 +229,8 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print what the cells of a table would do and need; rows with equal plans share one."""
+    from coevo_gym.runs.experiments.collecting import printed_beside
     from coevo_gym.runs.experiments.needs import played_rows
-    from coevo_gym.runs.experiments.printed import printed_beside
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     if experiment.kind == "simulated":

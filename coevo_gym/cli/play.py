@@ -11,10 +11,9 @@ from typing import Annotated, cast
 
 import typer
 
-from coevo_gym.cli.completion import benchmarks, completing, runs
 from coevo_gym.cli.output import busy, console, say, say_aside
 from coevo_gym.cli.play_terminal import play_episode
-from coevo_gym.cli.sources import NativeSplit, find_benchmark
+from coevo_gym.cli.sources import NativeSplit, benchmarks, completing, find_benchmark, runs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coevo_gym.cli.completion import cards, completing, presets
 from coevo_gym.cli.evaluate import result_table
 from coevo_gym.cli.output import (
     INTERRUPTED,
@@ -23,10 +22,9 @@ from coevo_gym.cli.output import (
     say_block,
     telling,
 )
-from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import IgnoreMemory, Sets
-from coevo_gym.cli.sources import RunName
+from coevo_gym.cli.settings import IgnoreMemory, Sets, plan_of, print_rows
+from coevo_gym.cli.sources import RunName, cards, completing, presets
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import FinalScores, TableRow

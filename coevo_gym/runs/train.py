@@ -37,8 +37,7 @@ from coevo_gym.runs.manifest import (
 from coevo_gym.runs.planning.fitting import memory_warnings
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.rounds import StoredEvolver, stack
-from coevo_gym.runs.sinks.sending import ArmSinks
-from coevo_gym.runs.sinks.sink import check_sinks
+from coevo_gym.runs.sinks.sink import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (
     NO_SCORES,
@@ -52,8 +51,7 @@ from coevo_gym.runs.table import (
 from coevo_gym.runs.warmup import imitate_references
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.deleting import delete
-from coevo_gym.store.folder import RunFolder, append_line, keep_lines, storing, write_json
+from coevo_gym.store.folder import RunFolder, append_line, delete, keep_lines, storing, write_json
 from coevo_gym.store.reader import Evaluated, RunReader
 from coevo_gym.store.secrets import without_secrets
 

@@ -27,9 +27,8 @@ from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
 from coevo_gym.store.folder import storing, transaction
-from coevo_gym.store.note_rows import note_to_row
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
-from coevo_gym.store.rows import Decision
+from coevo_gym.store.rows import Decision, note_to_row
 from coevo_gym.store.sampled import (
     Spell,
     advantage_to_json,

@@ -15,8 +15,17 @@ from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
-from coevo_gym.store.deleting import check_deletable, delete, written_by_us
-from coevo_gym.store.folder import LOCK, check_name, locked, read_json, read_lines, storing
+from coevo_gym.store.folder import (
+    LOCK,
+    check_deletable,
+    check_name,
+    delete,
+    locked,
+    read_json,
+    read_lines,
+    storing,
+    written_by_us,
+)
 from coevo_gym.store.reader import Evaluated, RunReader
 
 EVALS = Path("evals")

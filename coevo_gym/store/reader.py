@@ -18,13 +18,17 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
 from coevo_gym.store.folder import DAMAGED, decoding, storing
-from coevo_gym.store.note_rows import COLUMNS, NoteCount, StoredNote, TurnCount, note_from_row
 from coevo_gym.store.rows import (
+    COLUMNS,
     Decision,
     HeldTask,
+    NoteCount,
+    StoredNote,
     StoredRound,
     TaskCount,
+    TurnCount,
     VerdictPlace,
+    note_from_row,
 )
 
 

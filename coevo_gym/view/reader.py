@@ -15,9 +15,8 @@ from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
 from coevo_gym.store.folder import decoding, storing
-from coevo_gym.store.note_rows import COLUMNS
 from coevo_gym.store.reader import RunReader
-from coevo_gym.store.rows import StoredRound
+from coevo_gym.store.rows import COLUMNS, StoredRound
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 
 _AT_ONCE = 500

@@ -13,10 +13,11 @@ from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config.keys import suggest
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.numbers import USUAL, Numbers
-from coevo_gym.runs.experiments.printed import NOTHING, Printed
 
 Values = Mapping[str, Mapping[int, Numbers]]
 """Numbers of finished cells, by row key and seed."""
+Printed = Mapping[str, Mapping[str, float]]
+"""Numbers printed in a paper, in its own units, by row key and name."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def lines_of(
     values: Values,
     budget: Size,
     *,
-    printed: Printed = NOTHING,
+    printed: Mapping[str, Mapping[str, float]] = FrozenDict(),
 ) -> tuple[TableLine, ...]:
     """Return the lines of a table; each is compared with its baselines among the rows.
 

@@ -10,9 +10,18 @@ from pathlib import Path
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.folders.listing import size_of, state_of_run
 from coevo_gym.store.checkpoint import Checkpoints
-from coevo_gym.store.deleting import check_deletable, delete, through_link
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
-from coevo_gym.store.folder import LOCK, RUNS, RunFolder, in_use, locked, storing
+from coevo_gym.store.folder import (
+    LOCK,
+    RUNS,
+    RunFolder,
+    check_deletable,
+    delete,
+    in_use,
+    locked,
+    storing,
+    through_link,
+)
 from coevo_gym.store.progress import PROGRESS
 
 
