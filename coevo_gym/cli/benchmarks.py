@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 def try_to_escape(as_json: bool, level: Level | None = None) -> None:
     """Run all attempts to escape from the sandbox, and fail if one succeeds.
 
-    Args:
-        as_json: print JSON.
-        level: isolation level; None for the strongest one available here.
+    Without a level, it tests the strongest one available here.
 
     Raises:
         ConfigError: if the level, or any level, is not available here.

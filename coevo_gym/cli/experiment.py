@@ -32,8 +32,8 @@ from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
 
 if TYPE_CHECKING:
+    from coevo_gym.runs.experiments.cells import Chosen
     from coevo_gym.runs.experiments.definition import Experiment
-    from coevo_gym.runs.experiments.making import Chosen
     from coevo_gym.runs.experiments.results import ResultTable
 
 
@@ -162,8 +162,8 @@ def experiment(
     """
     if sum((as_json, as_csv, as_md)) > 1:
         raise ConfigError("Choose one of --json, --csv and --md.")
+    from coevo_gym.runs.experiments.cells import choose
     from coevo_gym.runs.experiments.definition import load
-    from coevo_gym.runs.experiments.making import choose
     from coevo_gym.runs.experiments.making import export as write_cells
     from coevo_gym.runs.experiments.making import finished as finished_table
 
@@ -230,7 +230,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print what the cells of a table would do and need; rows with equal plans share one."""
     from coevo_gym.runs.experiments.collecting import printed_beside
-    from coevo_gym.runs.experiments.needs import played_rows
+    from coevo_gym.runs.experiments.needs import played
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     if experiment.kind == "simulated":
@@ -238,10 +238,8 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
             f"{experiment.name} is simulated: it needs nothing and has no plan. Run it without "
             "--dry-run."
         )
-    cells = chosen.cells()
-    rows, why = played_rows(experiment, chosen.rows, cells)
-    cells = [cell for cell in cells if cell.row in rows]
-    shown, differing = printed_beside(experiment, rows, cells, benchmark, budget)
+    chosen, cells, why = played(chosen)
+    shown, differing = printed_beside(chosen, cells)
     plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}
     for cell in cells[: len({cell.row.name for cell in cells})]:  # the first seed's
         planned = plan_of(cell.config, card)
@@ -319,7 +317,7 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
 
 
 def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
-    from coevo_gym.runs.experiments.making import size_of
+    from coevo_gym.runs.experiments.cells import size_of
     from coevo_gym.runs.experiments.needs import needs_of
 
     size = size_of(found, budget)

@@ -187,10 +187,7 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
 def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
     """Print a name, and below it facts with their labels, indented.
 
-    Args:
-        name: heading of the block.
-        facts: pairs of a label, or "", and a text.
-        style: style of the texts.
+    A label may be "".
     """
     console.print(name, style="bold", markup=False, highlight=False, soft_wrap=True)
     longest = max(len(label) for label, _ in facts)

@@ -37,14 +37,8 @@ def play_in_browser(
 ) -> None:
     """Serve the pages until SIGINT or SIGTERM.
 
-    Args:
-        source: the tasks to play.
-        demonstrations: the file in which demonstrations are saved.
-        scores: the folder in which the score is saved; None to keep no score.
-        first: the task that the first page offers first.
-        port: port to listen on; 0 for any free one.
-        browser: open a browser.
-        ready: called once the pages can be opened.
+    ``first`` is the task that the first page offers first, and ``ready`` is called once the pages
+    can be opened. Without ``scores``, no score is kept. Port 0 is any free one.
 
     Raises:
         ImportError: if the extra ``serve`` is not installed.

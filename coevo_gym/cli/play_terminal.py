@@ -250,14 +250,8 @@ def play_episode(
     """Let a person play an episode.
 
     A typo gets an explanation and costs no step; see :class:`~coevo_gym.view.play.game.PlayedGame`.
-
-    Args:
-        env: the env to play in; this function resets it.
-        task: the task to play.
-        console: where to draw.
-        read: gives one line of input; ``EOFError`` ends the game.
-        seed: seeds the env.
-        ready: called once the episode has begun.
+    ``read`` gives one line of input; ``EOFError`` ends the game. ``ready`` is called once the
+    episode has begun.
 
     Returns:
         The episode; without a record if the person left before its end.
@@ -281,13 +275,7 @@ def play_episode(
 
 
 class _Seat:
-    """The terminal in front of a player: shows the episode and asks for actions.
-
-    Args:
-        game: the episode.
-        console: where to draw.
-        read: gives one line of input; ``EOFError`` ends the game.
-    """
+    """The terminal in front of a player: shows the episode and asks for actions."""
 
     def __init__(self, game: PlayedGame, console: Console, read: Callable[[], str]) -> None:
         self._game, self._console, self._read = game, console, read

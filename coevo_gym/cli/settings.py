@@ -56,9 +56,7 @@ class PrintedPlan(NamedTuple):
 def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
     """Return the plan of a run, and of the models that it may ask.
 
-    Args:
-        config: the settings of the run.
-        card: the GPU to plan for; None for the device of this machine.
+    Without a card, the plan is for the device of this machine.
 
     Raises:
         ConfigError: if the GPU is unknown.

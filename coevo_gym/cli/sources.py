@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.registry import meant
 from coevo_gym.core.task import Split
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder
@@ -21,11 +21,7 @@ Names = Callable[[], Iterable[str]]
 
 
 def completing(*sources: Names) -> Callable[[str], list[str]]:
-    """Create a completer for an argument.
-
-    Args:
-        sources: functions that list the names it may be.
-    """
+    """Create a completer for an argument, from functions that list the names it may be."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for names in sources for name in names() if name.startswith(incomplete)]
@@ -111,7 +107,8 @@ def find_benchmark(name: str) -> BenchmarkSpec:
     if spec is None:
         names = [spec.name for spec in benchmark_specs()]
         raise TaskError(
-            f"Unknown benchmark {name!r}. {_meant(name, names)}Choose one of: {', '.join(names)}."
+            f"Unknown benchmark {name!r}. {meant(name.lower(), names)}"
+            f"Choose one of: {', '.join(names)}."
         )
     return spec
 
@@ -126,8 +123,9 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
     if found is None:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(
-            f"There is no benchmark and no trainer {name!r}. {_meant(name, [*names, *trainers])}"
-            f"Benchmarks: {', '.join(names)}. Trainers: {', '.join(trainers)}."
+            f"There is no benchmark and no trainer {name!r}. "
+            f"{meant(name.lower(), [*names, *trainers])}Benchmarks: {', '.join(names)}. "
+            f"Trainers: {', '.join(trainers)}."
         )
     return found
 
@@ -157,7 +155,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
         return found
     benchmarks, runs = [spec.name for spec in benchmark_specs()], RunFolder.names()
     raise ConfigError(
-        f"There is no benchmark and no run {name!r}. {_meant(name, [*benchmarks, *runs])}"
+        f"There is no benchmark and no run {name!r}. {meant(name.lower(), [*benchmarks, *runs])}"
         f"Benchmarks: {', '.join(benchmarks)}. Runs here: {', '.join(runs) or 'none'}."
     )
 
@@ -167,8 +165,3 @@ def _benchmark(name: str) -> BenchmarkSpec | None:
         if name.lower() in (spec.name.lower(), spec.env_id.lower()):
             return spec
     return None
-
-
-def _meant(name: str, known: list[str]) -> str:
-    close = get_close_matches(name.lower(), known, n=1)
-    return f"Did you mean {close[0]!r}? " if close else ""

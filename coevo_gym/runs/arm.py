@@ -43,13 +43,6 @@ _TOLD = (
 class Arm:
     """A method at work.
 
-    Args:
-        settings: the settings of the arm.
-        assembly: the assembly, which makes the parts.
-        envs: where training episodes run.
-        store: keeps the results of rounds.
-        on_verdict: called after each draft.
-
     Attributes:
         evaluated: the agent that acts in evaluations, in the scope of :meth:`as_evaluated`.
     """

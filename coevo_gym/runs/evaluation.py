@@ -23,6 +23,7 @@ from coevo_gym.runs.config.keys import flat
 from coevo_gym.runs.evals.job import EvalJob, run_job
 from coevo_gym.runs.evolving.cost import require_consent
 from coevo_gym.runs.manifest import git_commit, prompt_id, task_set_hash, versions
+from coevo_gym.runs.plan import max_steps
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
@@ -34,27 +35,12 @@ from coevo_gym.store.secrets import without_secrets
 class Silent(ProgressSink):
     """Progress display that shows nothing."""
 
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Ignore the phase."""
-
-    def update(self, done: int, **facts: str) -> None:
-        """Ignore the update."""
-
-    def say(self, text: str) -> None:
-        """Ignore the line."""
-
 
 SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """Episodes of an evaluation, saved as soon as each finishes, including those of earlier calls.
-
-    Args:
-        folder: folder of the evaluation.
-        policy: the policy.
-        database: database of that folder, opened for writing.
-    """
+    """Episodes of an evaluation, each saved as soon as it finishes, with those of earlier calls."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -225,11 +211,8 @@ def opened(
 ) -> Iterator[KeptInFolder]:
     """Context manager that locks the folder of an evaluation for writing.
 
-    Args:
-        folder: the folder; created if it is missing.
-        job: the evaluation; an evaluation in the folder must be the same.
-        progress: progress display.
-        overwrite: delete an earlier evaluation in the folder first.
+    An evaluation in the folder must be the same, unless it is overwritten. See :func:`evaluate_in`
+    for the arguments.
 
     Raises:
         ConfigError: if the folder holds another evaluation.
@@ -292,7 +275,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
         "benchmark": config.benchmark.name,
         "subset": config.benchmark.subset,
         "hold_out": config.benchmark.hold_out,
-        "max_steps": config.benchmark.max_steps or assembly.env_class.default_max_steps,
+        "max_steps": max_steps(config),
         "env": thaw(assembly.env_arguments),
         "split": job.split,
         "n_tasks": len(job.tasks),

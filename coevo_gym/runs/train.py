@@ -250,9 +250,7 @@ class _Run:
     def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
         """Evaluate the random agent, imitate references, evaluate again.
 
-        Args:
-            epochs: folder for the state of the imitation between epochs.
-            store: database for both evaluations.
+        The state of the imitation between epochs is kept in ``epochs``.
         """
         assembly = self.assembly
         floor = self._evaluate("evaluate random", assembly.random_agent())

@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, Protocol, Self
 
 from coevo_gym.core.errors import EnvBackendError
@@ -130,12 +129,7 @@ class Sandboxed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _kill(self) -> None:

@@ -36,11 +36,7 @@ class Checkpoints:
     """The checkpoints of one phase of a run.
 
     Each file name contains a hash of the content. A damaged file is therefore detected, logged and
-    skipped in favour of the previous one.
-
-    Args:
-        folder: folder of the checkpoints.
-        keep: number of latest checkpoints to keep.
+    skipped in favour of the previous one. The ``keep`` latest checkpoints are kept.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2) -> None:
@@ -50,9 +46,7 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
         """Save a state after a step, replacing that step's checkpoint, and delete the oldest ones.
 
-        Args:
-            step: step counter of the phase.
-            state: JSON values and tensors.
+        The state consists of JSON values and tensors.
 
         Raises:
             StoreError: if the checkpoint cannot be written; earlier checkpoints are kept.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.registry import meant
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -135,21 +135,17 @@ class EvalFolder:
 
     @classmethod
     def of(cls, name: str) -> EvalFolder:
-        """Return the folder of an existing evaluation.
-
-        Args:
-            name: its name under ``evals/``, or its path.
+        """Return the folder of an existing evaluation, by its name under ``evals/`` or its path.
 
         Raises:
             ConfigError: if there is none.
         """
         found = cls.find(name)
         if found is None:
-            close = get_close_matches(name, cls.names(), n=1)
-            meant = f"Did you mean {close[0]!r}? " if close else ""
+            names = cls.names()
             raise ConfigError(
-                f"There is no evaluation {name!r}, in {EVALS}/ or as a path. {meant}"
-                f"Evaluations here: {', '.join(cls.names()) or 'none'}."
+                f"There is no evaluation {name!r}, in {EVALS}/ or as a path. {meant(name, names)}"
+                f"Evaluations here: {', '.join(names) or 'none'}."
             )
         return found
 

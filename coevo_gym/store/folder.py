@@ -15,12 +15,12 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.registry import meant
 
 RUNS = Path("runs")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -85,10 +85,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, run: str) -> RunFolder:
-        """Return the folder of an existing run.
-
-        Args:
-            run: name under ``runs/``, or path of the run.
+        """Return the folder of an existing run, by its name under ``runs/`` or its path.
 
         Raises:
             ConfigError: if the run does not exist.
@@ -102,10 +99,8 @@ class RunFolder:
                         "settings, is missing. Restore it, or train again."
                     )
             names = cls.names()
-            close = get_close_matches(run, names, n=1)
-            meant = f"Did you mean {close[0]!r}? " if close else ""
             raise ConfigError(
-                f"There is no run {run!r} in {RUNS}/ or at that path. {meant}"
+                f"There is no run {run!r} in {RUNS}/ or at that path. {meant(run, names)}"
                 f"Runs here: {', '.join(names) or 'none'}."
             )
         return found
@@ -167,8 +162,7 @@ class RunFolder:
     def create(self, *, overwrite: bool = False) -> None:
         """Create the folder for a new run, or empty the folder of an earlier one.
 
-        Args:
-            overwrite: True to delete an earlier run of this name.
+        ``overwrite`` allows to delete an earlier run of this name.
 
         Raises:
             ConfigError: if the folder is in use, see :meth:`check_free`.
@@ -248,6 +242,22 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database without changing its folder, which may be read-only."""
+    # A file without a writer has no log beside it, and opening it as writable would create one.
+    written = path.with_name(f"{path.name}-wal").exists()
+    how = "mode=ro" if written else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Open a database, created if missing, whose commits survive a power failure."""
+    db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+    return db
 
 
 @contextmanager
@@ -424,9 +434,7 @@ def delete(path: Path) -> None:
 def through_link(path: Path, *roots: Path) -> Path | None:
     """Return the target of a path that is or contains a symbolic link; else None.
 
-    Args:
-        path: path to check.
-        *roots: folders that may themselves be links, for example to a larger disk.
+    The roots may themselves be links, for example to a larger disk.
     """
     named = Path(os.path.abspath(path))
     expected = named
@@ -441,9 +449,7 @@ def through_link(path: Path, *roots: Path) -> Path | None:
 def check_deletable(path: Path, *roots: Path) -> None:
     """Check that a folder can be deleted without going through a symbolic link.
 
-    Args:
-        path: folder to delete or to empty.
-        *roots: folders that may themselves be links, as in :func:`through_link`.
+    The roots may themselves be links, as in :func:`through_link`.
 
     Raises:
         ConfigError: if the path is or contains a link.

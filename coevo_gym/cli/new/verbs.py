@@ -21,10 +21,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     """Write a folder of files.
 
-    Args:
-        kind: ``benchmark``.
-        name: name of the new component.
-        folder: an empty or new folder.
+    The folder must be empty or new.
 
     Returns:
         The files.
@@ -45,11 +42,6 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
 
 def write_module(kind: str, name: str, folder: Path) -> Path:
     """Write one file, named after its component.
-
-    Args:
-        kind: the template.
-        name: name of the new component.
-        folder: folder to write to.
 
     Raises:
         ConfigError: if the name is invalid, or the file exists.

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SerializeAsAny, ValidationError
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import METHODS
+from coevo_gym.core.registry import METHODS, suggest
 from coevo_gym.core.sections import overlay
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
@@ -24,7 +24,6 @@ from coevo_gym.runs.config.keys import (
     parse_text,
     place,
     problems,
-    suggest,
     suggest_key,
 )
 from coevo_gym.runs.config.sections import (

@@ -12,9 +12,10 @@ from coevo_gym.agents.lm.language_model import ModelConfig
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig
 from coevo_gym.agents.tiny.policy import TinyConfig
 from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.registry import suggest
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject
 from coevo_gym.curricula.explore.explorer import ExplorerConfig
-from coevo_gym.runs.config.keys import current, flat, suggest
+from coevo_gym.runs.config.keys import current, flat
 from coevo_gym.trainers.settings import ImitationConfig
 
 

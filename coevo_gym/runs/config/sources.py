@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.reading import read_file
+from coevo_gym.core.registry import suggest
 from coevo_gym.runs.config.arms import ArmError, arm_configs
 from coevo_gym.runs.config.keys import (
     Setting,
@@ -26,7 +27,6 @@ from coevo_gym.runs.config.keys import (
     parse_text,
     place,
     problems,
-    suggest,
     suggest_key,
 )
 from coevo_gym.runs.config.tree import RunConfig
@@ -154,11 +154,7 @@ def _from_source(
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
     """Return values by dotted key; texts are parsed as on the command line."""
-    settings = {}
-    for key, value in sets.items():
-        full, given = _full(key, value, "sets")
-        settings[full] = Setting(_parse(full, given, "sets"), "sets")
-    return settings
+    return dict(_setting(key, value, "sets") for key, value in sets.items())
 
 
 def _from_file(source: str) -> dict[str, Setting]:
@@ -219,8 +215,8 @@ def _settings_of(
         if isinstance(value, Mapping) and _is_section(key):
             yield from _settings_of(value, f"{key}.", origin)
             continue
-        key, given = _full(key, value, origin)
-        yield key, Setting(_typed(key, _parse(key, given, origin), origin), origin)
+        key, setting = _setting(key, value, origin)
+        yield key, setting._replace(value=_typed(key, setting.value, origin))
 
 
 def _is_section(key: str) -> bool:
@@ -236,10 +232,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     settings = {}
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT):
-            origin = f"environment variable {name}"
             told = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
-            key, text = _full(told, environ[name], origin)
-            settings[key] = Setting(_parse(key, text, origin), origin)
+            key, setting = _setting(told, environ[name], f"environment variable {name}")
+            settings[key] = setting
     return settings
 
 
@@ -249,10 +244,15 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
         key, equals, text = item.partition("=")
         if not equals:
             raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
-        origin = "command line"
-        key, text = _full(key.strip(), text.strip(), origin)
-        settings[key] = Setting(_parse(key, text, origin), origin)
+        key, setting = _setting(key.strip(), text.strip(), "command line")
+        settings[key] = setting
     return settings
+
+
+def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
+    """Return the full key of a setting, and its parsed value with its origin."""
+    key, given = _full(key, value, origin)
+    return key, Setting(_parse(key, given, origin), origin)
 
 
 def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:

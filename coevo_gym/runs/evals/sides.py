@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.assembly import Assembly
+from coevo_gym.core.registry import meant
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.comparison import Side
 from coevo_gym.runs.final import final_scores, stored_as
 from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.plan import max_steps
 from coevo_gym.runs.policies import model_setting
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
@@ -61,12 +61,7 @@ def find_sides(
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
     """Return both sides with their scores on final tasks, by the name of the tasks.
 
-    Tasks without a score on one side are left out.
-
-    Args:
-        a: see :func:`find_sides`.
-        b: see :func:`find_sides`.
-        arms: see :func:`find_sides`.
+    Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
     runs = [_find(name) for name in (a, a if b is None else b)]
     if not all(isinstance(run, RunFolder) for run in runs):
@@ -91,10 +86,9 @@ def _find(name: str) -> Source:
     found = run or evaluation
     if found is None:
         runs, evaluations = RunFolder.names(), EvalFolder.names()
-        close = get_close_matches(name, [*runs, *evaluations], n=1)
-        meant = f"Did you mean {close[0]!r}? " if close else ""
         raise ConfigError(
-            f"There is no run and no evaluation {name!r}. {meant}In {RUNS}/: "
+            f"There is no run and no evaluation {name!r}. "
+            f"{meant(name, [*runs, *evaluations])}In {RUNS}/: "
             f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evaluations) or 'none'}."
         )
     return found
@@ -158,7 +152,7 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
         settings={
             "subset": config.benchmark.subset,
             "hold_out": config.benchmark.hold_out,
-            "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
+            "max_steps": max_steps(config),
             "env": {},
             "actions": _actions(None if arm == RANDOM else config.evaluation.temperature),
         },

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from coevo_gym.core.task import FrozenDict
 from coevo_gym.methods.published import differences
 from coevo_gym.runs.config import arm_configs
-from coevo_gym.runs.experiments.cells import Cell
+from coevo_gym.runs.experiments.cells import Cell, Chosen, choose
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.numbers import Numbers, numbers_of
 from coevo_gym.runs.experiments.records import CellRecord, read_record
@@ -22,25 +21,12 @@ _BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
 _OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
 
 
-def printed_beside(
-    experiment: Experiment,
-    rows: Sequence[Row],
-    cells: Sequence[Cell],
-    benchmark: str,
-    budget: Size,
-) -> tuple[Printed, list[str]]:
-    """Return the paper's numbers beside rows, and notes about rows whose settings differ.
-
-    Args:
-        experiment: the table.
-        rows: rows of the table.
-        cells: cells of the rows that have runs.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
-    """
+def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
+    """Return the paper's numbers beside rows, and notes about rows whose settings differ."""
+    experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
-    for row in rows:
+    for row in chosen.rows:
         numbers = row.published(benchmark, experiment.metric)
         if not numbers or _is_another(experiment, row, budget):
             continue
@@ -95,32 +81,22 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
 
 
 def collect(
-    experiment: Experiment,
-    rows: Sequence[Row],
-    cells: Sequence[Cell],
-    records: Mapping[str, CellRecord],
-    *,
-    benchmark: str,
-    budget: Size,
-    beside: Mapping[str, Path] = FrozenDict(),
-    notes: Sequence[str] = (),
+    chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
 ) -> ResultTable:
-    """Return the table of the finished cells.
+    """Return the table of the finished cells, whose records are given by name.
 
-    Args:
-        experiment: the table.
-        rows: rows of the table.
-        cells: cells of these rows.
-        records: records of the finished cells by name.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
-        beside: folders of the same table on other benchmarks, for the column ``average``.
-        notes: further remarks about the table.
+    The column ``average`` reads the same table on other benchmarks, from their usual folders.
+    ``why`` is a further remark about the table, or "".
 
     Raises:
         ConfigError: if none of the cells has the number by which rows are compared.
-        StoreError: if a cell of a table in ``beside`` cannot be read.
+        StoreError: if a cell of a table on another benchmark cannot be read.
     """
+    experiment, rows = chosen.experiment, chosen.rows
+    beside = {
+        name: choose(experiment, chosen.folder.parent, benchmark=name, budget=chosen.budget).folder
+        for name in experiment.average
+    }
     finished = [(cell, records[cell.name]) for cell in cells if cell.name in records]
     values: dict[str, dict[int, dict[str, float]]] = {row.key: {} for row in rows}
     for cell, record in finished:
@@ -133,7 +109,7 @@ def collect(
                 values[row.key][cell.seed] = numbers
     for row in rows:
         for seed, numbers in values[row.key].items():
-            numbers |= _average(experiment, row, seed, numbers, benchmark, beside)
+            numbers |= _average(experiment, row, seed, numbers, chosen.benchmark, beside)
     measured = {
         row.key: {
             cell.seed: record.measures
@@ -145,15 +121,13 @@ def collect(
     for row in rows:
         for seed, numbers in efficiencies(experiment, row, measured).items():
             values[row.key][seed] |= numbers
-    printed, differing = printed_beside(experiment, rows, cells, benchmark, budget)
-    lines = lines_of(experiment, rows, values, budget, printed=printed)
+    printed, differing = printed_beside(chosen, cells)
+    lines = lines_of(chosen, values, printed)
     return table_of(
-        experiment,
+        chosen,
         lines,
-        benchmark,
-        budget,
         parts=parts_of(experiment, rows, lines, measured),
-        notes=(*notes, *differing, *_notes(cells, finished, budget)),
+        notes=(*([why] if why else ()), *differing, *_notes(cells, finished, chosen.budget)),
     )
 
 

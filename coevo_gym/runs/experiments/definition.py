@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import suggest
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.methods.published import PAPERS
-from coevo_gym.runs.config.keys import flat, suggest
+from coevo_gym.runs.config.keys import flat
 
 MOST = 10_000
 """Maximum number of seeds per table."""
@@ -167,9 +168,7 @@ class Row(FrozenModel):
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
         """Return the paper's numbers for the row, by name.
 
-        Args:
-            benchmark: name of the benchmark.
-            metric: name for a number that is given without a name.
+        ``metric`` names a number that is given without a name.
         """
         found: dict[str, float] = {}
         for name in (ANY, benchmark):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
@@ -13,9 +13,8 @@ from time import monotonic
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.evolving.cost import estimates, require_consent
-from coevo_gym.runs.experiments.cells import Cell, CellCounts, shared
+from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared
 from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import read_manifest
@@ -32,11 +31,8 @@ def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
 
     The start consists of the warm-up checkpoint, including the baselines, and the result of the
     first round, which is reused only for an equal round. Two runs are equal here if all settings
-    except those of the arm, and the version of the code, are equal.
-
-    Args:
-        cell: a cell with a manifest and without any progress.
-        others: runs of the same table.
+    except those of the arm, and the version of the code, are equal. The cell has a manifest, and no
+    progress yet.
 
     Returns:
         The run that the start comes from; None if no run has one.
@@ -104,27 +100,6 @@ def beside(cell: Cell) -> list[RunFolder]:
     return [RunFolder(path) for path in same]
 
 
-def check_cells(
-    cells: Sequence[Cell],
-    measures: Sequence[str],
-    shown: Mapping[str, Sequence[str]],
-    *,
-    agreed: bool = False,
-) -> None:
-    """Check that all cells can be run before the first one is started.
-
-    Raises:
-        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
-            the user has not agreed to the cost of a cell.
-        StoreError: if a cell cannot be read.
-    """
-    for cell in cells:
-        if cell.state != "finished" and not agreed:
-            require_consent(estimates(cell.config))
-        if cell.kept is not None:
-            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
-
-
 def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
     """Check that all measures of a finished cell were taken.
 
@@ -141,32 +116,30 @@ def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[
 
 
 def run_cells(
+    chosen: Chosen,
     cells: Sequence[Cell],
-    measures: Sequence[str],
-    others: dict[str, str],
     progress: ProgressSink,
     stop: StopRequest,
     *,
-    shown: Mapping[str, Sequence[str]] = FrozenDict(),
     agreed: bool = False,
 ) -> CellCounts:
-    """Run all unfinished cells, in order, and measure each cell.
+    """Run all unfinished cells of a table, in order, and measure each cell.
 
-    Args:
-        cells: cells of a table.
-        measures: names of the measurements; see
-            :func:`~coevo_gym.runs.experiments.measures.measure`.
-        others: test benchmarks for the measure ``transfer``, by practised benchmark.
-        progress: progress display for the user.
-        stop: checked at every step boundary.
-        shown: baselines and measures that other rows show from the runs of a row, by its name.
-        agreed: True if the user has agreed to the cost of model calls.
+    All cells are checked before the first one is started. ``stop`` is checked at every step
+    boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
+        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
+            the user has not agreed to the cost of a cell.
         CoevoError: if a cell fails; earlier cells are kept.
     """
-    check_cells(cells, measures, shown, agreed=agreed)
+    measures, shown = chosen.experiment.measures, chosen.shown()
+    for cell in cells:
+        if cell.state != "finished" and not agreed:
+            require_consent(estimates(cell.config))
+        if cell.kept is not None:
+            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
     counts, spent = CellCounts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
@@ -188,7 +161,8 @@ def run_cells(
             _begin(cell, told, stop)
             counts.new += 1
         if cell.kept is None:
-            measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
+            others, also = chosen.experiment.others, shown.get(cell.row.name, ())
+            measure(cell.folder, cell.row.name, measures, others, also)
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.config.keys import flat
-from coevo_gym.runs.experiments.cells import CellCounts
+from coevo_gym.runs.experiments.cells import CellCounts, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row
 from coevo_gym.runs.experiments.results import TableLine, Values
 from coevo_gym.runs.progress import ProgressSink
@@ -68,23 +67,19 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 
 
 def run_batches(
-    experiment: Experiment,
-    rows: Sequence[Row],
-    seeds: Sequence[int],
-    folder: Path,
-    progress: ProgressSink,
-    stop: StopRequest,
+    chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Run the missing seeds and return the numbers of all seeds.
+    """Run the missing seeds of a table, whose rows have worlds; return the numbers of all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.
         ConfigError: if a setting is invalid, or a batch was run with other settings.
     """
-    batches = {row.key: batch_of(experiment, row) for row in rows}
+    rows, seeds = chosen.rows, chosen.seeds
+    batches = {row.key: batch_of(chosen.experiment, row) for row in rows}
     counts, values = CellCounts(), dict[str, Mapping[int, Mapping[str, float]]]()
     for number, row in enumerate(rows, start=1):
-        own = folder / row.key
+        own = chosen.folder / row.key
         known = {int(line["seed"]) for line in read_lines(own / SEEDS)}
         missing = [seed for seed in seeds if seed not in known]
         counts.there += len(seeds) - len(missing)

@@ -79,9 +79,7 @@ def markdown(table: ResultTable) -> str:
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
     """Return titles and rows of the main table; differences are from the row's first baseline.
 
-    Args:
-        table: the table.
-        grey: format string for a paper's numbers.
+    ``grey`` is the format string for a paper's numbers.
     """
     of_metric, points = column(table.metric), _is_share(table.metric)
     heads = ["row", "seeds", f"{of_metric.title} ± sd", "against", *HEADS]

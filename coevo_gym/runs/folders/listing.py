@@ -45,9 +45,7 @@ def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
 def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
     """Return the state of a folder with readable settings.
 
-    Args:
-        folder: the folder.
-        stored: True if the database must exist.
+    ``stored`` is True if the database must exist.
 
     Raises:
         StoreError: if the folder is damaged.

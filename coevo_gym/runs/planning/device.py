@@ -79,10 +79,7 @@ _CUDA_NAMES = {
 
 
 def find_card(name: str) -> Device:
-    """Return a known GPU.
-
-    Args:
-        name: a key of :data:`CARDS`, in any case.
+    """Return a known GPU by a key of :data:`CARDS`, in any case.
 
     Raises:
         ConfigError: if the GPU is unknown.
@@ -96,9 +93,6 @@ def device_here(settings: PolicySettings) -> Device | None:
     """Return the device of this machine that would train a language model.
 
     Imports PyTorch to look for a GPU, unless the settings choose the CPU.
-
-    Args:
-        settings: settings of a policy with a language model.
 
     Returns:
         The device; None if the settings demand a GPU and there is none.

@@ -94,11 +94,7 @@ class MemoryEstimate:
         return self.weights if self.share is None else self.learner + self.share
 
     def cache(self, device: Device) -> int:
-        """Return the bytes for key-value caches: those in vLLM's share, or the remaining memory.
-
-        Args:
-            device: the training device.
-        """
+        """Return the bytes for key-value caches: those in vLLM's share, or the remaining memory."""
         if self.share is not None:
             return max(0, self.share - self.sampler)
         others = self.peaks["sampling"] - self.prefixes - self.context
@@ -108,13 +104,7 @@ class MemoryEstimate:
 def memory_by_arm(
     config: RunConfig, shape: ModelShape, device: Device
 ) -> list[tuple[MemoryEstimate, LearnerConfig]]:
-    """Return the memory of each arm of a run, with the settings of its learner.
-
-    Args:
-        config: settings of the run.
-        shape: shape of the model.
-        device: the training device.
-    """
+    """Return the memory of each arm of a run, with the settings of its learner."""
     learners = [arm.learner for arm in arm_configs(config).values()]
     return [(_memory_of(config, learner, shape, device), learner) for learner in learners]
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
 from coevo_gym.core.errors import ConfigError, StoreError
@@ -154,14 +153,7 @@ class ArmSinks:
 
     Each delivery is recorded in ``sinks.json`` before it is sent. A killed run that repeats some
     steps produces the same numbers again, so no point is drawn twice. Sinks are created on first
-    use.
-
-    Args:
-        names: names of the sinks.
-        folder: folder of the run.
-        run: name of the run.
-        arm: name of the arm.
-        config: settings as JSON, without secrets.
+    use. The config has no secrets.
     """
 
     def __init__(
@@ -186,12 +178,7 @@ class ArmSinks:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for name, sink in list(self._open.items()):
             self._attempt(name, sink.close)
         self._open.clear()
