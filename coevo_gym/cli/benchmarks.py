@@ -33,7 +33,6 @@ from coevo_gym.trainers.adapters.trainer import Trainer
 from coevo_gym.trainers.adapters.venvs import find_trainers, install_trainer, python_of
 
 if TYPE_CHECKING:
-    from coevo_gym.sandbox import Level
     from coevo_gym.sandbox.attacks import Suite
 
 
@@ -214,19 +213,19 @@ def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
         counts = {name: len(tasks(spec.name, name)) for name in _SPLITS}
     except CoevoError as error:
         missing = str(error)
-    row = {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
-    return {**row, "missing": missing}
+    return _row(spec.env_id, spec.name, spec.title, missing, counts)
 
 
 def _broken_row(plugin: BrokenPlugin) -> dict[str, Any]:
     """Return the row of a plug-in that cannot be used."""
-    return {
-        "id": "",
-        "benchmark": plugin.name,
-        **dict.fromkeys(_SPLITS, -1),
-        "what": f"a plug-in from {plugin.distribution} that cannot be used",
-        "missing": str(plugin),
-    }
+    what = f"a plug-in from {plugin.distribution} that cannot be used"
+    return _row("", plugin.name, what, str(plugin), dict.fromkeys(_SPLITS, -1))
+
+
+def _row(
+    id: str, benchmark: str, what: str, missing: str, counts: dict[str, int]
+) -> dict[str, Any]:
+    return {"id": id, "benchmark": benchmark, **counts, "what": what, "missing": missing}
 
 
 def _isolation() -> str:

@@ -24,7 +24,7 @@ from coevo_gym.cli.output import (
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import Sets
+from coevo_gym.cli.settings import Sets, Yes
 from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
 from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
@@ -93,9 +93,7 @@ def evaluate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
-    ] = False,
+    yes: Yes = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,

@@ -25,8 +25,8 @@ from coevo_gym.cli.output import (
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import IgnoreMemory, Sets, plan_of, print_rows
-from coevo_gym.cli.sources import benchmarks, cards, completing, tables
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
+from coevo_gym.cli.sources import benchmarks, completing, tables
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
@@ -117,18 +117,8 @@ def experiment(
         bool,
         typer.Option("--dry-run", help="Print what the cells would do and need; start nothing."),
     ] = False,
-    card: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device of "
-            "this machine).",
-            autocompletion=completing(cards),
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
-    ] = False,
+    card: Card = None,
+    yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,

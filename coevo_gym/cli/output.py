@@ -89,9 +89,13 @@ def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
         printer.print(part)
 
 
+def is_piped() -> bool:
+    """Return True if the output has no width: it is no terminal, and the user has set none."""
+    return not console.is_terminal and "COLUMNS" not in os.environ
+
+
 def _printer() -> Console:
-    piped = not console.is_terminal and "COLUMNS" not in os.environ
-    return SafeConsole(width=_PIPE_WIDTH) if piped else console
+    return SafeConsole(width=_PIPE_WIDTH) if is_piped() else console
 
 
 def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
@@ -172,7 +176,7 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
         hang: indentation of all lines but the first.
         style: style of the text.
     """
-    width = console.width if _printer() is console else max(1, len(text))
+    width = max(1, len(text)) if is_piped() else console.width
     lines = textwrap.wrap(
         text,
         width,

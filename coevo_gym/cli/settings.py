@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from coevo_gym.cli.output import AsJson, as_text, print_json, print_table, say_wrapped
-from coevo_gym.cli.sources import completing, presets
+from coevo_gym.cli.sources import cards, completing, presets
 from coevo_gym.core.waiting import only_looking
 
 if TYPE_CHECKING:
@@ -31,6 +31,16 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
 ]
 
+Card = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device of "
+        "this machine).",
+        autocompletion=completing(cards),
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")]
 IgnoreMemory = Annotated[
     bool,
     typer.Option(

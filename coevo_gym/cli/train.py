@@ -23,8 +23,8 @@ from coevo_gym.cli.output import (
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import IgnoreMemory, Sets, plan_of, print_rows
-from coevo_gym.cli.sources import RunName, cards, completing, presets
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
+from coevo_gym.cli.sources import RunName, completing, presets
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import FinalScores, TableRow
@@ -54,18 +54,8 @@ def train(
     listing: Annotated[
         bool, typer.Option("--list", help="List the presets and what each needs; start nothing.")
     ] = False,
-    card: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device "
-            "of this machine).",
-            autocompletion=completing(cards),
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
-    ] = False,
+    card: Card = None,
+    yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
 ) -> None:

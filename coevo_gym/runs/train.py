@@ -278,7 +278,7 @@ class _Run:
         self.progress.phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
         found = self.assembly.evaluate(agent, tasks, self._on_done)
-        self.progress.update(n, success=_percent(found.metrics()))
+        self.progress.update(n, success=f"{found.success_rate:.1%}")
         return found
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
@@ -313,7 +313,7 @@ class _Run:
             policy=assembly.policy,
             native=assembly.train_tasks,
         )
-        methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
+        methods = [assembly.method(settings) for settings in assembly.arms.values()]
         rounds: list[Round] = []
         for round in (method.first_round for method in methods):
             if round is None or round in rounds:
@@ -460,15 +460,13 @@ class _Run:
         if not loop.over or loop.session.evolving:
             raise Stopped
         outcome, evaluations = arm.outcome(), arm.events.evaluations()
-        mark = mark_of(self.config, self.assembly.arms[arm.name])
-        state = loop.state
         row = table_row(
             arm.name,
             mean_of_late(evaluations, self.config.evaluation.last),
-            state.env_steps,
-            usage=state.used,
+            loop.state.env_steps,
+            usage=loop.state.used,
             curriculum=outcome["curriculum"],
-            mark=mark,
+            mark=mark_of(self.config, self.assembly.arms[arm.name]),
         )
         return row, outcome
 
@@ -478,7 +476,3 @@ def _judged(result: RoundResult) -> str:
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"
-
-
-def _percent(numbers: Mapping[str, float]) -> str:
-    return f"{numbers['success_rate']:.1%}"

@@ -33,10 +33,10 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty. Choose another folder.")
     source = _FOLDER / kind
-    files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_ours(path)]
     return [
         _write(path, folder / _renamed(str(path.relative_to(source)), kind, name), kind, name)
-        for path in files
+        for path in sorted(source.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
     ]
 
 
@@ -59,10 +59,6 @@ def _check(kind: str, name: str) -> None:
             f"{name!r} cannot be the name of a {kind}: it has small letters and digits, with an "
             "underscore between two words, and begins with a letter."
         )
-
-
-def _is_ours(path: Path) -> bool:
-    return "__pycache__" not in path.parts
 
 
 def _write(source: Path, target: Path, kind: str, name: str) -> Path:

@@ -45,7 +45,7 @@ from coevo_gym.episodes.evaluation import by_type
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
 from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
-from coevo_gym.runs.evaluation import SILENT, Silent, evaluate_in, evaluate_policy, evaluate_unkept
+from coevo_gym.runs.evaluation import SILENT, evaluate_in, evaluate_policy, evaluate_unkept
 from coevo_gym.runs.final import stored_as
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.table import WARMUP
@@ -113,7 +113,11 @@ def measure(
     if missing:
         config = read_manifest(folder)[1]
         for of, name in missing:
-            found = _measure(name)(_Ended(folder, config, of or arm, others))
+            if name not in MEASURES:
+                raise ConfigError(
+                    f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}."
+                )
+            found = MEASURES[name](_Ended(folder, config, of or arm, others))
             (known.setdefault(of, {}) if of else known)[name] = found
             write_json(folder.path / FILE, known)
     return known
@@ -149,12 +153,6 @@ def missing_measures(
         *(("", name) for name in (*ALWAYS, *wanted) if name not in known),
         *((WARMUP, name) for name in also if name not in before),
     ]
-
-
-def _measure(name: str) -> Callable[[_Ended], Any]:
-    if name not in MEASURES:
-        raise ConfigError(f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}.")
-    return MEASURES[name]
 
 
 def _seconds(ended: _Ended) -> dict[str, float]:
@@ -241,7 +239,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
         )
         for name in (WARMUP, ended.arm)
     )
-    before, after = (evaluate_unkept(job, Silent()).success_rate for job in jobs)
+    before, after = (evaluate_unkept(job, SILENT).success_rate for job in jobs)
     return {"benchmark": other, "before": before, "success": after}
 
 

@@ -53,24 +53,16 @@ def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
             theirs.get(part) != manifest[part] for part in ("versions", "git_commit", "task_sets")
         ):
             continue
-        _take_rounds(cell.folder, other)
-        _take_lines(cell.folder, other)
+        if other.database.is_file():
+            with closing(RunStore(cell.folder.database)) as store:
+                store.add_results_of(other.database, Round.unguided(1).id)
+        for line in read_lines(other.metrics):
+            if line.get("event") == WARMUP:
+                append_line(cell.folder.metrics, line)
         # last, because it marks the start as complete
         _link(found[-1], cell.folder.checkpoints / WARMUP)
         return other
     return None
-
-
-def _take_rounds(ours: RunFolder, theirs: RunFolder) -> None:
-    if theirs.database.is_file():
-        with closing(RunStore(ours.database)) as store:
-            store.add_results_of(theirs.database, Round.unguided(1).id)
-
-
-def _take_lines(ours: RunFolder, theirs: RunFolder) -> None:
-    for line in read_lines(theirs.metrics):
-        if line.get("event") == WARMUP:
-            append_line(ours.metrics, line)
 
 
 def _link(file: Path, folder: Path) -> None:
@@ -204,25 +196,19 @@ class _Told:
         """Do nothing: a cell has no parts."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Start a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce further steps; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.expect(steps, words, whole=whole)
 
     def update(self, done: int, **facts: str) -> None:
-        """Update the current phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.update(done, **facts)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.acted(steps, tokens)
 
     def spent(self, cost: Cost) -> None:
-        """Add a cost; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.spent(cost)
 
     def say(self, text: str) -> None:
-        """Print a message; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.say(text)

@@ -15,7 +15,7 @@ from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.config.keys import flat
 from coevo_gym.runs.experiments.cells import CellCounts, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row
-from coevo_gym.runs.experiments.results import TableLine, Values
+from coevo_gym.runs.experiments.results import RowComparison, TableLine, Values
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
@@ -115,20 +115,15 @@ def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.
     """
-    found: dict[tuple[str, str], list[TableLine]] = defaultdict(list)
+    found: dict[tuple[str, str], list[RowComparison]] = defaultdict(list)
     for line in lines:
         if line.group in CONTROLS:
             continue
         for comparison in line.comparisons:
             pair = (_bare(line.key, line.group), _bare(comparison.baseline, line.group))
-            found[pair].append(line)
-    for (row, baseline), of in found.items():
-        differences = [
-            one
-            for line in of
-            for one in line.comparisons
-            if _bare(one.baseline, line.group) == baseline and one.low is not None
-        ]
+            found[pair].append(comparison)
+    for (row, baseline), comparisons in found.items():
+        differences = [one for one in comparisons if one.low is not None]
         better = sum((one.low or 0.0) > 0 for one in differences)
         worse = sum((one.high or 0.0) < 0 for one in differences)
         clearly = sum((one.mean or 0.0) >= 0.05 for one in differences)
