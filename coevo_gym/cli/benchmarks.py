@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +24,7 @@ from coevo_gym.cli.progress import installing
 from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
-from coevo_gym.core.registry import BrokenPlugin
+from coevo_gym.core.registry import BrokenPlugin, load_object
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation, benchmark_home
 from coevo_gym.sandbox import Level
@@ -79,8 +78,7 @@ def escape_suites() -> Iterator[Suite]:
     yield generic_suite()
     for spec in benchmark_specs():
         if spec.escapes and setup_of(spec).installation().ready:
-            module, _, make = spec.escapes.partition(":")
-            yield getattr(import_module(module), make)()
+            yield load_object(spec.escapes)()
 
 
 _SPLITS = ("train", "val", "test")

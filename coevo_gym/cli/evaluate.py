@@ -276,9 +276,7 @@ def type_tables(
 ) -> Iterator[tuple[Table, str]]:
     """Yield a table of success by tag for each requested kind, and notes on omitted rows.
 
-    Args:
-        types: success by kind and value of the tasks' tags.
-        by: kinds of tags; ``all`` for all kinds with several values, but not too many to read.
+    A kind of tags may be ``all``, for all kinds with several values, but not too many to read.
     """
     for kind, rates in types.items():
         if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):

@@ -196,7 +196,7 @@ def experiment(
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run the missing cells, write the files, and print their location."""
     from coevo_gym.runs.experiments.making import make
-    from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.planning.memory import require_memory
 
     if not ignore_memory and chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
@@ -219,7 +219,7 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print what the cells of a table would do and need; rows with equal plans share one."""
-    from coevo_gym.runs.experiments.collecting import printed_beside
+    from coevo_gym.runs.experiments.making import printed_beside
     from coevo_gym.runs.experiments.needs import played
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget

@@ -78,11 +78,8 @@ def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
     """Print a table without breaking its cells.
 
     A table wider than the terminal is split by columns into several, one below the other. Each
-    repeats the key columns, so that its rows can be identified.
-
-    Args:
-        table: the table.
-        keys: headers of key columns; the first column always is one.
+    repeats the key columns, so that its rows can be identified. The first column always is a key
+    column.
     """
     printer = _printer()
     for part in _parts(table, keys, printer.width):

@@ -191,9 +191,8 @@ class Assembly:
     def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
         """Let a policy draw by a seed in a scope; its draws in training go on as before.
 
-        Args:
-            policy: the policy; without a method ``drawing``, its draws do not change.
-            part: numbers of the part of an evaluation, whose draws differ from those of others.
+        The draws of a policy without a method ``drawing`` do not change. The numbers of ``part``, a
+        part of an evaluation, make its draws differ from those of other parts.
         """
         drawing = getattr(policy, "drawing", None)
         seed = int(digest([self.seed("samples"), *part]), 16) % 2**31

@@ -22,11 +22,11 @@ DEMONSTRATION = "demonstration"
 
 
 def keep_demonstration(
-    path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark, *, by: str = "person"
+    path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark
 ) -> Task:
     """Add an episode to a file of demonstrations, replacing an earlier one of the same task.
 
-    The file is created if it is missing; ``by`` names the player.
+    The file is created if it is missing.
 
     Returns:
         The task as written to the file, with the actions of the episode as its solution.
@@ -43,7 +43,7 @@ def keep_demonstration(
     if refusal:
         raise ConfigError(refusal)
     _check(task, benchmark, "keep a demonstration of")
-    made = {"kind": DEMONSTRATION, "by": by, "at": timestamp()}
+    made = {"kind": DEMONSTRATION, "by": "person", "at": timestamp()}
     provenance = {**task.provenance, **made}
     kept = task.model_copy(update={"solution": trajectory.actions, "provenance": provenance})
     with storing(path):

@@ -135,7 +135,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     progress.phase(job.policy, total=total, done=done)
-    cost = sum(map(_cost, kept.lines.values()), Cost())
+    cost = sum((line.cost for line in kept.lines.values()), Cost())
     progress.spent(cost)
     if done == total:
         return kept.evaluation(job.tasks, job.samples)
@@ -144,7 +144,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
     def on_done(over: int) -> None:
         nonlocal cost, done
         if len(kept.lines) > done:
-            cost += _cost(next(reversed(kept.lines.values())))
+            cost += next(reversed(kept.lines.values())).cost
             progress.spent(cost)
         done = len(kept.lines)
         progress.update(over)
@@ -198,11 +198,6 @@ def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
             "usd": math.fsum(line.usd for line in found.lines),
         },
     }
-
-
-def _cost(line: EvalLine) -> Cost:
-    tokens = line.prompt_tokens + line.completion_tokens
-    return Cost(env_steps=line.steps, tokens=tokens, usd=line.usd)
 
 
 @contextmanager

@@ -23,8 +23,6 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         step: step after which it was saved.
-        state: saved state.
-        path: path of the file.
     """
 
     step: int
@@ -130,11 +128,7 @@ class _Writer:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write bytes and return their number.
-
-        Raises:
-            OSError: if the bytes cannot be written.
-        """
+        """Write bytes and return their number."""
         try:
             return self._file.write(data)
         except OSError as error:
@@ -143,11 +137,7 @@ class _Writer:
 
 
 def _write(state: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write a state to an open file.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write a state to an open file."""
     import torch
 
     writer = _Writer(file)

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.core.registry import meant
-from coevo_gym.core.spend import Usage
+from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.store.folder import (
@@ -81,6 +81,11 @@ class EvalLine(FrozenModel):
         )
 
     @property
+    def cost(self) -> Cost:
+        """Cost of the episode."""
+        return Cost.of(self.steps, self.usage)
+
+    @property
     def ended(self) -> Evaluated:
         """The row that the database stores of it."""
         return Evaluated(
@@ -90,11 +95,7 @@ class EvalLine(FrozenModel):
 
 @dataclass(frozen=True)
 class EvalFolder:
-    """The files of an evaluation.
-
-    Attributes:
-        path: the folder itself.
-    """
+    """The files of an evaluation."""
 
     path: Path
 

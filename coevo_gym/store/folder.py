@@ -40,11 +40,7 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run's files.
-
-    Attributes:
-        path: path of the folder.
-    """
+    """The paths of a run's files."""
 
     path: Path
 

@@ -55,12 +55,9 @@ class EvaluatedTask(NamedTuple):
     """The stored fields of an evaluated task, without its verifier or solution.
 
     Attributes:
-        id: id of the task.
-        name: name of the task.
         split: split of the task: train, validation or test.
         subset: the benchmark's own name for a part, or "".
         scenario: unit that belongs entirely to one split.
-        instruction: instruction of the task.
         tags: topics of the task, each as ``"kind:value"``.
     """
 
@@ -334,6 +331,14 @@ class RunReader:
             Evaluated(task_id, bool(success), *rest)
             for task_id, success, *rest in self._rows(query, arm, step)
         ]
+
+    def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
+        """Return the success of each episode of evaluations by task id, in order."""
+        found: dict[str, list[bool]] = {}
+        for step in steps:
+            for episode in self.evaluation(arm, step):
+                found.setdefault(episode.task_id, []).append(episode.success)
+        return found
 
     def eval_trajectory(
         self, arm: str, step: int, task_id: str, sample: int = 0

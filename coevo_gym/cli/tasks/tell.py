@@ -30,10 +30,7 @@ _SHORT = {"no_wrap": True}
 def tell(story: Story, *, full: bool = False) -> None:
     """Print the history of a draft.
 
-    Args:
-        story: the history of the draft.
-        full: print every text in full; otherwise long texts are cut, and only the first steps
-            of a walk are printed.
+    Long texts are cut, and only the first steps of a walk are printed, unless ``full`` is True.
     """
     _Teller(full).tell(story)
 

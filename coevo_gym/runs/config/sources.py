@@ -193,17 +193,12 @@ def _read(path: Path) -> dict[str, Any]:
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
     """Return the settings of a file, on top of those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
-    return _from_preset(data.get("extends"), origin) | dict(_settings_of(own, "", origin))
-
-
-def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
-    """Return the settings of a preset; none if there is no name."""
-    if name is None:
-        return {}
-    if name not in preset_names():
-        hint = suggest(str(name), preset_names())
-        raise ConfigError(f"{origin} extends {name!r}, which is not a preset. {hint}")
-    return _from_file(name)
+    extended = data.get("extends")
+    if extended is not None and extended not in preset_names():
+        hint = suggest(str(extended), preset_names())
+        raise ConfigError(f"{origin} extends {extended!r}, which is not a preset. {hint}")
+    inherited = {} if extended is None else _from_file(extended)
+    return inherited | dict(_settings_of(own, "", origin))
 
 
 def _settings_of(

@@ -137,17 +137,13 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
     elif not (steps := reader.evaluation_steps(kept)):
         raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
     late = steps[-(1 if final else config.evaluation.last) :]
-    outcomes: dict[str, list[bool]] = {}
-    for step in late:
-        for one in reader.evaluation(kept, step):
-            outcomes.setdefault(one.task_id, []).append(one.success)
     at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""
     return Side(
         name=f"{run.path}, {arm}{at}",
         policy=arm,
         benchmark=config.benchmark.name,
         split=final or config.evaluation.split,
-        outcomes=outcomes,
+        outcomes=reader.outcomes(kept, *late),
         tasks=_by_id(reader.evaluated_tasks()),
         settings={
             "subset": config.benchmark.subset,
@@ -187,10 +183,7 @@ def _evaluation(folder: EvalFolder) -> Side:
         outcomes=outcomes,
         tasks=_by_id(RunReader(folder.database).evaluated_tasks()),
         settings={
-            "subset": config["subset"],
-            "hold_out": config["hold_out"],
-            "max_steps": config["max_steps"],
-            "env": config["env"],
+            **{key: config[key] for key in ("subset", "hold_out", "max_steps", "env")},
             "actions": _actions(config["temperature"]),
         },
         trained=bool(config["model"]) and model_setting(config["policy"]) is None,

@@ -152,16 +152,22 @@ def run_trials_in(
         told.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(kept.lines))
         told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
         so_far = TrialsInFolder(folder, kept)
+
+        def reflect(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+            if cues is not None:
+                return [TrialLesson()] * len(failures)
+            return _reflect(job, so_far, failures)
+
         try:
             found = run_trials(
                 job.players,
-                partial(_reflect, job, so_far) if cues is None else _no_lessons,
+                reflect,
                 job.tasks,
                 envs,
                 n=n_trials,
                 keep=rules.keep,
                 cut=rules.cut and cues is None,
-                cues=cues or _nothing,
+                cues=cues or (lambda task: ()),
                 until_solved=cues is None,
                 seed=job.assembly.config.seed,
                 kept=so_far,
@@ -203,14 +209,6 @@ def _reflect(
         TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
         for answer in answers
     ]
-
-
-def _no_lessons(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
-    return [TrialLesson()] * len(failures)
-
-
-def _nothing(task: Task) -> tuple[Cue, ...]:
-    return ()
 
 
 def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:

@@ -144,10 +144,8 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
     """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
 
-    Args:
-        config: its settings.
-        episodes: episodes that are still to be played.
-        questions: failures at most that it is asked about.
+    ``episodes`` are still to be played, and it is asked about as many failures as ``questions``, at
+    most.
     """
     endpoint, chat = config.policy.endpoint, config.policy.chat
     if config.policy.kind != "openai" or not episodes:

@@ -133,12 +133,8 @@ class AskedExplorer(Asked):
 class Models:
     """Makes the models of a run, each once, and closes them.
 
-    Args:
-        config: the run's settings.
-        database: where the run's own tape is kept; None where nothing is.
-        policy: gives the policy under training.
-        prompt: gives the words in which a model is told about the benchmark's env.
-        seed: seed of models that run on this machine.
+    The run's own tape is kept in the database, if there is one. Models that run on this machine
+    have the seed.
     """
 
     def __init__(
@@ -264,18 +260,15 @@ class Models:
         if tape.file is None:
             return None if self.database is None else AnswerTable(self.database)
         path = Path(tape.file)
-        if path.suffix != ".db":
-            if tape.mode == "replay" and not path.is_file():
-                raise ConfigError(f"tape.file: there is no {path} to replay.")
-            return AnswerFile(path)
-        if tape.mode != "replay":
+        is_run = path.suffix == ".db"
+        if is_run and tape.mode != "replay":
             raise ConfigError(
                 f"tape.file: {path} is the database of a run, which can be replayed only. Set "
                 "tape.mode to 'replay', or name a file of JSON lines."
             )
-        if not path.is_file():
+        if tape.mode == "replay" and not path.is_file():
             raise ConfigError(f"tape.file: there is no {path} to replay.")
-        return AnswerTable(path, read_only=True)
+        return AnswerTable(path, read_only=True) if is_run else AnswerFile(path)
 
 
 class _Stoppable:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,9 +37,6 @@ class Cell:
     """One arm with one seed.
 
     Attributes:
-        row: the row of the table.
-        seed: seed of the run.
-        folder: folder of the run.
         resolved: settings of the run, with their origins.
         kept: record of the finished cell from a file, used in place of a run in the folder.
     """
@@ -117,11 +115,6 @@ class Chosen:
     """The chosen part of an experiment, and its folder.
 
     Attributes:
-        experiment: the table.
-        rows: rows of the table.
-        seeds: seeds per row.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
         folder: folder of its runs and files.
         sets: settings that override all others.
         kept: records of finished cells by name, used in place of runs in the folder.
@@ -273,7 +266,8 @@ def resolve(
     tree = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
     tree |= dict(flat(row.run))
     for key, value in row.sets_at(budget).items():
-        (arm if _is_of_an_arm(key) else tree)[key] = value
+        of_arm = key in KEYS or key.partition(".")[0] in (*SECTIONS, "method")
+        (arm if of_arm else tree)[key] = value
     tree |= {
         **({"extends": preset} if preset else {}),
         "benchmark.name": benchmark,
@@ -305,16 +299,12 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return kept
 
 
-def _is_of_an_arm(key: str) -> bool:
-    return key.partition(".")[0] in (*SECTIONS, "method") or key in KEYS
-
-
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Return the first three settings that differ, as text."""
-    return "; ".join(list(_differing(dict(flat(there)), dict(flat(here))))[:3])
-
-
-def _differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys([*there, *here]):
-        if there.get(key) != here.get(key):
-            yield f"{key} is {there.get(key)!r} there and {here.get(key)!r} here"
+    before, now = dict(flat(there)), dict(flat(here))
+    found = (
+        f"{key} is {before.get(key)!r} there and {now.get(key)!r} here"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    )
+    return "; ".join(islice(found, 3))

@@ -82,15 +82,10 @@ class ResultTable:
     """A complete table.
 
     Attributes:
-        experiment: name of the experiment.
-        title: title of the table.
         source: paper and table that it reproduces.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
         metric: name of the number by which rows are compared.
-        lines: lines of the table.
         columns: names of the other numbers that some line has, the table's own first.
-        parts: additional parts by name; see ``parts.py``.
+        parts: additional parts by name; see ``sections.py``.
         notes: remarks about these cells.
     """
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
-from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.spend import Cost
 from coevo_gym.runs.evolving.cost import estimates, require_consent
@@ -26,8 +26,8 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
-def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
-    """Copy the finished start of an equal run into a new cell.
+def take_over(cell: Cell) -> RunFolder | None:
+    """Copy the finished start of an equal run of the same table and seed into a new cell.
 
     The start consists of the warm-up checkpoint, including the baselines, and the result of the
     first round, which is reused only for an equal round. Two runs are equal here if all settings
@@ -42,8 +42,8 @@ def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
     """
     manifest, _ = read_manifest(cell.folder)
     wanted = shared(cell.config)
-    for other in others:
-        if other.path == cell.folder.path or not other.manifest.is_file():
+    for other in RunFolder.of_table(cell.folder.path.parent):
+        if other.path == cell.folder.path or not other.path.name.endswith(f"-{cell.seed}"):
             continue
         found = sorted((other.checkpoints / WARMUP).glob("step-*.pt"))
         if not found:
@@ -76,20 +76,6 @@ def _link(file: Path, folder: Path) -> None:
             part = folder / f".{file.name}.part"
             shutil.copyfile(file, part)
             part.replace(target)
-
-
-def beside(cell: Cell) -> list[RunFolder]:
-    """Return the other runs of a cell's table with the same seed.
-
-    Raises:
-        StoreError: if the folder cannot be read.
-    """
-    try:
-        paths = sorted(path for path in cell.folder.path.parent.iterdir() if path.is_dir())
-    except OSError as error:
-        raise StoreError(f"Cannot read {cell.folder.path.parent}: {error.strerror}.") from error
-    same = [path for path in paths if path.name.endswith(f"-{cell.seed}")]
-    return [RunFolder(path) for path in same]
 
 
 def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
@@ -165,7 +151,7 @@ def run_cells(
 
 def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
-        source = take_over(cell, beside(cell))
+        source = take_over(cell)
         if source is not None:
             progress.say(f"  using the warm-up and first tasks of {source.path.name}")
 

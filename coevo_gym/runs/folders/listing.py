@@ -46,9 +46,6 @@ def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
     """Return the state of a folder with readable settings.
 
     ``stored`` is True if the database must exist.
-
-    Raises:
-        StoreError: if the folder is damaged.
     """
     if in_use(folder.path):
         return "running"
@@ -92,9 +89,6 @@ class ListedRow:
     """Common columns of all rows.
 
     Attributes:
-        name: its name.
-        path: its folder.
-        state: its state.
         size: size of its folder in bytes.
         changed: time of the last write, in UTC.
         progress: progress of its work; None if unknown.

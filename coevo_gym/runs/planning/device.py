@@ -100,7 +100,9 @@ def device_here(settings: PolicySettings) -> Device | None:
     wanted = settings.model.device
     if wanted != "cpu" and (found := _gpu_here()) is not None:
         return found
-    return None if wanted == "cuda" else _cpu_here()
+    if wanted == "cuda":
+        return None
+    return Device("CPU of this machine", _machine_memory(), is_gpu=False)
 
 
 def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Device:
@@ -153,10 +155,6 @@ def _gpu_here() -> Device | None:
         return found
     known = CARDS[_CUDA_NAMES[properties.name]]
     return replace(found, flops=known.flops, bandwidth=known.bandwidth)
-
-
-def _cpu_here() -> Device:
-    return Device("CPU of this machine", _machine_memory(), is_gpu=False)
 
 
 def _machine_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:

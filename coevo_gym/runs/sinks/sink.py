@@ -6,7 +6,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self
@@ -165,11 +165,11 @@ class ArmSinks:
         arm: str,
         config: Mapping[str, Any],
     ) -> None:
-        self._names = list(names)
-        self._folder, self._run, self._arm, self._config = folder, run, arm, config
+        self._names, self._folder, self._arm = list(names), folder, arm
         self._open: dict[str, Sink] = {}
         known = self._read().get(arm, {}) if self._names else {}
-        self._id = str(known.get("id") or secrets.token_hex(4))
+        id = str(known.get("id") or secrets.token_hex(4))
+        self._of = SinkArm(run, arm, id, folder.path, config, resumed=False)
         self._sent = {
             name: _Sent(int(sent["step"]), tuple(sent["events"]))
             for name, sent in known.get("sent", {}).items()
@@ -197,18 +197,11 @@ class ArmSinks:
         self, name: str, sent: _Sent, step: int, event: str, numbers: Mapping[str, float]
     ) -> None:
         if name not in self._open:
-            self._open[name] = find_sink(name)(
-                SinkArm(
-                    run=self._run,
-                    arm=self._arm,
-                    id=self._id,
-                    folder=self._folder.path,
-                    config=self._config,
-                    resumed=sent.step >= 0,
-                )
-            )
+            self._open[name] = find_sink(name)(replace(self._of, resumed=sent.step >= 0))
         self._sent[name] = sent.and_(step, event)
-        self._write()
+        known = {name: sent._asdict() for name, sent in self._sent.items()}
+        of_arm = {"id": self._of.id, "sent": known}
+        write_json(self._folder.sinks, {**self._read(), self._arm: of_arm})
         self._open[name].log(numbers, step)
 
     def _attempt(self, name: str, do: Callable[[], object]) -> None:
@@ -231,10 +224,6 @@ class ArmSinks:
             logger.warning("sinks may receive some numbers twice: %s", error)
             return {}
         return found
-
-    def _write(self) -> None:
-        sent = {name: sent._asdict() for name, sent in self._sent.items()}
-        write_json(self._folder.sinks, {**self._read(), self._arm: {"id": self._id, "sent": sent}})
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:

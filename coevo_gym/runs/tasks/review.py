@@ -106,13 +106,10 @@ def decide(
     held: Sequence[HeldDraft],
     what: Literal["released", "rejected"],
     reason: str = "",
-    *,
-    now: datetime | None = None,
 ) -> None:
     """Save decisions about tasks in the run's store; the latest decision counts.
 
-    The run may be training: released tasks join its arms with their next rounds. ``now`` is the
-    time of the decision, by default the current one.
+    The run may be training: released tasks join its arms with their next rounds.
 
     Raises:
         ConfigError: if a task to be rejected is in a pool already; nothing is saved then.
@@ -127,16 +124,16 @@ def decide(
             )
     if not held:
         return
-    at = timestamp(now)
+    at = timestamp()
     with closing(RunStore(folder.database)) as store:
         store.add_decisions(
             Decision(one.task.id, what, clean_text(reason, _REASON_CAP), at) for one in held
         )
 
 
-def timestamp(now: datetime | None = None) -> str:
-    """Return a time in UTC, to the second."""
-    return (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S")
+def timestamp() -> str:
+    """Return the current time in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _begins(one: HeldDraft, given: str) -> bool:

@@ -25,13 +25,11 @@ def _look_up(reader: RunReader, given: str) -> tuple[str | None, list[VerdictPla
     Returns:
         Its id, or None; and the places of its verdicts, the most informative first, which a task
         that no round of the run made does not have.
-
-    Raises:
-        TaskError: if the id is ambiguous.
     """
     id = reader.task_id(given) or _meant(reader, given)
     places = reader.verdict_places(id) if id else []
-    return id, sorted((p for p in places if id in (p.task_id, p.draft_id)), key=_tells)
+    found = [place for place in places if id in (place.task_id, place.draft_id)]
+    return id, sorted(found, key=lambda place: (not place.accepted, place.gate != HOLD))
 
 
 def _meant(reader: RunReader, given: str) -> str | None:
@@ -47,11 +45,6 @@ def _meant(reader: RunReader, given: str) -> str | None:
         return begins if begins in ids else next(iter(ids), None)
     some = ", ".join(names.get(id, id) for id in list(ids)[:_NAMED])
     raise TaskError(f"{given!r} is ambiguous ({len(ids)} matches): {some}, … Type more characters.")
-
-
-def _tells(place: VerdictPlace) -> tuple[bool, bool]:
-    """Return a sort key: accepted verdicts first, then held ones."""
-    return (not place.accepted, place.gate != HOLD)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from coevo_gym.core.stats import Rate
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.experiments import measures
 from coevo_gym.runs.experiments.cells import Chosen
-from coevo_gym.runs.experiments.collecting import collect, finished_of
 from coevo_gym.runs.experiments.definition import Experiment, load
+from coevo_gym.runs.experiments.making import collect, finished_of
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
 from coevo_gym.runs.experiments.needs import played
 from coevo_gym.runs.experiments.numbers import column, numbers_of
@@ -238,6 +238,10 @@ def test_a_policy_that_is_told_what_a_coach_tells(
 
 
 @pytest.mark.parametrize("name", ["react", "trials", "told"])
-def test_the_tiny_policy_is_refused(name: str, tmp_path: Path) -> None:
+def test_the_tiny_policy_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended(RunFolder(tmp_path), "warm-up")
+    monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, run.config))
     with pytest.raises(ConfigError, match=f"'{name}' needs a policy that is a language model"):
-        MEASURES[name](ended(RunFolder(tmp_path), "warm-up"))
+        measure(run.folder, "static", (), {}, (name,))

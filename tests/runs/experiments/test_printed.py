@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from coevo_gym.runs.experiments.cells import Cell, Chosen
-from coevo_gym.runs.experiments.collecting import printed_beside
 from coevo_gym.runs.experiments.definition import Experiment, Row, load, names
+from coevo_gym.runs.experiments.making import printed_beside
 from coevo_gym.runs.experiments.numbers import COLUMNS
 from coevo_gym.runs.experiments.results import lines_of, table_of
 from coevo_gym.runs.experiments.writing import as_csv, grid, markdown, more_grids
