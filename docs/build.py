@@ -30,7 +30,7 @@ from coevo_gym.runs.config import RunConfig, load_config
 from coevo_gym.runs.experiments.records import read_records
 from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import CARDS, GIB, Device
-from coevo_gym.runs.planning.fitting import gib
+from coevo_gym.runs.planning.memory import gib
 from coevo_gym.runs.preset_costs import PresetCost, preset_costs
 
 FOLDER = Path(__file__).parent / "envs"

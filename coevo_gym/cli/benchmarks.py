@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +24,7 @@ from coevo_gym.cli.progress import installing
 from coevo_gym.cli.sources import find_installable, setup_of
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs, broken_benchmarks
 from coevo_gym.core.errors import CoevoError, ConfigError
-from coevo_gym.core.registry import BrokenPlugin
+from coevo_gym.core.registry import BrokenPlugin, load_object
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation, benchmark_home
 from coevo_gym.sandbox import Level
@@ -33,16 +32,13 @@ from coevo_gym.trainers.adapters.trainer import Trainer
 from coevo_gym.trainers.adapters.venvs import find_trainers, install_trainer, python_of
 
 if TYPE_CHECKING:
-    from coevo_gym.sandbox import Level
     from coevo_gym.sandbox.attacks import Suite
 
 
 def run_attacks(as_json: bool, level: Level | None = None) -> None:
     """Run all attacks on the sandbox, and fail if one succeeds.
 
-    Args:
-        as_json: print JSON.
-        level: isolation level; None for the strongest one available here.
+    Without a level, it tests the strongest one available here.
 
     Raises:
         ConfigError: if the level, or any level, is not available here.
@@ -82,8 +78,7 @@ def attack_suites() -> Iterator[Suite]:
     yield generic_suite()
     for spec in benchmark_specs():
         if spec.attacks and setup_of(spec).installation().ready:
-            module, _, make = spec.attacks.partition(":")
-            yield getattr(import_module(module), make)()
+            yield load_object(spec.attacks)()
 
 
 _SPLITS = ("train", "val", "test")
@@ -216,19 +211,19 @@ def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
         counts = {name: len(tasks(spec.name, name)) for name in _SPLITS}
     except CoevoError as error:
         missing = str(error)
-    row = {"id": spec.env_id, "benchmark": spec.name, **counts, "what": spec.title}
-    return {**row, "missing": missing}
+    return _row(spec.env_id, spec.name, spec.title, missing, counts)
 
 
 def _broken_row(plugin: BrokenPlugin) -> dict[str, Any]:
     """Return the row of a plug-in that cannot be used."""
-    return {
-        "id": "",
-        "benchmark": plugin.name,
-        **dict.fromkeys(_SPLITS, -1),
-        "what": f"a plug-in from {plugin.distribution} that cannot be used",
-        "missing": str(plugin),
-    }
+    what = f"a plug-in from {plugin.distribution} that cannot be used"
+    return _row("", plugin.name, what, str(plugin), dict.fromkeys(_SPLITS, -1))
+
+
+def _row(
+    id: str, benchmark: str, what: str, missing: str, counts: dict[str, int]
+) -> dict[str, Any]:
+    return {"id": id, "benchmark": benchmark, **counts, "what": what, "missing": missing}
 
 
 def _isolation() -> str:

@@ -11,7 +11,6 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import (
     MOST_TYPES,
     AsJson,
@@ -21,6 +20,7 @@ from coevo_gym.cli.output import (
     say,
     say_aside,
 )
+from coevo_gym.cli.sources import completing, evaluations, runs
 
 if TYPE_CHECKING:
     from coevo_gym.runs.evals.comparison import ChangedTask, ComparedType, Comparison

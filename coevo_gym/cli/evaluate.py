@@ -24,7 +24,7 @@ from coevo_gym.cli.output import (
     telling,
 )
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import Sets
+from coevo_gym.cli.settings import Sets, Yes
 from coevo_gym.cli.sources import BenchmarkOrRun, find_benchmark, find_source
 from coevo_gym.core.benchmark import BenchmarkSpec
 from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
@@ -93,9 +93,7 @@ def evaluate(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
     ] = False,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
-    ] = False,
+    yes: Yes = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,
@@ -136,10 +134,9 @@ def evaluate(
 
       coevo eval bfcl --policy scripted --split test --env scheme=all200
     """
-    from coevo_gym.runs.evals.identity import default_name, identity
     from coevo_gym.runs.evals.job import TrialRules, model_job, run_job
     from coevo_gym.runs.evals.trials import TrialFolder
-    from coevo_gym.runs.evaluation import evaluate_in, to_json
+    from coevo_gym.runs.evaluation import default_name, evaluate_in, identity, to_json
 
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
@@ -279,9 +276,7 @@ def type_tables(
 ) -> Iterator[tuple[Table, str]]:
     """Yield a table of success by tag for each requested kind, and notes on omitted rows.
 
-    Args:
-        types: success by kind and value of the tasks' tags.
-        by: kinds of tags; ``all`` for all kinds with several values, but not too many to read.
+    A kind of tags may be ``all``, for all kinds with several values, but not too many to read.
     """
     for kind, rates in types.items():
         if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):

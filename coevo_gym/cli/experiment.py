@@ -12,7 +12,6 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.completion import benchmarks, cards, completing, tables
 from coevo_gym.cli.output import (
     INTERRUPTED,
     AsJson,
@@ -25,16 +24,16 @@ from coevo_gym.cli.output import (
     say_block,
     telling,
 )
-from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import IgnoreMemory, Sets
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
+from coevo_gym.cli.sources import benchmarks, completing, tables
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import RUNS
 
 if TYPE_CHECKING:
+    from coevo_gym.runs.experiments.cells import Chosen
     from coevo_gym.runs.experiments.definition import Experiment
-    from coevo_gym.runs.experiments.making import Chosen
     from coevo_gym.runs.experiments.results import ResultTable
 
 
@@ -118,18 +117,8 @@ def experiment(
         bool,
         typer.Option("--dry-run", help="Print what the cells would do and need; start nothing."),
     ] = False,
-    card: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device of "
-            "this machine).",
-            autocompletion=completing(cards),
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
-    ] = False,
+    card: Card = None,
+    yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
@@ -163,8 +152,8 @@ def experiment(
     """
     if sum((as_json, as_csv, as_md)) > 1:
         raise ConfigError("Choose one of --json, --csv and --md.")
+    from coevo_gym.runs.experiments.cells import choose
     from coevo_gym.runs.experiments.definition import load
-    from coevo_gym.runs.experiments.making import choose
     from coevo_gym.runs.experiments.making import export as write_cells
     from coevo_gym.runs.experiments.making import finished as finished_table
 
@@ -207,7 +196,7 @@ def experiment(
 def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
     """Run the missing cells, write the files, and print their location."""
     from coevo_gym.runs.experiments.making import make
-    from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.planning.memory import require_memory
 
     if not ignore_memory and chosen.experiment.kind != "simulated":
         for cell in chosen.cells():
@@ -230,8 +219,8 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
     """Print what the cells of a table would do and need; rows with equal plans share one."""
-    from coevo_gym.runs.experiments.needs import played_rows
-    from coevo_gym.runs.experiments.printed import printed_beside
+    from coevo_gym.runs.experiments.making import printed_beside
+    from coevo_gym.runs.experiments.needs import played
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     if experiment.kind == "simulated":
@@ -239,10 +228,8 @@ def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
             f"{experiment.name} is simulated: it needs nothing and has no plan. Run it without "
             "--dry-run."
         )
-    cells = chosen.cells()
-    rows, why = played_rows(experiment, chosen.rows, cells)
-    cells = [cell for cell in cells if cell.row in rows]
-    shown, differing = printed_beside(experiment, rows, cells, benchmark, budget)
+    chosen, cells, why = played(chosen)
+    shown, differing = printed_beside(chosen, cells)
     plans: dict[tuple[tuple[str, str], ...], tuple[list[str], dict[str, Any]]] = {}
     for cell in cells[: len({cell.row.name for cell in cells})]:  # the first seed's
         planned = plan_of(cell.config, card)
@@ -320,7 +307,7 @@ def _list(name: str | None, benchmark: str | None, budget: str | None, as_json: 
 
 
 def _listed(found: Experiment, benchmark: str | None, budget: str | None) -> dict[str, Any]:
-    from coevo_gym.runs.experiments.making import size_of
+    from coevo_gym.runs.experiments.cells import size_of
     from coevo_gym.runs.experiments.needs import needs_of
 
     size = size_of(found, budget)

@@ -78,20 +78,21 @@ def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
     """Print a table without breaking its cells.
 
     A table wider than the terminal is split by columns into several, one below the other. Each
-    repeats the key columns, so that its rows can be identified.
-
-    Args:
-        table: the table.
-        keys: headers of key columns; the first column always is one.
+    repeats the key columns, so that its rows can be identified. The first column always is a key
+    column.
     """
     printer = _printer()
     for part in _parts(table, keys, printer.width):
         printer.print(part)
 
 
+def is_piped() -> bool:
+    """Return True if the output has no width: it is no terminal, and the user has set none."""
+    return not console.is_terminal and "COLUMNS" not in os.environ
+
+
 def _printer() -> Console:
-    piped = not console.is_terminal and "COLUMNS" not in os.environ
-    return SafeConsole(width=_PIPE_WIDTH) if piped else console
+    return SafeConsole(width=_PIPE_WIDTH) if is_piped() else console
 
 
 def _parts(table: Table, keys: Collection[str], width: int) -> Iterator[Table]:
@@ -172,7 +173,7 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
         hang: indentation of all lines but the first.
         style: style of the text.
     """
-    width = console.width if _printer() is console else max(1, len(text))
+    width = max(1, len(text)) if is_piped() else console.width
     lines = textwrap.wrap(
         text,
         width,
@@ -187,10 +188,7 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
 def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
     """Print a name, and below it facts with their labels, indented.
 
-    Args:
-        name: heading of the block.
-        facts: pairs of a label, or "", and a text.
-        style: style of the texts.
+    A label may be "".
     """
     console.print(name, style="bold", markup=False, highlight=False, soft_wrap=True)
     longest = max(len(label) for label, _ in facts)

@@ -11,10 +11,9 @@ from typing import Annotated, cast
 
 import typer
 
-from coevo_gym.cli.completion import benchmarks, completing, runs
 from coevo_gym.cli.output import busy, console, say, say_aside
 from coevo_gym.cli.play_terminal import play_episode
-from coevo_gym.cli.sources import NativeSplit, find_benchmark
+from coevo_gym.cli.sources import NativeSplit, benchmarks, completing, find_benchmark, runs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EndReason
@@ -38,14 +37,8 @@ def play_in_browser(
 ) -> None:
     """Serve the pages until SIGINT or SIGTERM.
 
-    Args:
-        source: the tasks to play.
-        demonstrations: the file in which demonstrations are saved.
-        scores: the folder in which the score is saved; None to keep no score.
-        first: the task that the first page offers first.
-        port: port to listen on; 0 for any free one.
-        browser: open a browser.
-        ready: called once the pages can be opened.
+    ``first`` is the task that the first page offers first, and ``ready`` is called once the pages
+    can be opened. Without ``scores``, no score is kept. Port 0 is any free one.
 
     Raises:
         ImportError: if the extra ``serve`` is not installed.

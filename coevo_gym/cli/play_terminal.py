@@ -30,84 +30,90 @@ _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
 class Hand:
     """The default terminal interface: the page as text, and actions by number.
 
+    Args:
+        console: where to draw.
+        typed: gives one line of input; ``EOFError`` ends the game.
+
     Attributes:
         hint: description of the possible input.
     """
 
     hint = "a number, an action as text, or q to leave"
 
-    def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
+    def __init__(self, console: Console, typed: Read) -> None:
+        self.console, self.typed = console, typed
+
+    def show(self, text: str) -> None:
+        """Print markup as it is, without highlighted numbers."""
+        self.console.print(text, highlight=False)
+
+    def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show a page and the possible actions."""
-        self._page(view, console)
-        self._list(choices, console)
+        self._page(view)
+        self._list(choices)
 
-    def read(self, read: Read) -> str:
+    def read(self) -> str:
         """Read a line, or a block of lines between two lines of three backticks."""
-        first = read().strip()
-        return _block(first, read) if _opens(first) else first
+        first = self.typed().strip()
+        return _block(first, self.typed) if _opens(first) else first
 
-    def meant(
-        self, line: str, view: View, choices: Sequence[str], console: Console, read: Read
-    ) -> str | None:
+    def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
         """Return the action for a line; if there is none, explain why and return None."""
         if not line.isdecimal():
             if not line:
-                self._explain(choices, console)
+                self._explain(choices)
             return line or None
         place = int(line) - 1 if len(line) < 6 else -1
         if 0 <= place < len(choices):
             return choices[place]
-        self._explain(choices, console)
+        self._explain(choices)
         return None
 
-    @staticmethod
-    def _explain(choices: Sequence[str], console: Console) -> None:
+    def _explain(self, choices: Sequence[str]) -> None:
         most = len(choices)
-        console.print(f"[yellow]Type a number from 1 to {most}, or an action.[/]")
+        self.console.print(f"[yellow]Type a number from 1 to {most}, or an action.[/]")
 
-    @staticmethod
-    def _page(view: View, console: Console) -> None:
+    def _page(self, view: View) -> None:
         text = view.observation.replace(SEPARATOR, "\n")
         task = f"Your task is to: {view.instruction}"  # the panel above shows it
         lines = [line for line in text.split("\n") if line.removesuffix(".") != task]
-        console.print(escape("\n".join(lines)), highlight=False)
+        self.show(escape("\n".join(lines)))
 
-    @staticmethod
-    def _list(choices: Sequence[str], console: Console) -> None:
+    def _list(self, choices: Sequence[str]) -> None:
         for number, choice in enumerate(choices[:_SHOWN], start=1):
-            console.print(f"  {_number(number)}  {escape(choice)}", highlight=False)
+            self.show(f"  {_number(number)}  {escape(choice)}")
         if len(choices) > _SHOWN:
-            console.print(f"  … and {len(choices) - _SHOWN} more")
+            self.console.print(f"  … and {len(choices) - _SHOWN} more")
 
 
 class ShopHand(Hand):
     """Interface for the shop: each product and each option value has a number."""
 
-    def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
+    def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show a page of the shop."""
         page = read_shop(view)
         number = {action: place for place, action in enumerate(choices, start=1)}
         wanted = [*_things(page)] if page else []
         if page is None or not wanted or any(action not in number for action in wanted):
-            super().draw(view, choices, console)
+            super().draw(view, choices)
             return
         if page.listed:
-            console.print(f"Page {page.number} (Total results: {page.found})", highlight=False)
+            self.show(f"Page {page.number} (Total results: {page.found})")
             for item in page.listed:
                 told = f"{escape(item.asin)}  {escape(item.title)}  [bold]{escape(item.price)}[/]"
-                console.print(f"  {_number(number[item.action])}  {told}", highlight=False)
+                self.show(f"  {_number(number[item.action])}  {told}")
         else:
-            console.print(f"[bold]{escape(page.title)}[/]", highlight=False)
-            console.print(f"Price: {escape(page.price)}", highlight=False)
+            self.show(f"[bold]{escape(page.title)}[/]")
+            self.show(f"Price: {escape(page.price)}")
             for option in page.options:
-                console.print(f"{escape(option.name)}:", highlight=False)
+                self.show(f"{escape(option.name)}:")
                 for value in option.values:
                     mark = " [green](chosen)[/]" if value.chosen else ""
                     told = f"{escape(value.label)}{mark}"
-                    console.print(f"  {_number(number[value.action])}  {told}", highlight=False)
+                    self.show(f"  {_number(number[value.action])}  {told}")
         for thing in page.buttons:
             told = f"{_number(number[thing.action])}  [bold]{escape(thing.label)}[/]"
-            console.print(f"  {told}", highlight=False)
+            self.show(f"  {told}")
 
 
 class ToolsHand(Hand):
@@ -115,71 +121,66 @@ class ToolsHand(Hand):
 
     hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
 
-    def draw(self, view: View, choices: Sequence[str], console: Console) -> None:
+    def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show the conversation, and the names of the functions when they are new."""
         for place, part in enumerate(_RESULT.split(view.observation)):
             if part:
-                console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
+                self.console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
         tools = read_tools(view)
         before = view.history[-1].info.get("bfcl.tools") if view.history else None
         if before != view.info.get("bfcl.tools"):
             names = ", ".join(tool.name for tool in tools)
-            console.print(f"[dim]Functions: {escape(names)}[/]", highlight=False)
-            console.print(
+            self.show(f"[dim]Functions: {escape(names)}[/]")
+            self.show(
                 "[dim]? lists them, ? NAME tells of one, NAME alone asks for its parameters, ?? "
-                f"lists {len(choices)} calls to choose by number.[/]",
-                highlight=False,
+                f"lists {len(choices)} calls to choose by number.[/]"
             )
 
-    def meant(
-        self, line: str, view: View, choices: Sequence[str], console: Console, read: Read
-    ) -> str | None:
+    def meant(self, line: str, view: View, choices: Sequence[str]) -> str | None:
         """Return the action for a line, as :meth:`Hand.meant` does."""
         tools = {tool.name: tool for tool in read_tools(view)}
         if line == "??":
             for number, choice in enumerate(choices, start=1):
                 call = choice.rpartition("</think>")[2]
-                console.print(f"  {_number(number)}  {escape(call)}", highlight=False)
+                self.show(f"  {_number(number)}  {escape(call)}")
             return None
         if line.startswith("?"):
-            self._document(line[1:].strip(), tools, console)
+            self._document(line[1:].strip(), tools)
             return None
         if line in tools:
-            return self._filled_in(tools[line], console, read)
-        return super().meant(line, view, choices, console, read)
+            return self._filled_in(tools[line])
+        return super().meant(line, view, choices)
 
-    @staticmethod
-    def _document(name: str, tools: Mapping[str, Tool], console: Console) -> None:
+    def _document(self, name: str, tools: Mapping[str, Tool]) -> None:
         if not name:
             for tool in tools.values():
                 about = escape(tool.about.partition(". ")[0])
-                console.print(f"  [bold cyan]{escape(tool.signature)}[/] {about}", highlight=False)
+                self.show(f"  [bold cyan]{escape(tool.signature)}[/] {about}")
             return
         found = tools.get(name.partition("(")[0].strip())
         if found is None:
-            console.print(f"[yellow]There is no function {escape(repr(name[:80]))} here.[/]")
+            self.console.print(f"[yellow]There is no function {escape(repr(name[:80]))} here.[/]")
             return
-        console.print(f"[bold cyan]{escape(found.signature)}[/]", highlight=False)
-        console.print(escape(found.about), highlight=False)
+        self.show(f"[bold cyan]{escape(found.signature)}[/]")
+        self.show(escape(found.about))
         for parameter in found.parameters:
             rest = "needed" if parameter.required else f"default {parameter.default or 'none'}"
             told = f"{parameter.type}, {rest}. {parameter.about}"
-            console.print(f"  [bold]{escape(parameter.name)}[/]: {escape(told)}", highlight=False)
+            self.show(f"  [bold]{escape(parameter.name)}[/]: {escape(told)}")
 
-    @staticmethod
-    def _filled_in(tool: Tool, console: Console, read: Read) -> str | None:
+    def _filled_in(self, tool: Tool) -> str | None:
         """Ask for the arguments of a call one by one; return None if one cannot be read."""
         arguments = {}
         for parameter in tool.parameters:
             rest = "" if parameter.required else "; Enter leaves it out"
-            console.print(f"  {escape(parameter.name)} ({escape(parameter.type)}{rest})?")
-            typed = read().strip()
+            self.console.print(f"  {escape(parameter.name)} ({escape(parameter.type)}{rest})?")
+            typed = self.typed().strip()
             if not typed and not parameter.required:
                 continue
             try:
                 arguments[parameter.name] = value_of(parameter, typed)
             except ValueError as error:
-                console.print(f"[yellow]{escape(parameter.name)}: {escape(str(error))}[/]")
+                self.console.print(f"[yellow]{escape(parameter.name)}: {escape(str(error))}[/]")
                 return None
         return message(tool.name, arguments)
 
@@ -189,22 +190,17 @@ class CodeHand(Hand):
 
     hint = "code, a number, or q to leave; an empty line ends what is indented"
 
-    def read(self, read: Read) -> str:
+    def read(self) -> str:
         """Read a block between backticks, or lines of code up to the end of their statement."""
-        first = read().rstrip()
+        first = self.typed().rstrip()
         if _opens(first.strip()):
-            return _block(first.strip(), read)
+            return _block(first.strip(), self.typed)
         lines = [first.lstrip()]
         while is_unfinished("\n".join(lines)):
-            lines.append(read().rstrip())
+            lines.append(self.typed().rstrip())
             if not lines[-1]:
                 lines.append("")  # as in a shell, an empty line ends a block
         return "\n".join(lines).rstrip()
-
-
-def hand_of(benchmark: str) -> Hand:
-    """Return the terminal interface for a benchmark."""
-    return _HANDS.get(benchmark, Hand)()
 
 
 _HANDS: Mapping[str, type[Hand]] = {
@@ -250,14 +246,8 @@ def play_episode(
     """Let a person play an episode.
 
     A typo gets an explanation and costs no step; see :class:`~coevo_gym.view.play.game.PlayedGame`.
-
-    Args:
-        env: the env to play in; this function resets it.
-        task: the task to play.
-        console: where to draw.
-        read: gives one line of input; ``EOFError`` ends the game.
-        seed: seeds the env.
-        ready: called once the episode has begun.
+    ``read`` gives one line of input; ``EOFError`` ends the game. ``ready`` is called once the
+    episode has begun.
 
     Returns:
         The episode; without a record if the person left before its end.
@@ -268,65 +258,32 @@ def play_episode(
     game = PlayedGame(env, task, seed)
     game.begin()
     ready()
-    seat = _Seat(game, console, read)
+    hand = _HANDS.get(task.benchmark, Hand)(console, read)
+    choices: Sequence[str] = ()
+    drawn, asked_for = -1, ""  # number of steps before the page drawn last, and its instruction
     while game.played is None:
-        action = seat.ask()
-        if action is None:
+        view, step = game.view, len(game.taken)
+        if drawn < step:
+            choices, drawn = get_benchmark(task.benchmark).choices(view), step
+            if view.instruction != asked_for:
+                asked_for = view.instruction
+                console.print(Panel(escape(asked_for), title=escape(task.name), expand=False))
+            hand.draw(view, choices)
+        console.print(f"[dim]step {step + 1} of {game.max_steps}: {hand.hint}[/]")
+        try:
+            line = hand.read()
+            if line in ("q", "quit"):
+                return game
+            meant = hand.meant(line, view, choices)
+        except EOFError:
             return game
-        refusal = action if isinstance(action, RefusedAction) else game.act(action)
-        if refusal is not None:
-            _explain(console, refusal)
+        if meant is not None:
+            action = action_of(task.benchmark, view, meant)
+            refusal = action if isinstance(action, RefusedAction) else game.act(action)
+            if refusal is not None:
+                _explain(console, refusal)
     _tell_outcome(console, game.played, task)
     return game
-
-
-class _Seat:
-    """The terminal in front of a player: shows the episode and asks for actions.
-
-    Args:
-        game: the episode.
-        console: where to draw.
-        read: gives one line of input; ``EOFError`` ends the game.
-    """
-
-    def __init__(self, game: PlayedGame, console: Console, read: Callable[[], str]) -> None:
-        self._game, self._console, self._read = game, console, read
-        self._benchmark = game.task.benchmark
-        self._hand = hand_of(self._benchmark)
-        self._choices_of = get_benchmark(self._benchmark).choices
-        self._asked_for = ""
-        self._drawn = -1  # number of steps before the page drawn last
-        self._choices: Sequence[str] = ()
-
-    def ask(self) -> str | RefusedAction | None:
-        """Ask for an action; return it, why it was refused, or None if the player leaves."""
-        view, step = self._game.view, len(self._game.taken)
-        if self._drawn < step:
-            self._choices = self._choices_of(view)
-            self._draw()
-            self._drawn = step
-        while True:
-            self._console.print(
-                f"[dim]step {step + 1} of {self._game.max_steps}: {self._hand.hint}[/]"
-            )
-            try:
-                line = self._hand.read(self._read)
-                if line in ("q", "quit"):
-                    return None
-                found = self._hand.meant(line, view, self._choices, self._console, self._read)
-            except EOFError:
-                return None
-            if found is not None:
-                return action_of(self._benchmark, view, found)
-
-    def _draw(self) -> None:
-        """Draw the instruction if it is new, and the page."""
-        view = self._game.view
-        if view.instruction != self._asked_for:
-            self._asked_for = view.instruction
-            title = escape(self._game.task.name)
-            self._console.print(Panel(escape(view.instruction), title=title, expand=False))
-        self._hand.draw(view, self._choices, self._console)
 
 
 def _explain(console: Console, refusal: RefusedAction) -> None:

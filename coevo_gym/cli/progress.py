@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -68,12 +67,7 @@ class RunProgress:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live:
             self._live.stop()
 
@@ -82,14 +76,7 @@ class RunProgress:
         self._tokens = 0
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Begin a phase.
-
-        Args:
-            name: name of the phase.
-            total: amount of work.
-            done: amount that was finished before.
-            similar: number of later phases of the same size; not shown.
-        """
+        """Begin a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self._name, self._shown = name, done * _PLAIN_LINES // max(1, total)
         self._facts = self._expected = ""
         self._pace = PhasePace(total, done)
@@ -161,10 +148,6 @@ class RunProgress:
 @contextmanager
 def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
     """Context manager for an installation: shows a spinner and writes ``progress.json``.
-
-    Args:
-        what: name of the installed component.
-        folder: folder of the component.
 
     Yields:
         A function to say what is being done now.

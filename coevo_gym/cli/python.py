@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -65,7 +65,7 @@ def train(
         >>> summary.table[-1].success  # doctest: +SKIP
         0.62
     """
-    from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.planning.memory import require_memory
     from coevo_gym.runs.train import train as train_run
     from coevo_gym.view.export.write import write_report
 
@@ -164,12 +164,12 @@ def _shown(progress: bool | None) -> Iterator[RunProgress]:
     console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter
-    with RunProgress(console if progress else SafeConsole(file=io.StringIO())) as shown:
-        if not progress:  # warnings go through the logging set-up of the caller
-            yield shown
-            return
-        with telling(shown.say):
-            yield shown
+    # Without a display, warnings go through the logging set-up of the caller.
+    with (
+        RunProgress(console if progress else SafeConsole(file=io.StringIO())) as shown,
+        telling(shown.say) if progress else nullcontext(),
+    ):
+        yield shown
 
 
 def _interrupt() -> NoReturn:

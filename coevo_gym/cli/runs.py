@@ -10,8 +10,8 @@ import typer
 from rich.markup import escape
 from rich.table import Column, Table
 
-from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, say_aside
+from coevo_gym.cli.sources import completing, evaluations, runs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import duration
 from coevo_gym.store.progress import WorkProgress

@@ -1,13 +1,22 @@
-"""``coevo config``: print settings."""
+"""``coevo config``, and what commands of runs share: options of settings, and plans."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from rich.markup import escape
+from rich.table import Table
 
-from coevo_gym.cli.completion import completing, presets
-from coevo_gym.cli.output import AsJson, as_text, print_json, say_wrapped
+from coevo_gym.cli.output import AsJson, as_text, print_json, print_table, say_wrapped
+from coevo_gym.cli.sources import cards, completing, presets
+from coevo_gym.core.waiting import only_looking
+
+if TYPE_CHECKING:
+    from coevo_gym.runs.config import RunConfig
+
 
 Source = Annotated[
     str,
@@ -22,6 +31,16 @@ Sets = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated."),
 ]
 
+Card = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device of "
+        "this machine).",
+        autocompletion=completing(cards),
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")]
 IgnoreMemory = Annotated[
     bool,
     typer.Option(
@@ -30,6 +49,47 @@ IgnoreMemory = Annotated[
         "this machine.",
     ),
 ]
+
+
+class PrintedPlan(NamedTuple):
+    """The plan of a run.
+
+    Attributes:
+        rows: pairs of a quantity and its value, in words.
+        numbers: the same as a JSON object.
+    """
+
+    rows: tuple[tuple[str, str], ...]
+    numbers: dict[str, Any]
+
+
+def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
+    """Return the plan of a run, and of the models that it may ask.
+
+    Without a card, the plan is for the device of this machine.
+
+    Raises:
+        ConfigError: if the GPU is unknown.
+    """
+    from coevo_gym.runs.evolving.cost import estimates
+    from coevo_gym.runs.plan import plan, rows
+    from coevo_gym.runs.planning.device import device_to_plan_for
+
+    device = device_to_plan_for(config.policy, card)
+    with only_looking():
+        planned, asked = plan(config, device), estimates(config)
+    told = [row for estimate in asked for row in estimate.rows()]
+    prices = [{**one.model_dump(mode="json"), "usd": one.cost.usd or None} for one in asked]
+    return PrintedPlan((*rows(config, planned), *told), {**asdict(planned), "asked": prices})
+
+
+def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> None:
+    """Print a plan as a table of two columns."""
+    table = Table("what", "how much", box=None, title=title, title_justify="left")
+    for what, how_much in rows:
+        table.add_row(what, escape(how_much))
+    print_table(table)
+
 
 app = typer.Typer(help="Print settings.", no_args_is_help=True)
 

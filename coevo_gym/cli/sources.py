@@ -1,20 +1,69 @@
-"""Resolving names on the command line: benchmarks, runs and trainers."""
+"""Names on the command line: their resolution, and their completion with the tab key."""
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from coevo_gym.cli.completion import benchmarks, completing, runs
 from coevo_gym.core.benchmark import BenchmarkSpec, benchmark_specs
 from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.registry import meant
 from coevo_gym.core.task import Split
+from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.trainers.adapters.trainer import TRAINERS, Trainer
+
+Names = Callable[[], Iterable[str]]
+
+
+def completing(*sources: Names) -> Callable[[str], list[str]]:
+    """Create a completer for an argument, from functions that list the names it may be."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for names in sources for name in names() if name.startswith(incomplete)]
+
+    return complete
+
+
+def benchmarks() -> list[str]:
+    """List the names of the benchmarks."""
+    return [spec.name for spec in benchmark_specs()]
+
+
+def presets() -> list[str]:
+    """List the names of the presets."""
+    from coevo_gym.runs.config import preset_names
+
+    return preset_names()
+
+
+def cards() -> list[str]:
+    """List the names of the GPUs that a plan can be made for."""
+    from coevo_gym.runs.planning.device import CARDS
+
+    return list(CARDS)
+
+
+def tables() -> list[str]:
+    """List the names of the experiment tables."""
+    from coevo_gym.runs.experiments.definition import names
+
+    return list(names())
+
+
+def runs() -> list[str]:
+    """List the names of the runs here."""
+    return list(RunFolder.names())
+
+
+def evaluations() -> list[str]:
+    """List the names of the evaluations here."""
+    return list(EvalFolder.names())
+
 
 BenchmarkName = Annotated[
     str,
@@ -58,7 +107,8 @@ def find_benchmark(name: str) -> BenchmarkSpec:
     if spec is None:
         names = [spec.name for spec in benchmark_specs()]
         raise TaskError(
-            f"Unknown benchmark {name!r}. {_meant(name, names)}Choose one of: {', '.join(names)}."
+            f"Unknown benchmark {name!r}. {meant(name.lower(), names)}"
+            f"Choose one of: {', '.join(names)}."
         )
     return spec
 
@@ -73,8 +123,9 @@ def find_installable(name: str) -> BenchmarkSpec | Trainer:
     if found is None:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(
-            f"There is no benchmark and no trainer {name!r}. {_meant(name, [*names, *trainers])}"
-            f"Benchmarks: {', '.join(names)}. Trainers: {', '.join(trainers)}."
+            f"There is no benchmark and no trainer {name!r}. "
+            f"{meant(name.lower(), [*names, *trainers])}Benchmarks: {', '.join(names)}. "
+            f"Trainers: {', '.join(trainers)}."
         )
     return found
 
@@ -104,7 +155,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
         return found
     benchmarks, runs = [spec.name for spec in benchmark_specs()], RunFolder.names()
     raise ConfigError(
-        f"There is no benchmark and no run {name!r}. {_meant(name, [*benchmarks, *runs])}"
+        f"There is no benchmark and no run {name!r}. {meant(name.lower(), [*benchmarks, *runs])}"
         f"Benchmarks: {', '.join(benchmarks)}. Runs here: {', '.join(runs) or 'none'}."
     )
 
@@ -114,8 +165,3 @@ def _benchmark(name: str) -> BenchmarkSpec | None:
         if name.lower() in (spec.name.lower(), spec.env_id.lower()):
             return spec
     return None
-
-
-def _meant(name: str, known: list[str]) -> str:
-    close = get_close_matches(name.lower(), known, n=1)
-    return f"Did you mean {close[0]!r}? " if close else ""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coevo_gym.cli.completion import cards, completing, presets
 from coevo_gym.cli.evaluate import result_table
 from coevo_gym.cli.output import (
     INTERRUPTED,
@@ -23,14 +22,12 @@ from coevo_gym.cli.output import (
     say_block,
     telling,
 )
-from coevo_gym.cli.plans import plan_of, print_rows
 from coevo_gym.cli.progress import RunProgress
-from coevo_gym.cli.settings import IgnoreMemory, Sets
-from coevo_gym.cli.sources import RunName
+from coevo_gym.cli.settings import Card, IgnoreMemory, Sets, Yes, plan_of, print_rows
+from coevo_gym.cli.sources import RunName, completing, presets
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.stop import Stopped, StopRequest
-from coevo_gym.runs.table import FinalScores, TableRow
-from coevo_gym.store.folder import RUNS, RunFolder, read_json
+from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
     from coevo_gym.runs.train import RunSummary
@@ -56,18 +53,8 @@ def train(
     listing: Annotated[
         bool, typer.Option("--list", help="List the presets and what each needs; start nothing.")
     ] = False,
-    card: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device "
-            "of this machine).",
-            autocompletion=completing(cards),
-        ),
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the estimated cost of a paid model.")
-    ] = False,
+    card: Card = None,
+    yes: Yes = False,
     ignore_memory: IgnoreMemory = False,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +100,7 @@ def train(
     if as_json:
         raise ConfigError("--json prints a plan or a list: pass it with --dry-run or --list.")
     if not ignore_memory:
-        from coevo_gym.runs.planning.fitting import require_memory
+        from coevo_gym.runs.planning.memory import require_memory
 
         require_memory(resolved.config)
     from coevo_gym.runs.train import train as train_run
@@ -136,16 +123,14 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
     For example: coevo resume quickstart
     """
     from coevo_gym.runs.manifest import read_manifest
-    from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.planning.memory import require_memory
+    from coevo_gym.runs.train import read_summary
     from coevo_gym.runs.train import resume as resume_run
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
-        summary = read_json(folder.summary)
-        rows = [TableRow(**row) for row in summary["table"]]
-        final = summary.get("final", {})  # runs of earlier versions have no plan
-        _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1), final)
+        _end(folder, read_summary(folder))
         return
     if not ignore_memory:
         require_memory(read_manifest(folder)[1])
@@ -212,25 +197,19 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSum
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    _end(folder, summary.table, summary.split, summary.arms, summary.samples, summary.final)
+    _end(folder, summary)
 
 
-def _end(
-    folder: RunFolder,
-    rows: Sequence[TableRow],
-    split: str,
-    arms: Mapping[str, Mapping[str, Any]],
-    samples: int,
-    final: FinalScores,
-) -> None:
+def _end(folder: RunFolder, summary: RunSummary) -> None:
     """Print the results of a finished run, and the command that opens them."""
     from coevo_gym.runs.evolving.answers import in_words, warnings
     from coevo_gym.view.export.write import write_report
 
-    print_numbers(result_table(rows, split, samples=samples, final=final))
+    rows, split = summary.table, summary.split
+    print_numbers(result_table(rows, split, samples=summary.samples, final=summary.final))
     say("This is one seed: repeats can differ by more than these intervals.")
     # Earlier versions did not count answers.
-    answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}
+    answers = {arm: asked for arm, told in summary.arms.items() if (asked := told.get("answers"))}
     for arm, asked in answers.items():
         say(f"Model answers in {arm}: {in_words(asked)}")
     for warning in warnings(answers):

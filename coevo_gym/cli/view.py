@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coevo_gym.cli.completion import completing, evaluations, runs
 from coevo_gym.cli.output import busy, say, say_aside
+from coevo_gym.cli.sources import completing, evaluations, runs
 from coevo_gym.core.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import get_close_matches
 from functools import cached_property
 from importlib import import_module
@@ -88,7 +88,7 @@ class Registry:
         if name in self.built_in:
             return load_object(self.built_in[name])
         if name not in self._entry_points:
-            raise ConfigError(f"there is no {self.kind} {name!r}. {self._suggest(name)}")
+            raise ConfigError(f"there is no {self.kind} {name!r}. {suggest(name, self.names())}")
         entry_point = self._entry_points[name]
         try:
             return entry_point.load()
@@ -98,10 +98,16 @@ class Registry:
                 f"({entry_point.value}): {type(error).__name__}: {error}"
             ) from error
 
-    def _suggest(self, name: str) -> str:
-        known = self.names()
-        close = get_close_matches(name, known, n=1)
-        return f"Did you mean {close[0]!r}?" if close else f"Choose one of: {', '.join(known)}."
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question whether a similar known name was meant, and a blank; "" without one."""
+    close = get_close_matches(name, list(known), n=1)
+    return f"Did you mean {close[0]!r}? " if close else ""
+
+
+def suggest(name: str, known: Collection[str]) -> str:
+    """Return a sentence that suggests a name in place of an unknown one."""
+    return meant(name, known).strip() or f"Choose one of: {', '.join(known)}."
 
 
 def load_object(path: str) -> Any:

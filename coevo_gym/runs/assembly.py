@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.registration import load_env_creator
 from numpy.random import Generator
 
 from coevo_gym.agents.scripted import RandomAgent
@@ -37,6 +36,7 @@ from coevo_gym.prompts import load_prompt
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.demonstrations import read_demonstrations
 from coevo_gym.runs.evolving.models import Asked, AskedExplorer, Models
+from coevo_gym.runs.plan import env_class_of
 from coevo_gym.runs.policies import PolicyAgent, make_agent, make_learnable, prompt_of
 
 if TYPE_CHECKING:
@@ -140,8 +140,7 @@ class Assembly:
     @property
     def env_class(self) -> type[TaskEnv]:
         """The class of the benchmark's env."""
-        entry_point = cast(str, gym.spec(self.benchmark.env_id).entry_point)
-        return cast(type[TaskEnv], load_env_creator(entry_point))
+        return env_class_of(self.benchmark.name)
 
     @property
     def max_steps(self) -> int:
@@ -181,9 +180,7 @@ class Assembly:
     def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
         """Create the agent that acts with a policy.
 
-        Args:
-            policy: the policy that it asks.
-            temperature: sampling temperature; None for the temperature of training.
+        Without a ``temperature``, it samples as in training.
         """
         return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
 
@@ -194,9 +191,8 @@ class Assembly:
     def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
         """Let a policy draw by a seed in a scope; its draws in training go on as before.
 
-        Args:
-            policy: the policy; without a method ``drawing``, its draws do not change.
-            part: numbers of the part of an evaluation, whose draws differ from those of others.
+        The draws of a policy without a method ``drawing`` do not change. The numbers of ``part``, a
+        part of an evaluation, make its draws differ from those of other parts.
         """
         drawing = getattr(policy, "drawing", None)
         seed = int(digest([self.seed("samples"), *part]), 16) % 2**31
@@ -233,9 +229,7 @@ class Assembly:
     def method(self, arm: ArmConfig, on_verdict: OnVerdict | None = None) -> Method:
         """Create the parts of an arm's method.
 
-        Args:
-            arm: the arm's settings.
-            on_verdict: called after each draft of a round; an exception from it stops the round.
+        ``on_verdict`` is called after each draft of a round; an exception from it stops the round.
         """
         spec: MethodSpec = METHODS.load(arm.method)
         return spec(arm.settings, self.kit(arm, on_verdict))
@@ -357,9 +351,7 @@ class Assembly:
 def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     """Look whether there are the models that the gates need.
 
-    Args:
-        settings: the settings of an arm, or of the run.
-        reads: True if the policy under training is a language model.
+    ``reads`` is True if the policy under training is a language model.
 
     Raises:
         ConfigError: if a model is missing.
@@ -428,12 +420,7 @@ _REPLACE = (
 
 
 def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
-    """Give a policy the weights of a checkpoint that are evaluated: their average, if one is kept.
-
-    Args:
-        policy: the policy.
-        saved: state of an arm's checkpoint, or of the warm-up's.
-    """
+    """Give a policy the evaluated weights of a checkpoint: their average, if one is kept."""
     from coevo_gym.trainers.update.average import put
 
     policy.load_state_dict(saved["policy"])

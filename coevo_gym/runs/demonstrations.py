@@ -22,16 +22,11 @@ DEMONSTRATION = "demonstration"
 
 
 def keep_demonstration(
-    path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark, *, by: str = "person"
+    path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark
 ) -> Task:
     """Add an episode to a file of demonstrations, replacing an earlier one of the same task.
 
-    Args:
-        path: the file; created if it is missing.
-        task: the task of the episode.
-        trajectory: the episode.
-        benchmark: the benchmark, which knows its held-out tasks.
-        by: name of the player.
+    The file is created if it is missing.
 
     Returns:
         The task as written to the file, with the actions of the episode as its solution.
@@ -48,7 +43,7 @@ def keep_demonstration(
     if refusal:
         raise ConfigError(refusal)
     _check(task, benchmark, "keep a demonstration of")
-    made = {"kind": DEMONSTRATION, "by": by, "at": timestamp()}
+    made = {"kind": DEMONSTRATION, "by": "person", "at": timestamp()}
     provenance = {**task.provenance, **made}
     kept = task.model_copy(update={"solution": trajectory.actions, "provenance": provenance})
     with storing(path):
@@ -63,9 +58,7 @@ def keep_demonstration(
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
     """Return the reason why an episode cannot be a demonstration; "" if it can.
 
-    Args:
-        task: the task of the episode.
-        trajectory: the episode as a training record, or None.
+    The episode is given as a training record, or None.
     """
     if task.split is not Split.TRAIN or not isinstance(trajectory, Trajectory):
         return (
@@ -81,10 +74,6 @@ def why_not(task: Task, trajectory: Trajectory | None) -> str:
 
 def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
     """Read the tasks of a file, with the demonstrated actions as solutions.
-
-    Args:
-        path: the file.
-        benchmark: the benchmark of the run, which knows its held-out tasks.
 
     Raises:
         TaskError: if the file is missing, or a line is not a task that can be imitated here.

@@ -3,53 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError, TaskError
+from coevo_gym.core.evolution import digest
+from coevo_gym.core.sections import flat
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.episodes.episode import Lost
 from coevo_gym.episodes.evaluation import Evaluation, FinishedEpisodes, evaluate, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
 from coevo_gym.runs.assembly import one_thread
-from coevo_gym.runs.evals.identity import differences, identity, in_words
+from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob, run_job
 from coevo_gym.runs.evolving.cost import require_consent
+from coevo_gym.runs.manifest import git_commit, prompt_id, task_set_hash, versions
+from coevo_gym.runs.plan import max_steps
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.table import TableRow
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, append_line, write_json
+from coevo_gym.store.secrets import without_secrets
 
 
 class Silent(ProgressSink):
     """Progress display that shows nothing."""
-
-    def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Ignore the phase."""
-
-    def update(self, done: int, **facts: str) -> None:
-        """Ignore the update."""
-
-    def say(self, text: str) -> None:
-        """Ignore the line."""
 
 
 SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """Episodes of an evaluation, saved as soon as each finishes, including those of earlier calls.
-
-    Args:
-        folder: folder of the evaluation.
-        policy: the policy.
-        database: database of that folder, opened for writing.
-    """
+    """Episodes of an evaluation, each saved as soon as it finishes, with those of earlier calls."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -144,7 +135,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
     if not job.tasks:
         raise ConfigError(f"{job.source} has no {job.split} tasks to evaluate {job.policy} on.")
     progress.phase(job.policy, total=total, done=done)
-    cost = sum(map(_cost, kept.lines.values()), Cost())
+    cost = sum((line.cost for line in kept.lines.values()), Cost())
     progress.spent(cost)
     if done == total:
         return kept.evaluation(job.tasks, job.samples)
@@ -153,7 +144,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
     def on_done(over: int) -> None:
         nonlocal cost, done
         if len(kept.lines) > done:
-            cost += _cost(next(reversed(kept.lines.values())))
+            cost += next(reversed(kept.lines.values())).cost
             progress.spent(cost)
         done = len(kept.lines)
         progress.update(over)
@@ -209,22 +200,14 @@ def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _cost(line: EvalLine) -> Cost:
-    tokens = line.prompt_tokens + line.completion_tokens
-    return Cost(env_steps=line.steps, tokens=tokens, usd=line.usd)
-
-
 @contextmanager
 def opened(
     folder: EvalFolder, job: EvalJob, progress: ProgressSink = SILENT, *, overwrite: bool = False
 ) -> Iterator[KeptInFolder]:
     """Context manager that locks the folder of an evaluation for writing.
 
-    Args:
-        folder: the folder; created if it is missing.
-        job: the evaluation; an evaluation in the folder must be the same.
-        progress: progress display.
-        overwrite: delete an earlier evaluation in the folder first.
+    An evaluation in the folder must be the same, unless it is overwritten. See :func:`evaluate_in`
+    for the arguments.
 
     Raises:
         ConfigError: if the folder holds another evaluation.
@@ -259,3 +242,98 @@ def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: Progres
             f"{folder.path} was begun with the code of {before or 'a release'}, and this is "
             f"{now or 'a release'}; --overwrite evaluates anew."
         )
+
+
+SCHEMA = 1
+_ASIDE = ("source", "git_commit")
+"""Values that are stored but not compared: the name of a run may change, and so may its code if the
+numbers do not."""
+_OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
+_OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
+_RENAMED = {"settings.chat.context": "settings.chat.history"}
+"""Keys of older versions, and their names now."""
+_ADDED = {"settings.chat.style": "plain"}
+"""Keys that older versions did not write, and what they did."""
+_MOST = 5
+
+
+def identity(job: EvalJob) -> dict[str, Any]:
+    """Return the settings that an evaluation's numbers depend on."""
+    assembly = job.assembly
+    config = assembly.config
+    found = {
+        "schema": SCHEMA,
+        "source": job.source,
+        "policy": job.policy,
+        "model": job.model,
+        "weights": job.weights,
+        "benchmark": config.benchmark.name,
+        "subset": config.benchmark.subset,
+        "hold_out": config.benchmark.hold_out,
+        "max_steps": max_steps(config),
+        "env": thaw(assembly.env_arguments),
+        "split": job.split,
+        "n_tasks": len(job.tasks),
+        "tasks": task_set_hash(job.tasks),
+        "samples": job.samples,
+        "temperature": job.temperature,
+        **({} if job.trials is None else {"trials": job.trials._asdict()}),
+        "seed": config.seed,
+        "prompt": prompt_id(config) if job.model else {},
+        "settings": _settings(config) if job.model else {},
+        "versions": versions(config),
+        "git_commit": git_commit(),
+    }
+    kept: dict[str, Any] = without_secrets(found)
+    return kept
+
+
+def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
+    """Return a name for an unnamed evaluation; it differs whenever any value differs."""
+    benchmark = job.assembly.config.benchmark.name
+    parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
+    parts += [f"x{job.samples}"] if job.samples > 1 else []
+    parts += [] if job.trials is None else [f"{job.trials.n}-trials"]
+    words = (re.sub(r"[^A-Za-z0-9._]+", "-", part).strip("-.") for part in parts)
+    return "-".join([*(word for word in words if word), digest(of)[:8]])
+
+
+def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the differences of two evaluations, each as ``what: one there, another now``."""
+    before, after = (
+        {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
+    )
+    for found in (before, after):
+        if "settings.chat.history" in found:
+            found.update({key: value for key, value in _ADDED.items() if key not in found})
+    keys = [key for key in dict.fromkeys([*after, *before]) if key not in _ASIDE]
+    return [
+        f"{key}: {_brief(before.get(key))} there, {_brief(after.get(key))} now"
+        for key in keys
+        if before.get(key) != after.get(key)
+    ]
+
+
+def in_words(found: list[str]) -> str:
+    """Differences as one text, the first few of many."""
+    more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return "; ".join(found[:_MOST]) + more
+
+
+def _settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings for the policy's reading and answering, without those for its speed."""
+    policy = config.policy
+    if policy.kind == "tiny":
+        return {"tiny": policy.tiny.model_dump(mode="json")}
+    chat = {"chat": policy.chat.model_dump(mode="json", exclude={"temperature"})}
+    if policy.kind == "openai":
+        asked = policy.endpoint.model_dump(mode="json", include=_OF_AN_ENDPOINT)
+        return {**chat, "endpoint": asked}
+    return {**chat, "language_model": policy.model.model_dump(mode="json", exclude=_OF_A_MACHINE)}
+
+
+def _brief(value: Any) -> str:
+    text = "none" if value is None or value == "" else str(value)
+    if re.fullmatch(r"[0-9a-f]{32,}", text):  # a hash
+        return text[:12]
+    return text if len(text) <= 60 else f"{text[:59]}…"

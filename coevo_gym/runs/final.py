@@ -15,12 +15,7 @@ _EVENT = "final"
 
 
 def stored_as(policy: str, name: str) -> str:
-    """Return the name of a policy's episodes in the database, which no arm can have.
-
-    Args:
-        policy: name of the policy.
-        name: name of the tasks, as in ``evaluation.final``.
-    """
+    """Return the name of a policy's episodes in the database, which no arm can have."""
     return f"{policy}/{name}"
 
 
@@ -41,13 +36,7 @@ def keep_score(
 ) -> None:
     """Save the score of a policy on final tasks.
 
-    Args:
-        folder: folder of the run.
-        store: the run's database.
-        policy: name of the policy.
-        step: the policy's step; an arm that is rewound to an earlier one is scored again.
-        name: name of the tasks, as in ``evaluation.final``.
-        found: the evaluation.
+    An arm that is rewound to an earlier step is scored again.
     """
     store.add_evaluated_tasks(map(evaluated_task, found.tasks))
     ended = [line.ended for line in found.lines]

@@ -24,9 +24,7 @@ def native_rows(benchmark: str, split: str, subset: str | None) -> list[dict[str
 def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]]:
     """Return the tasks of a run's arms with their round, signal and parents.
 
-    Args:
-        folder: the run.
-        evolved: leave out the first task set (D_0).
+    With ``evolved``, the first task set (D_0) is left out.
     """
     reader = RunReader(folder.database)
     rounds, stored = reader.rounds(), reader.tasks()

@@ -34,9 +34,7 @@ _MODEL_PACKAGES = {
 def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
     """Create the manifest: everything that determines the results of a run.
 
-    Args:
-        resolved: the config and the origin of its values.
-        task_sets: the native tasks in use, by purpose.
+    The native tasks in use are given by their purpose.
     """
     config = resolved.config
     marks = {
@@ -63,13 +61,8 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
     """Record in a run's manifest the first step with a version of an arm's interface.
 
-    An existing record is kept, because a resumed run reports its version again.
-
-    Args:
-        folder: folder of the run; a run without a manifest is skipped.
-        arm: name of the arm.
-        version: version of the interface.
-        step: the first step with this version, from 1.
+    An existing record is kept, because a resumed run reports its version again. Steps count from 1.
+    A run without a manifest is skipped.
     """
     if not folder.manifest.is_file():
         return
@@ -105,9 +98,7 @@ def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
 def config_in(manifest: Any, where: str) -> RunConfig:
     """Return the config in a manifest.
 
-    Args:
-        manifest: the parsed manifest.
-        where: the place that it was read from, for messages.
+    Messages say ``where`` the manifest was read from.
 
     Raises:
         StoreError: if the manifest is damaged, or from a later version.
@@ -127,11 +118,6 @@ def check_unchanged(
     manifest: Mapping[str, Any], config: RunConfig, task_sets: Mapping[str, Iterable[Task]]
 ) -> list[str]:
     """Return the differences between a run's start and now, one sentence each.
-
-    Args:
-        manifest: manifest of the run.
-        config: the settings in it.
-        task_sets: the native tasks in use now.
 
     Raises:
         StoreError: if the tasks differ, because the resumed run would be another run.
@@ -163,13 +149,11 @@ def check_unchanged(
 def model_id(config: RunConfig) -> str:
     """Return a short name of the policy: its kind and model, or a hash of its size."""
     policy = config.policy
-    match policy.kind:
-        case "tiny":
-            return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"
-        case "openai":
-            return f"openai:{policy.endpoint.model}"
-        case _:
-            return f"{policy.kind}:{policy.model.path}"
+    if policy.kind == "tiny":
+        return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"
+    return (
+        f"{policy.kind}:{policy.endpoint.model if policy.kind == 'openai' else policy.model.path}"
+    )
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:

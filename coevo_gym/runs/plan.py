@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
-import gymnasium as gym
-from gymnasium.envs.registration import load_env_creator
-
 from coevo_gym.core.benchmark import benchmark_specs
+from coevo_gym.core.registry import load_object
+from coevo_gym.core.sections import flat
 from coevo_gym.envs.base import TaskEnv
 from coevo_gym.methods.published import differences, published
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.config.derived import LANGUAGE_MODELS
-from coevo_gym.runs.config.keys import flat
 from coevo_gym.runs.planning.device import H200, Device
 from coevo_gym.runs.planning.memory import UNKNOWN_CONTEXT
 from coevo_gym.runs.planning.model import ModelPlan, model_rows, plan_model
@@ -75,9 +73,7 @@ class RunPlan:
 def plan(config: RunConfig, device: Device = H200) -> RunPlan:
     """Work out what one arm of a run will do.
 
-    Args:
-        config: the run's settings.
-        device: where its language model is trained, if it has one.
+    The device is the one on which its language model is trained, if it has one.
     """
     loop, steps = config.loop, config.loop.max_steps
     arms = arm_configs(config).values()
@@ -105,11 +101,13 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
 
 def max_steps(config: RunConfig) -> int:
     """Return the most steps of an episode."""
-    if config.benchmark.max_steps is not None:
-        return config.benchmark.max_steps
-    spec = next(spec for spec in benchmark_specs() if spec.name == config.benchmark.name)
-    entry_point = cast(str, gym.spec(spec.env_id).entry_point)
-    return cast(type[TaskEnv], load_env_creator(entry_point)).default_max_steps
+    return config.benchmark.max_steps or env_class_of(config.benchmark.name).default_max_steps
+
+
+def env_class_of(benchmark: str) -> type[TaskEnv]:
+    """Return the class of a benchmark's env."""
+    spec = next(spec for spec in benchmark_specs() if spec.name == benchmark)
+    return cast(type[TaskEnv], load_object(spec.env))
 
 
 def most_rounds(config: RunConfig, arm: ArmConfig) -> int:

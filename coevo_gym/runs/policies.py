@@ -76,11 +76,7 @@ def make_agent(
 ) -> PolicyAgent:
     """Create the agent of a policy, which chooses among candidate actions or chats.
 
-    Args:
-        settings: settings of the policy.
-        policy: the policy.
-        benchmark: the benchmark.
-        temperature: sampling temperature; None for that of the settings.
+    Without a ``temperature``, it samples at that of the settings.
     """
     prompt = prompt_of(settings, benchmark.name)
     if prompt is None:

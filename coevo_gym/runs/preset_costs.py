@@ -18,7 +18,7 @@ from coevo_gym.runs.config.derived import LANGUAGE_MODELS
 from coevo_gym.runs.evolving.cost import estimates
 from coevo_gym.runs.plan import plan
 from coevo_gym.runs.planning.device import CARDS, GIB, Device, is_for_gpu
-from coevo_gym.runs.planning.fitting import gib
+from coevo_gym.runs.planning.memory import gib
 from coevo_gym.runs.planning.model import ModelPlan
 
 _CPU = Device("CPU", 64 * GIB, is_gpu=False)  # what a run needs does not depend on the size
@@ -30,10 +30,6 @@ class PresetCost:
     """Upper bounds for one arm of a preset, on the smallest device that it fits.
 
     Attributes:
-        name: name of the preset.
-        about: its description.
-        benchmark: its benchmark.
-        arms: its arms.
         model: path of the trained language model; "" for the tiny policy.
         device: smallest known GPU that fits, or "CPU"; "" if no known GPU fits.
         memory: bytes at the peak on this device, including a reserve; 0 without a language model.

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 from coevo_gym.core.spend import Cost
@@ -29,7 +28,7 @@ _MOST_PHASES = 50
 
 
 class ProgressSink(Protocol):
-    """Receiver of progress reports, phase by phase."""
+    """Receiver of progress reports, phase by phase; it may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
         """Begin a part of the work, such as a cell of a table, with phases of its own.
@@ -51,7 +50,7 @@ class ProgressSink(Protocol):
             done: amount that was finished before.
             similar: number of later phases of the same size.
         """
-        ...
+        return
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
         """Announce the most env steps in the rest of the phase, for time estimates.
@@ -65,7 +64,7 @@ class ProgressSink(Protocol):
 
     def update(self, done: int, **facts: str) -> None:
         """Report the progress of the phase, with facts such as ``success="31 %"``."""
-        ...
+        return
 
     def acted(self, steps: int, tokens: int) -> None:
         """Report env steps and tokens as they are taken; see :func:`coevo_gym.core.waiting.acted`.
@@ -80,7 +79,7 @@ class ProgressSink(Protocol):
 
     def say(self, text: str) -> None:
         """Print a line that stays visible."""
-        ...
+        return
 
 
 def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
@@ -95,11 +94,6 @@ def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
 
 class PhasePace(Pace):
     """Estimator of the remaining time of a phase, at first from env steps.
-
-    Args:
-        total: amount of work in the phase.
-        done: amount that was finished before.
-        clock: returns seconds since some fixed moment.
 
     Attributes:
         steps: env steps in the phase so far.
@@ -156,14 +150,8 @@ class ProgressFile:
     """Progress receiver that also writes a folder's ``progress.json``.
 
     The file is written at the first phase, at the end, and about once a second in between. If it
-    cannot be written, the work continues after one warning.
-
-    Args:
-        inner: receiver of the same reports.
-        folder: folder of the work.
-        work: kind of work, see :class:`~coevo_gym.store.progress.WorkProgress`.
-        name: name of the work.
-        clock: returns seconds since some fixed moment.
+    cannot be written, the work continues after one warning. The kind of the work is one of
+    :class:`~coevo_gym.store.progress.WorkProgress`.
 
     Example:
         >>> with ProgressFile(shown, Path("runs/mine"), "train", "mine") as told:  # doctest: +SKIP
@@ -197,13 +185,8 @@ class ProgressFile:
         self._watching.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._watching.__exit__(kind, error, trace)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._watching.__exit__(None, None, None)
         state: WorkState = "finished" if kind is None else "failed"
         if kind is not None and issubclass(kind, (Stopped, KeyboardInterrupt)):
             state = "stopped"

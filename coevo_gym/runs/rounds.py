@@ -34,17 +34,8 @@ def stack(
     """Stack what surrounds an evolver in a run, from the inside out.
 
     Its tasks are cut to one bin of similarity, if the gates say so; the policy under training draws
-    by the round's seed, if it takes part; results are stored.
-
-    Args:
-        evolver: carries out rounds.
-        store: keeps results.
-        config: the run's settings.
-        arm: the arm's settings; None for the rounds that arms begin with.
-        policy: the policy under training.
-        native: native training tasks.
-        shared: see :class:`StoredEvolver`.
-        on_known: see :class:`StoredEvolver`.
+    by the round's seed, if it takes part; results are stored. ``arm`` is None for the rounds that
+    arms begin with. See :class:`StoredEvolver` for ``shared`` and ``on_known``.
 
     Raises:
         ConfigError: if there is nothing to compare with, or the policy cannot draw by a seed.
@@ -144,10 +135,6 @@ class DrawnAside:
 
     So the result of a round depends only on the round and the weights, and the policy's draws in
     training are the same if a round is carried out or its result is already stored.
-
-    Args:
-        inner: the evolver that carries the rounds out.
-        drawing: a scope in which the policy draws by a seed.
     """
 
     def __init__(
@@ -165,14 +152,8 @@ class StoredLandings:
     """A record of the steps at which rounds that ran beside training were applied.
 
     The run's database stores the steps and, if models are asked, the tape does so as well: a replay
-    of the tape applies rounds at the same steps.
-
-    Args:
-        store: the run's database.
-        arm: name of the arm.
-        by: the values that the result of a round depends on beside the round.
-        tape: the store of answers; None without a tape.
-        writes: True to write to the tape.
+    of the tape applies rounds at the same steps. ``by`` returns the values that a result depends on
+    beside the round.
     """
 
     def __init__(

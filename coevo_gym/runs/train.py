@@ -10,7 +10,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,9 @@ from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.episodes.evaluation import Evaluation, evaluated_task
 from coevo_gym.episodes.live import rare_full_collections
-from coevo_gym.runs.arm import Arm
+from coevo_gym.runs.arm import Arm, ArmEvents
 from coevo_gym.runs.assembly import Assembly, one_thread, restoring
-from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig
-from coevo_gym.runs.events import ArmEvents
+from coevo_gym.runs.config import ArmConfig, Resolved
 from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.evolving.cost import Spending, estimates, require_consent
 from coevo_gym.runs.final import final_scores, keep_score
@@ -34,11 +33,10 @@ from coevo_gym.runs.manifest import (
     mark_of,
     read_manifest,
 )
-from coevo_gym.runs.planning.fitting import memory_warnings
+from coevo_gym.runs.planning.memory import memory_warnings
 from coevo_gym.runs.progress import ProgressFile, ProgressSink, episodes_ahead
 from coevo_gym.runs.rounds import StoredEvolver, stack
-from coevo_gym.runs.sinks.sending import ArmSinks
-from coevo_gym.runs.sinks.sink import check_sinks
+from coevo_gym.runs.sinks.sink import ArmSinks, check_sinks
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.table import (
     NO_SCORES,
@@ -52,8 +50,15 @@ from coevo_gym.runs.table import (
 from coevo_gym.runs.warmup import imitate_references
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.deleting import delete
-from coevo_gym.store.folder import RunFolder, append_line, keep_lines, storing, write_json
+from coevo_gym.store.folder import (
+    RunFolder,
+    append_line,
+    delete,
+    keep_lines,
+    read_json,
+    storing,
+    write_json,
+)
 from coevo_gym.store.reader import Evaluated, RunReader
 from coevo_gym.store.secrets import without_secrets
 
@@ -81,6 +86,17 @@ class RunSummary:
     arms: Mapping[str, Mapping[str, Any]]
     samples: int = 1
     final: FinalScores = NO_SCORES
+
+
+def read_summary(folder: RunFolder) -> RunSummary:
+    """Read the results of a finished run; those of earlier versions have no final scores.
+
+    Raises:
+        StoreError: if the file is missing or damaged.
+    """
+    found = read_json(folder.summary)
+    known = {one.name: found[one.name] for one in fields(RunSummary) if one.name in found}
+    return RunSummary(**known | {"table": tuple(TableRow(**row) for row in found["table"])})
 
 
 @dataclass(frozen=True)
@@ -156,7 +172,8 @@ def resume(folder: RunFolder, progress: ProgressSink, stop: StopRequest) -> RunS
     """
     with folder.locked():
         manifest, config = read_manifest(folder)
-        _check_whole(folder, config)
+        if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
+            RunReader(folder.database).check()  # the report needs complete records of the arms
         assembly = Assembly(config, database=folder.database)
         assembly.check()  # a missing requirement fails here, before the run continues
         for change in check_unchanged(manifest, config, assembly.task_sets):
@@ -172,12 +189,6 @@ def _go(
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
     with rare_full_collections(), progress_file as told:
         return _Run(folder, assembly, told, stop).go()
-
-
-def _check_whole(folder: RunFolder, config: RunConfig) -> None:
-    """Check that the records of the arms are complete, because the report needs them."""
-    if any((folder.checkpoints / arm).is_dir() for arm in config.arms):
-        RunReader(folder.database).check()
 
 
 class _Run:
@@ -252,9 +263,7 @@ class _Run:
     def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
         """Evaluate the random agent, imitate references, evaluate again.
 
-        Args:
-            epochs: folder for the state of the imitation between epochs.
-            store: database for both evaluations.
+        The state of the imitation between epochs is kept in ``epochs``.
         """
         assembly = self.assembly
         floor = self._evaluate("evaluate random", assembly.random_agent())
@@ -265,7 +274,10 @@ class _Run:
         policy = assembly.policy
         start = self._evaluate("evaluate warm-up", assembly.evaluated(policy))
         warmup = start.metrics()
-        self._log_once(WARMUP, losses=list(losses), env_steps=env_steps)
+        metrics = self.folder.metrics
+        if metrics.exists():
+            keep_lines(metrics, lambda line: line.get("event") != WARMUP)
+        append_line(metrics, {"event": WARMUP, "losses": list(losses), "env_steps": env_steps})
         outcomes = {}
         for name, evaluation in ((RANDOM, floor), (WARMUP, start)):
             ended = [line.ended for line in evaluation.lines]
@@ -281,8 +293,10 @@ class _Run:
         n = len(tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
         self.progress.expect(*episodes_ahead(n, self.assembly.max_steps), whole=True)
-        found = self.assembly.evaluate(agent, tasks, self._on_done)
-        self.progress.update(n, success=_percent(found.metrics()))
+        # With the tiny policy a phase is short, so one line for all of it is enough.
+        on_done = None if self.config.policy.kind == "tiny" else self.progress.update
+        found = self.assembly.evaluate(agent, tasks, on_done)
+        self.progress.update(n, success=f"{found.success_rate:.1%}")
         return found
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
@@ -293,14 +307,6 @@ class _Run:
                 self._check_stop()
                 found = self._evaluate(f"score {policy} on {name}", agent, tasks)
                 keep_score(self.folder, store, policy, step, name, found)
-
-    @property
-    def _on_done(self) -> Callable[[int], None] | None:
-        """Return a progress callback for the parts of a phase if the policy is a language model.
-
-        With the tiny policy such phases are short, so one line per phase is enough.
-        """
-        return None if self.config.policy.kind == "tiny" else self.progress.update
 
     def _find_first_tasks(self, store: RunStore) -> None:
         """Carry out the first rounds of the arms; the store saves them with the parents.
@@ -317,7 +323,7 @@ class _Run:
             policy=assembly.policy,
             native=assembly.train_tasks,
         )
-        methods = [self.assembly.method(settings) for settings in self.assembly.arms.values()]
+        methods = [assembly.method(settings) for settings in assembly.arms.values()]
         rounds: list[Round] = []
         for round in (method.first_round for method in methods):
             if round is None or round in rounds:
@@ -374,11 +380,6 @@ class _Run:
         if self.stop():
             raise Stopped
 
-    def _log_once(self, event: str, **numbers: Any) -> None:
-        if self.folder.metrics.exists():
-            keep_lines(self.folder.metrics, lambda line: line.get("event") != event)
-        append_line(self.folder.metrics, {"event": event, **numbers})
-
     # Arms.
 
     def _train_arm(
@@ -401,26 +402,20 @@ class _Run:
                 ),
             ) as sinks,
         ):
+            checkpoints = Checkpoints(
+                self.folder.checkpoints / arm.name, keep=self.config.store.keep_checkpoints
+            )
             events = arm.events = ArmEvents(
-                arm=arm.name,
+                arm=arm,
                 folder=self.folder,
                 store=store,
-                loop=arm.loop,
                 progress=self.progress,
                 stop=self.stop,
-                save=lambda: arm.save(checkpoints),
-                every_steps=self.config.store.checkpoint_every_steps,
-                by=arm.evolver.by if arm.evolver else lambda round: "",
-                max_steps=self.config.loop.max_steps,
-                evolves=settings.curriculum.growth.kind != "none",
-                on_trained=arm.success_on_trained,
+                checkpoints=checkpoints,
                 send=sinks.send,
                 on_cost=lambda: spending.by_arm(arm.name, arm.first_round, arm.loop.state),
             )
             arm.loop.events = events
-            checkpoints = Checkpoints(
-                self.folder.checkpoints / arm.name, keep=self.config.store.keep_checkpoints
-            )
             self._place(arm, checkpoints, start)
             found = self._run_loop(arm, checkpoints)
             with arm.as_evaluated():
@@ -464,15 +459,13 @@ class _Run:
         if not loop.over or loop.session.evolving:
             raise Stopped
         outcome, evaluations = arm.outcome(), arm.events.evaluations()
-        mark = mark_of(self.config, self.assembly.arms[arm.name])
-        state = loop.state
         row = table_row(
             arm.name,
             mean_of_late(evaluations, self.config.evaluation.last),
-            state.env_steps,
-            usage=state.used,
+            loop.state.env_steps,
+            usage=loop.state.used,
             curriculum=outcome["curriculum"],
-            mark=mark,
+            mark=mark_of(self.config, self.assembly.arms[arm.name]),
         )
         return row, outcome
 
@@ -482,7 +475,3 @@ def _judged(result: RoundResult) -> str:
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"
-
-
-def _percent(numbers: Mapping[str, float]) -> str:
-    return f"{numbers['success_rate']:.1%}"

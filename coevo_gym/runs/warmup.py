@@ -25,14 +25,9 @@ def imitate_references(
     An epoch of a language model may take many minutes, so its progress is reported after each
     optimiser step, and its state is saved after each epoch. The tiny policy takes seconds for all
     epochs: its progress is one line, and it is saved only when the user stops it. A stop takes
-    effect before the next optimiser step, and the state is saved then.
-
-    Args:
-        assembly: the parts of the run.
-        folder: folder for the state. A call that finds a state there continues from it, after
-            playing the references again to collect the same demonstrations.
-        progress: progress display.
-        stop: called before each optimiser step; returns True to stop.
+    effect before the next optimiser step, and the state is saved then. A call that finds a state in
+    the folder continues from it, after playing the references again to collect the same
+    demonstrations.
 
     Returns:
         The results; None if there is no task to imitate.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,15 @@ from coevo_gym.core.reading import check_plain
 from coevo_gym.core.seams import Completion, Finish
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
-from coevo_gym.store.folder import append_lines, decoding, read_lines, storing
+from coevo_gym.store.folder import (
+    append_lines,
+    decoding,
+    open_to_read,
+    open_to_write,
+    read_lines,
+    storing,
+    transaction,
+)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, scope TEXT, template TEXT, body BLOB);
@@ -46,18 +53,8 @@ class AnswerTable:
         self.path = path
         self._lock = threading.Lock()
         with storing(path):
-            if read_only:
-                # A file without a writer has no log, and its folder may be read-only.
-                written = path.with_name(f"{path.name}-wal").exists()
-                how = "mode=ro" if written else "mode=ro&immutable=1"
-                uri = f"{path.absolute().as_uri()}?{how}"
-                self._db = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
-            else:
-                self._db = sqlite3.connect(
-                    path, timeout=30, isolation_level=None, check_same_thread=False
-                )
-                # FULL: commits survive a power failure.
-                self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+            self._db = open_to_read(path) if read_only else open_to_write(path)
+            if not read_only:
                 self._db.executescript(_SCHEMA)
             there = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'answers'"
             self._there = bool(self._db.execute(there).fetchone()[0])
@@ -83,15 +80,8 @@ class AnswerTable:
             (key, scope, template, zlib.compress(json.dumps(completion_to_json(said)).encode()))
             for key, scope, template, said in answers
         ]
-        with self._lock, storing(self.path):
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+        with self._lock, storing(self.path), transaction(self._db):
+            self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
 
     def close(self) -> None:
         """Close the file; may be called repeatedly."""
@@ -105,10 +95,8 @@ class AnswerTable:
 class AnswerFile:
     """A store of answers in a JSON lines file; the last line with a key counts.
 
-    Lines are only appended. A line cut short by a crash is skipped.
-
-    Args:
-        path: path of the file; created with the first answer.
+    Lines are only appended. A line cut short by a crash is skipped. The file is created with the
+    first answer.
     """
 
     def __init__(self, path: Path) -> None:

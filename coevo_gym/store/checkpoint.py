@@ -23,8 +23,6 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         step: step after which it was saved.
-        state: saved state.
-        path: path of the file.
     """
 
     step: int
@@ -36,11 +34,7 @@ class Checkpoints:
     """The checkpoints of one phase of a run.
 
     Each file name contains a hash of the content. A damaged file is therefore detected, logged and
-    skipped in favour of the previous one.
-
-    Args:
-        folder: folder of the checkpoints.
-        keep: number of latest checkpoints to keep.
+    skipped in favour of the previous one. The ``keep`` latest checkpoints are kept.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2) -> None:
@@ -50,9 +44,7 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
         """Save a state after a step, replacing that step's checkpoint, and delete the oldest ones.
 
-        Args:
-            step: step counter of the phase.
-            state: JSON values and tensors.
+        The state consists of JSON values and tensors.
 
         Raises:
             StoreError: if the checkpoint cannot be written; earlier checkpoints are kept.
@@ -136,11 +128,7 @@ class _Writer:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write bytes and return their number.
-
-        Raises:
-            OSError: if the bytes cannot be written.
-        """
+        """Write bytes and return their number."""
         try:
             return self._file.write(data)
         except OSError as error:
@@ -149,11 +137,7 @@ class _Writer:
 
 
 def _write(state: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write a state to an open file.
-
-    Raises:
-        OSError: if the file cannot be written.
-    """
+    """Write a state to an open file."""
     import torch
 
     writer = _Writer(file)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,10 +25,9 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.task import Task, canonical_json
 from coevo_gym.core.trajectory import EvalTrajectory, Group, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_to_json, trajectory_to_json
-from coevo_gym.store.folder import storing, transaction
-from coevo_gym.store.note_rows import note_to_row
+from coevo_gym.store.folder import open_to_write, storing, transaction
 from coevo_gym.store.reader import SCHEMA_VERSION, Evaluated, EvaluatedTask, RunReader
-from coevo_gym.store.rows import Decision
+from coevo_gym.store.rows import Decision, note_to_row
 from coevo_gym.store.sampled import (
     Spell,
     advantage_to_json,
@@ -120,11 +118,7 @@ class RunStore(RunReader):
         self._spelt: set[int] = set()
         with storing(path):
             self._lock = threading.RLock()
-            self._db = sqlite3.connect(
-                path, timeout=30, isolation_level=None, check_same_thread=False
-            )
-            # FULL: commits survive a power failure.
-            self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+            self._db = open_to_write(path)
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
             if version != 0:
                 self._check_version(version)
@@ -258,11 +252,7 @@ class RunStore(RunReader):
     ) -> None:
         """Store how the episodes of an evaluation ended, replacing an earlier one at that step.
 
-        Args:
-            arm: arm that was evaluated.
-            step: step of the arm at which it was evaluated.
-            episodes: finished episodes.
-            trajectories: trajectory of each episode, stored only with ``record = "all"``; or ().
+        Trajectories, one for each episode or none, are stored only with ``record = "all"``.
         """
         bodies: Iterable[bytes | None] = (None,) * len(episodes)
         if trajectories and self.record == "all":
@@ -319,9 +309,7 @@ class RunStore(RunReader):
     def result(self, round: Round, *, by: str = "") -> RoundResult | None:
         """Return the result of exactly this round, if it was run before in any arm.
 
-        Args:
-            round: the round.
-            by: identifies the explorer that ran it, where that makes a difference.
+        ``by`` identifies the explorer that ran it, where that makes a difference.
         """
         rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round, by))
         return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import Field, ValidationError
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.spend import Usage
+from coevo_gym.core.registry import meant
+from coevo_gym.core.spend import Cost, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EvalTrajectory
-from coevo_gym.store.deleting import check_deletable, delete, written_by_us
-from coevo_gym.store.folder import LOCK, check_name, locked, read_json, read_lines, storing
+from coevo_gym.store.folder import (
+    LOCK,
+    check_deletable,
+    check_name,
+    delete,
+    locked,
+    read_json,
+    read_lines,
+    storing,
+    written_by_us,
+)
 from coevo_gym.store.reader import Evaluated, RunReader
 
 EVALS = Path("evals")
@@ -72,6 +81,11 @@ class EvalLine(FrozenModel):
         )
 
     @property
+    def cost(self) -> Cost:
+        """Cost of the episode."""
+        return Cost.of(self.steps, self.usage)
+
+    @property
     def ended(self) -> Evaluated:
         """The row that the database stores of it."""
         return Evaluated(
@@ -81,11 +95,7 @@ class EvalLine(FrozenModel):
 
 @dataclass(frozen=True)
 class EvalFolder:
-    """The files of an evaluation.
-
-    Attributes:
-        path: the folder itself.
-    """
+    """The files of an evaluation."""
 
     path: Path
 
@@ -126,21 +136,17 @@ class EvalFolder:
 
     @classmethod
     def of(cls, name: str) -> EvalFolder:
-        """Return the folder of an existing evaluation.
-
-        Args:
-            name: its name under ``evals/``, or its path.
+        """Return the folder of an existing evaluation, by its name under ``evals/`` or its path.
 
         Raises:
             ConfigError: if there is none.
         """
         found = cls.find(name)
         if found is None:
-            close = get_close_matches(name, cls.names(), n=1)
-            meant = f"Did you mean {close[0]!r}? " if close else ""
+            names = cls.names()
             raise ConfigError(
-                f"There is no evaluation {name!r}, in {EVALS}/ or as a path. {meant}"
-                f"Evaluations here: {', '.join(cls.names()) or 'none'}."
+                f"There is no evaluation {name!r}, in {EVALS}/ or as a path. {meant(name, names)}"
+                f"Evaluations here: {', '.join(names) or 'none'}."
             )
         return found
 

@@ -1,4 +1,4 @@
-"""The folder of a run, and functions that write its files atomically."""
+"""The folder of a run, and functions that write and delete its files safely."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import json
 import math
 import os
 import re
+import shutil
 import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, BinaryIO
 
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.store.deleting import check_deletable, delete, written_by_us
+from coevo_gym.core.registry import meant
 
 RUNS = Path("runs")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -40,11 +40,7 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The paths of a run's files.
-
-    Attributes:
-        path: path of the folder.
-    """
+    """The paths of a run's files."""
 
     path: Path
 
@@ -85,10 +81,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, run: str) -> RunFolder:
-        """Return the folder of an existing run.
-
-        Args:
-            run: name under ``runs/``, or path of the run.
+        """Return the folder of an existing run, by its name under ``runs/`` or its path.
 
         Raises:
             ConfigError: if the run does not exist.
@@ -102,10 +95,8 @@ class RunFolder:
                         "settings, is missing. Restore it, or train again."
                     )
             names = cls.names()
-            close = get_close_matches(run, names, n=1)
-            meant = f"Did you mean {close[0]!r}? " if close else ""
             raise ConfigError(
-                f"There is no run {run!r} in {RUNS}/ or at that path. {meant}"
+                f"There is no run {run!r} in {RUNS}/ or at that path. {meant(run, names)}"
                 f"Runs here: {', '.join(names) or 'none'}."
             )
         return found
@@ -167,8 +158,7 @@ class RunFolder:
     def create(self, *, overwrite: bool = False) -> None:
         """Create the folder for a new run, or empty the folder of an earlier one.
 
-        Args:
-            overwrite: True to delete an earlier run of this name.
+        ``overwrite`` allows to delete an earlier run of this name.
 
         Raises:
             ConfigError: if the folder is in use, see :meth:`check_free`.
@@ -248,6 +238,22 @@ def transaction(db: sqlite3.Connection) -> Iterator[None]:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open a database without changing its folder, which may be read-only."""
+    # A file without a writer has no log beside it, and opening it as writable would create one.
+    written = path.with_name(f"{path.name}-wal").exists()
+    how = "mode=ro" if written else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{how}"
+    return sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
+
+
+def open_to_write(path: Path) -> sqlite3.Connection:
+    """Open a database, created if missing, whose commits survive a power failure."""
+    db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
+    db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+    return db
 
 
 @contextmanager
@@ -407,6 +413,61 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def delete(path: Path) -> None:
+    """Delete a file, a link, or a folder with its contents; links are removed, not followed.
+
+    Raises:
+        OSError: if the path cannot be deleted.
+    """
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def through_link(path: Path, *roots: Path) -> Path | None:
+    """Return the target of a path that is or contains a symbolic link; else None.
+
+    The roots may themselves be links, for example to a larger disk.
+    """
+    named = Path(os.path.abspath(path))
+    expected = named
+    for root in roots:
+        base = Path(os.path.abspath(root))
+        if named.is_relative_to(base):
+            expected = root.resolve() / named.relative_to(base)
+    found = path.resolve()
+    return None if found == expected else found
+
+
+def check_deletable(path: Path, *roots: Path) -> None:
+    """Check that a folder can be deleted without going through a symbolic link.
+
+    The roots may themselves be links, as in :func:`through_link`.
+
+    Raises:
+        ConfigError: if the path is or contains a link.
+    """
+    found = through_link(path, *roots)
+    if found is not None:
+        raise ConfigError(
+            f"{path} is a symbolic link, or is reached through one: it points to {found}. Nothing "
+            "was deleted. Use the path of that folder itself, or remove the link."
+        )
+
+
+def written_by_us(file: Path, *keys: str) -> bool:
+    """Return True if a JSON file contains an object with these keys.
+
+    A name such as ``config.json`` alone does not prove that coevo_gym created a folder.
+    """
+    try:
+        value = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and all(key in value for key in keys)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -113,10 +113,8 @@ class ProgressWriter:
 
     Readers always see a complete file. The file is locked before it gets its name, and until its
     successor has the name, so that readers can distinguish running work from killed work. The file
-    is not synced to disk, because losing it in a power failure does no harm.
-
-    Args:
-        folder: folder of the file; created if missing.
+    is not synced to disk, because losing it in a power failure does no harm. The folder is created
+    if missing.
     """
 
     def __init__(self, folder: Path) -> None:

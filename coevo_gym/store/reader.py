@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import zlib
 from collections.abc import Mapping
 from contextlib import closing
@@ -17,14 +16,18 @@ from coevo_gym.core.notes import Note, Notes
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 from coevo_gym.core.trajectory_json import eval_trajectory_from_json, trajectory_from_json
-from coevo_gym.store.folder import DAMAGED, decoding, storing
-from coevo_gym.store.note_rows import COLUMNS, NoteCount, StoredNote, TurnCount, note_from_row
+from coevo_gym.store.folder import DAMAGED, decoding, open_to_read, storing
 from coevo_gym.store.rows import (
+    COLUMNS,
     Decision,
     HeldTask,
+    NoteCount,
+    StoredNote,
     StoredRound,
     TaskCount,
+    TurnCount,
     VerdictPlace,
+    note_from_row,
 )
 
 
@@ -52,12 +55,9 @@ class EvaluatedTask(NamedTuple):
     """The stored fields of an evaluated task, without its verifier or solution.
 
     Attributes:
-        id: id of the task.
-        name: name of the task.
         split: split of the task: train, validation or test.
         subset: the benchmark's own name for a part, or "".
         scenario: unit that belongs entirely to one split.
-        instruction: instruction of the task.
         tags: topics of the task, each as ``"kind:value"``.
     """
 
@@ -80,9 +80,6 @@ class RunReader:
 
     A run may write to the database at the same time. Each query opens the file again, so that no
     query blocks a writer.
-
-    Args:
-        path: path of the file.
 
     Raises:
         StoreError: if the file is missing, damaged or not a run store.
@@ -111,9 +108,7 @@ class RunReader:
     def tasks(self, *, origin: str | None = None) -> list[Task]:
         """Return all stored tasks in order of arrival, or those with one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
-        return [
-            Task.from_json(self._decompress(row[0])) for row in self._rows(query, origin, origin)
-        ]
+        return self._tasks(query, origin, origin)
 
     def rounds(self, arm: str | None = None) -> list[StoredRound]:
         """Return the applied rounds in order, for one arm or all."""
@@ -135,8 +130,7 @@ class RunReader:
 
     def task(self, id: str) -> Task | None:
         """Return the stored task with this id; None if there is none."""
-        rows = self._rows("SELECT body FROM tasks WHERE id = ?", id)
-        return Task.from_json(self._decompress(rows[0][0])) if rows else None
+        return next(iter(self._tasks("SELECT body FROM tasks WHERE id = ?", id)), None)
 
     def task_id(self, name_or_id: str) -> str | None:
         """Return the id of the stored task with this name or id; None if there is none."""
@@ -164,7 +158,7 @@ class RunReader:
     def pooled(self) -> list[Task]:
         """Return the tasks that rounds added to some arm's pool, in order of arrival."""
         query = "SELECT body FROM tasks WHERE id IN (SELECT task_id FROM lineage) ORDER BY rowid"
-        return [Task.from_json(self._decompress(row[0])) for row in self._rows(query)]
+        return self._tasks(query)
 
     def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
         """Return the arms whose pool a task joined, each with the round in which it did."""
@@ -190,8 +184,6 @@ class RunReader:
 
     def decisions(self) -> dict[str, Decision]:
         """Return the latest decision about each task by task id, in order of decisions."""
-        if not self._has("decisions"):
-            return {}  # the run is older than decisions
         query = (
             "SELECT task_id, what, reason, at, body FROM decisions WHERE number IN "
             "(SELECT max(number) FROM decisions GROUP BY task_id) ORDER BY number"
@@ -200,7 +192,7 @@ class RunReader:
             id: Decision(
                 id, what, reason, at, Verdict.model_validate(self._unpack(body)) if body else None
             )
-            for id, what, reason, at, body in self._rows(query)
+            for id, what, reason, at, body in self._rows_of("decisions", query)
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
@@ -214,14 +206,13 @@ class RunReader:
             return []
         joined = {row[0] for row in self._rows("SELECT task_id FROM lineage WHERE arm = ?", arm)}
         held = {found.task.id: found.task for found in self.held(arm)}
-        query = "SELECT body FROM tasks WHERE id = ?"
-        waiting = []
+        waiting = list[tuple[Task, Verdict | None]]()
         for decision in let_in:
             if decision.task_id in joined:
                 continue
             if decision.what == "imported":
-                body = self._rows(query, decision.task_id)[0][0]
-                waiting.append((Task.from_json(self._decompress(body)), decision.verdict))
+                (task,) = self._tasks("SELECT body FROM tasks WHERE id = ?", decision.task_id)
+                waiting.append((task, decision.verdict))
             elif decision.task_id in held:
                 waiting.append((held[decision.task_id], None))
         return waiting
@@ -238,12 +229,8 @@ class RunReader:
         """Return the signal behind a context; None if there is none or it was not stored.
 
         This is the latest signal of the context's kind and task. If several fired at once, the
-        context belongs to the first failed rollout, if any.
-
-        Args:
-            arm: name of the arm.
-            context: a context of one of the arm's rounds.
-            step: step of the arm at which that round was applied.
+        context belongs to the first failed rollout, if any. The context is one of a round of the
+        arm that was applied at this step.
         """
         query = (
             "SELECT kind, signals.task_id, group_id, position, evidence FROM signals "
@@ -256,43 +243,35 @@ class RunReader:
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
         """Return the notes on an arm's episodes, in order, of one kind or all."""
-        if not self._has("notes"):
-            return Notes()  # the run is older than notes
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
         )
-        return Notes(map(self._note, self._rows(query, arm, kind, kind)))
+        return Notes(map(self._note, self._rows_of("notes", query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
         """Return an arm's notes of one kind in order, each with the step of its writing."""
-        if not self._has("notes"):
-            return []
         query = (
             f"SELECT {COLUMNS}, step FROM notes WHERE arm = ? AND kind = ? "  # noqa: S608 (constants)
             "ORDER BY step, number"
         )
-        rows = self._rows(query, arm, kind)
+        rows = self._rows_of("notes", query, arm, kind)
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
         """Return the number of notes by arm, step, kind and label, for one arm or all."""
-        if not self._has("notes"):
-            return []
         which = "arm, step, kind, label"
         query = (
             f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
             f"GROUP BY {which} ORDER BY {which}"
         )
-        return [NoteCount(*row) for row in self._rows(query, arm, arm)]
+        return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
         """Return the number of notes on turns by arm, kind, label and turn.
 
         A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """
-        if not self._has("notes"):
-            return []
         turns = "json_extract(evidence, '$.turns')"
         which = f"arm, kind, label, step_of_episode, {turns}"
         query = (
@@ -301,7 +280,7 @@ class RunReader:
             f"AND step_of_episode >= 0 AND step_of_episode < {turns} "
             f"GROUP BY {which} ORDER BY {which}"
         )
-        return [TurnCount(*row) for row in self._rows(query)]
+        return [TurnCount(*row) for row in self._rows_of("notes", query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
         """Return how often each arm trained on each task, or on one task."""
@@ -326,13 +305,11 @@ class RunReader:
 
     def evaluated_tasks(self) -> list[EvaluatedTask]:
         """Return the evaluated tasks, in order of arrival."""
-        if not self._has("evaluated_tasks"):
-            return []
         query = (
             "SELECT id, name, split, subset, scenario, instruction, tags FROM evaluated_tasks "
             "ORDER BY rowid"
         )
-        rows = self._rows(query)
+        rows = self._rows_of("evaluated_tasks", query)
         with decoding(self.path):
             return [
                 EvaluatedTask(id, name, split, subset, scenario, asked, tuple(json.loads(tags)))
@@ -341,10 +318,8 @@ class RunReader:
 
     def evaluation_steps(self, arm: str) -> list[int]:
         """Return the steps of an arm with a stored evaluation, in order."""
-        if not self._has("evaluations"):
-            return []  # the run is older than stored evaluations
         query = "SELECT DISTINCT step FROM evaluations WHERE arm = ? ORDER BY step"
-        return [row[0] for row in self._rows(query, arm)]
+        return [row[0] for row in self._rows_of("evaluations", query, arm)]
 
     def evaluation(self, arm: str, step: int) -> list[Evaluated]:
         """Return the results of an evaluation's episodes, in order."""
@@ -356,6 +331,14 @@ class RunReader:
             Evaluated(task_id, bool(success), *rest)
             for task_id, success, *rest in self._rows(query, arm, step)
         ]
+
+    def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
+        """Return the success of each episode of evaluations by task id, in order."""
+        found: dict[str, list[bool]] = {}
+        for step in steps:
+            for episode in self.evaluation(arm, step):
+                found.setdefault(episode.task_id, []).append(episode.success)
+        return found
 
     def eval_trajectory(
         self, arm: str, step: int, task_id: str, sample: int = 0
@@ -394,21 +377,18 @@ class RunReader:
                 f"{SCHEMA_VERSION}. Use the version of coevo_gym that created it."
             )
 
-    def _has(self, table: str) -> bool:
-        """Return True if a table exists; older runs lack some tables."""
-        return bool(self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table))
-
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with storing(self.path), closing(self._open()) as connection:
+        with storing(self.path), closing(open_to_read(self.path)) as connection:
             return connection.execute(query, values).fetchall()
 
-    def _open(self) -> sqlite3.Connection:
-        # A file without a writer has no log beside it. Opening it as writable would create a log,
-        # which fails in a read-only folder.
-        written = self.path.with_name(f"{self.path.name}-wal").exists()
-        how = "mode=ro" if written else "mode=ro&immutable=1"
-        uri = f"{self.path.absolute().as_uri()}?{how}"
-        return sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
+    def _rows_of(self, table: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return rows of a table that older runs lack; none if it is missing."""
+        there = self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table)
+        return self._rows(query, *values) if there else []
+
+    def _tasks(self, query: str, *values: Any) -> list[Task]:
+        """Return the tasks whose bodies a query selects."""
+        return [Task.from_json(self._decompress(row[0])) for row in self._rows(query, *values)]
 
     def _with_texts(self, trajectory: Any) -> dict[str, Any]:
         for step in trajectory["steps"]:

@@ -63,10 +63,7 @@ Sampled = ChoicesMade | TokensSampled
 def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> list[Any] | None:
     """Convert a trajectory's decisions to JSON; return None if no step has a decision.
 
-    Args:
-        trajectory: the episode.
-        keep: function that stores long texts.
-        spell: function that decodes tokens; None if not available.
+    ``keep`` stores long texts, and ``spell`` decodes tokens, if it is available.
     """
     found: list[Any] = []
     before: tuple[int, ...] = ()
@@ -93,9 +90,7 @@ def sampled_to_json(trajectory: Trajectory, keep: Keep, spell: Spell | None) -> 
 def sampled_from_json(steps: Sequence[Any], text: Callable[[Any], str]) -> list[Sampled | None]:
     """Convert the result of :func:`sampled_to_json` back to decisions.
 
-    Args:
-        steps: result of :func:`sampled_to_json`.
-        text: function that returns the text for a JSON reference.
+    ``text`` returns the text for a JSON reference.
     """
     return [_step(step, text) if step is not None else None for step in steps]
 

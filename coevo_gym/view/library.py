@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import meant
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.view.refusals import NotFound
@@ -110,11 +111,10 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
         if name and RunFolder.of_table(table):
             return table
     runs, evals = RunFolder.names(), EvalFolder.names()
-    close = get_close_matches(name, [*runs, *evals], n=1)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
     raise ConfigError(
-        f"There is no run or evaluation {name!r}, neither by name nor by path. {meant}In {RUNS}/: "
-        f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evals) or 'none'}."
+        f"There is no run or evaluation {name!r}, neither by name nor by path. "
+        f"{meant(name, [*runs, *evals])}In {RUNS}/: {', '.join(runs) or 'none'}. "
+        f"In {EVALS}/: {', '.join(evals) or 'none'}."
     )
 
 

@@ -14,10 +14,9 @@ from coevo_gym.core.evolution import Signal
 from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.core.trajectory_json import trajectory_from_json
-from coevo_gym.store.folder import decoding, storing
-from coevo_gym.store.note_rows import COLUMNS
+from coevo_gym.store.folder import decoding, open_to_read, storing
 from coevo_gym.store.reader import RunReader
-from coevo_gym.store.rows import StoredRound
+from coevo_gym.store.rows import COLUMNS, StoredRound
 from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 
 _AT_ONCE = 500
@@ -90,7 +89,7 @@ class ViewReader(RunReader):
     def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         with storing(self.path):
             if self._connection is None:
-                self._connection = self._open()
+                self._connection = open_to_read(self.path)
             return self._connection.execute(query, values).fetchall()
 
     def round(self, arm: str, round_id: str) -> StoredRound:
@@ -113,18 +112,16 @@ class ViewReader(RunReader):
     def kept(self) -> dict[str, bool]:
         """Return flags for choices, tokens and advantages: True if any are stored."""
         found = dict.fromkeys(("choices", "tokens", "advantages"), False)
-        if self._has("sampled"):
-            for arm, group, position in self._rows(
-                "SELECT arm, group_id, position FROM sampled LIMIT 1"
-            ):
-                try:
-                    steps = [step for step in self.sampled(arm, group, position) or () if step]
-                except (StoreError, ValueError, KeyError):
-                    continue  # a damaged row, reported on its episode's page
-                chosen = any(isinstance(step, ChoicesMade) for step in steps)
-                found["choices" if chosen else "tokens"] = bool(steps)
-        if self._has("advantages"):
-            found["advantages"] = bool(self._rows("SELECT 1 FROM advantages LIMIT 1"))
+        query = "SELECT arm, group_id, position FROM sampled LIMIT 1"
+        for arm, group, position in self._rows_of("sampled", query):
+            try:
+                steps = [step for step in self.sampled(arm, group, position) or () if step]
+            except (StoreError, ValueError, KeyError):
+                continue  # a damaged row, reported on its episode's page
+            chosen = any(isinstance(step, ChoicesMade) for step in steps)
+            found["choices" if chosen else "tokens"] = bool(steps)
+        query = "SELECT 1 FROM advantages LIMIT 1"
+        found["advantages"] = bool(self._rows_of("advantages", query))
         return found
 
     def trajectory(self, arm: str, group: str, position: int) -> Trajectory | None:
@@ -145,13 +142,12 @@ class ViewReader(RunReader):
 
     def notes_about(self, arm: str, step: int, group: str, position: int) -> list[Note]:
         """Return the notes about one episode at a learner step, in order."""
-        if not self._has("notes"):
-            return []  # a run by an older version
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND step = ? AND group_id = ? "  # noqa: S608
             "AND position = ? ORDER BY number"
         )
-        return [self._note(row) for row in self._rows(query, arm, step, group, position)]
+        rows = self._rows_of("notes", query, arm, step, group, position)
+        return [self._note(row) for row in rows]
 
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
@@ -169,8 +165,6 @@ class ViewReader(RunReader):
 
     def note_means(self, arm: str) -> list[NoteMeans]:
         """Return means of an arm's notes about steps, by kind and learner step."""
-        if not self._has("notes"):
-            return []
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -181,7 +175,7 @@ class ViewReader(RunReader):
             "FROM notes WHERE arm = ? AND step_of_episode >= 0 AND kind != ? "
             "GROUP BY kind, step ORDER BY kind, step"
         )
-        return [NoteMeans(*row) for row in self._rows(query, arm, INTERFACE)]
+        return [NoteMeans(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
 
     def tasks_noted(self, arm: str, kind: str, label: str) -> list[NoteTally]:
         """Return the tasks of notes of a kind and label, sorted by latest note.
@@ -199,13 +193,11 @@ class ViewReader(RunReader):
 
     def advice(self, arm: str) -> list[StoredAdvice]:
         """Return all changes of an arm's advice, in order."""
-        if not self._has("advice"):
-            return []  # a run by an older version
         query = "SELECT step, memory, body FROM advice WHERE arm = ? ORDER BY step, rowid"
         with decoding(self.path):
             return [
                 StoredAdvice(step, memory, AdviceState.model_validate_json(body))
-                for step, memory, body in self._rows(query, arm)
+                for step, memory, body in self._rows_of("advice", query, arm)
             ]
 
     def stores(self, arm: str, group: str, position: int) -> bool:
@@ -215,9 +207,8 @@ class ViewReader(RunReader):
 
     def sampled(self, arm: str, group: str, position: int) -> Sequence[Sampled | None] | None:
         """Return the choices or samples of each step of an episode; None if not stored."""
-        if not self._has("sampled"):
-            return None  # a run by an older version
-        rows = self._rows(
+        rows = self._rows_of(
+            "sampled",
             "SELECT body FROM sampled WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
         )
@@ -226,19 +217,18 @@ class ViewReader(RunReader):
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
         """Return the texts of tokens, as far as the run stores them."""
         found: dict[int, str] = {}
-        wanted = sorted(set(ids)) if self._has("token_texts") else []
+        wanted = sorted(set(ids))
         for first in range(0, len(wanted), _AT_ONCE):
             some = wanted[first : first + _AT_ONCE]
             marks = ", ".join("?" * len(some))
             query = f"SELECT id, text FROM token_texts WHERE id IN ({marks})"  # noqa: S608 (marks)
-            found |= dict(self._rows(query, *some))
+            found |= dict(self._rows_of("token_texts", query, *some))
         return found
 
     def advantages(self, arm: str, group: str, position: int) -> float | Sequence[float] | None:
         """Return an episode's advantage, or one per step; None if not stored."""
-        if not self._has("advantages"):
-            return None
-        rows = self._rows(
+        rows = self._rows_of(
+            "advantages",
             "SELECT body FROM advantages WHERE arm = ? AND group_id = ? AND position = ?",
             *(arm, group, position),
         )
@@ -249,7 +239,7 @@ class ViewReader(RunReader):
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
         """Return task and sample of each evaluation episode whose steps are stored."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
-        return set(self._rows(query, policy)) if self._has("evaluations") else set()
+        return set(self._rows_of("evaluations", query, policy))
 
     def _text(self, value: Any) -> str:
         """Return the text that a JSON value represents."""

@@ -20,7 +20,7 @@ from coevo_gym.core.seams import Completion, Prompt, Request
 from coevo_gym.core.trajectory import Group, Segment, TokenDecision
 from coevo_gym.methods.role_agent import study
 from coevo_gym.methods.role_agent.foresight import FORESIGHT
-from coevo_gym.runs.events import ArmEvents
+from coevo_gym.runs.arm import ArmEvents
 from coevo_gym.store.folder import read_lines
 from coevo_gym.trainers import grpo
 

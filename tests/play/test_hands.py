@@ -126,16 +126,16 @@ def test_failing_checks_are_told_at_the_end() -> None:
     ],
 )
 def test_code_goes_on_until_it_is_finished(lines: tuple[str, ...], code: str) -> None:
-    assert CodeHand().read(reader(*lines)) == code
+    assert CodeHand(Console(), reader(*lines)).read() == code
 
 
 def test_who_ends_the_input_in_mid_code_leaves() -> None:
     with pytest.raises(EOFError):
-        CodeHand().read(reader("for i in range(2):"))
+        CodeHand(Console(), reader("for i in range(2):")).read()
 
 
 def test_a_page_does_not_repeat_the_task_of_the_panel() -> None:
     shown = StringIO()
     view = View("put a cup on the desk", "A room.\n\nYour task is to: put a cup on the desk.")
-    Hand().draw(view, (), Console(file=shown))
+    Hand(Console(file=shown), reader()).draw(view, ())
     assert shown.getvalue().strip() == "A room."

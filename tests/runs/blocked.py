@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from coevo_gym.cli import main
-from coevo_gym.runs.events import ArmEvents
+from coevo_gym.runs.arm import ArmEvents
 from tests import toy
 
 

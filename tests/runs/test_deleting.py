@@ -9,9 +9,8 @@ import pytest
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.folders.removing import find_kept, free, freeable, remove
-from coevo_gym.store.deleting import delete
 from coevo_gym.store.eval_folder import EvalFolder
-from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.folder import RunFolder, delete
 
 
 @pytest.fixture(autouse=True)

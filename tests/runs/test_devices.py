@@ -23,7 +23,7 @@ from coevo_gym.runs.manifest import make_manifest
 from coevo_gym.runs.plan import plan, rows
 from coevo_gym.runs.planning import device
 from coevo_gym.runs.planning.device import CARDS, device_here, device_to_plan_for, find_card
-from coevo_gym.runs.planning.fitting import memory_warnings, require_memory
+from coevo_gym.runs.planning.memory import memory_warnings, require_memory
 from coevo_gym.store.folder import write_json
 
 GIB = 2**30
@@ -317,7 +317,7 @@ def test_the_memory_of_a_tiny_policy_is_not_asked_for() -> None:
         "import sys\n"
         "from coevo_gym.runs.config import load_config\n"
         "from coevo_gym.runs.planning.device import device_to_plan_for\n"
-        "from coevo_gym.runs.planning.fitting import require_memory\n"
+        "from coevo_gym.runs.planning.memory import require_memory\n"
         "config = load_config('quickstart').config\n"
         "require_memory(config)\n"
         "device_to_plan_for(config.policy)\n"

@@ -20,7 +20,7 @@ from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.runs import progress as run_progress
 from coevo_gym.runs.evals import job
-from coevo_gym.runs.evals.identity import differences
+from coevo_gym.runs.evaluation import differences
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.progress import WorkProgress, read_progress

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.note_rows import NoteCount
+from coevo_gym.store.rows import NoteCount
 from coevo_gym.view.model.note_counts import (
     MAX_BINS,
     MAX_LABELS,

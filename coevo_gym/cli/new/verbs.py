@@ -21,10 +21,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     """Write a folder of files.
 
-    Args:
-        kind: ``benchmark``.
-        name: name of the new component.
-        folder: an empty or new folder.
+    The folder must be empty or new.
 
     Returns:
         The files.
@@ -36,20 +33,15 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty. Choose another folder.")
     source = _FOLDER / kind
-    files = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_ours(path)]
     return [
         _write(path, folder / _renamed(str(path.relative_to(source)), kind, name), kind, name)
-        for path in files
+        for path in sorted(source.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
     ]
 
 
 def write_module(kind: str, name: str, folder: Path) -> Path:
     """Write one file, named after its component.
-
-    Args:
-        kind: the template.
-        name: name of the new component.
-        folder: folder to write to.
 
     Raises:
         ConfigError: if the name is invalid, or the file exists.
@@ -67,10 +59,6 @@ def _check(kind: str, name: str) -> None:
             f"{name!r} cannot be the name of a {kind}: it has small letters and digits, with an "
             "underscore between two words, and begins with a letter."
         )
-
-
-def _is_ours(path: Path) -> bool:
-    return "__pycache__" not in path.parts
 
 
 def _write(source: Path, target: Path, kind: str, name: str) -> Path:

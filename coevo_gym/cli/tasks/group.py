@@ -10,9 +10,8 @@ import typer
 from rich.table import Table
 from typer.core import TyperGroup
 
-from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import FAILED, AsJson, busy, cell, print_json, print_table, say, say_aside
-from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, find_source
+from coevo_gym.cli.sources import BenchmarkOrRun, NativeSplit, completing, find_source, runs
 from coevo_gym.cli.tasks.review import review
 from coevo_gym.cli.tasks.tell import tell
 from coevo_gym.core.errors import ConfigError

@@ -10,8 +10,8 @@ import typer
 from rich.prompt import Prompt
 from rich.table import Table
 
-from coevo_gym.cli.completion import completing, runs
 from coevo_gym.cli.output import AsJson, cell, console, print_json, print_table, say, say_aside
+from coevo_gym.cli.sources import completing, runs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.tasks.review import HeldDraft, chosen, decide, held_tasks
 from coevo_gym.store.folder import RunFolder

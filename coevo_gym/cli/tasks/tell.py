@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,8 +10,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from coevo_gym.cli.output import SafeConsole, console
-from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
+from coevo_gym.cli.output import SafeConsole, console, is_piped
+from coevo_gym.core.evolution import Context, Explored, Verdict
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.spaces import visible
 from coevo_gym.core.task import Task
@@ -24,15 +23,14 @@ WIDEST = 110
 _CUT = 240
 _CUT_OBSERVATION = 160
 _FEW = 3
+_SHORT = {"no_wrap": True}
+"""A column of marks or names."""
 
 
 def tell(story: Story, *, full: bool = False) -> None:
     """Print the history of a draft.
 
-    Args:
-        story: the history of the draft.
-        full: print every text in full; otherwise long texts are cut, and only the first steps
-            of a walk are printed.
+    Long texts are cut, and only the first steps of a walk are printed, unless ``full`` is True.
     """
     _Teller(full).tell(story)
 
@@ -41,8 +39,7 @@ class _Teller:
     """Printer for the sections of a history; sections without data are left out."""
 
     def __init__(self, full: bool) -> None:
-        piped = not console.is_terminal and "COLUMNS" not in os.environ
-        width = WIDEST if piped else min(console.width, WIDEST)
+        width = WIDEST if is_piped() else min(console.width, WIDEST)
         self._console = SafeConsole(width=width, highlight=False)
         self._full = full
         self._was_cut = False
@@ -86,7 +83,9 @@ class _Teller:
     def _signal(self, story: Story) -> None:
         if story.signal is not None:
             self._section("Signal")
-            self._facts([("kind", kind_of(story.signal.kind).label), *_numbers(story.signal)])
+            evidence = sorted(story.signal.evidence.items())
+            numbers = [(name.replace("_", " "), _told(value)) for name, value in evidence]
+            self._facts([("kind", kind_of(story.signal.kind).label), *numbers])
         elif story.context is not None and (kind := kind_of(story.context.kind)).fires:
             self._section("Signal")
             self._facts([("kind", kind.label), ("numbers", "were not kept by this run")])
@@ -129,9 +128,11 @@ class _Teller:
             return
         self._section("Proposal")
         whole = dict(verdict.proposal)
-        facts = [(what, str(whole[what])) for what in ("description",) if whole.get(what)]
         turns = whole.get("turns", ())
-        facts += [(f"turn {n}" if len(turns) > 1 else "says", str(t)) for n, t in _counted(turns)]
+        facts = [("description", str(whole["description"]))] if whole.get("description") else []
+        facts += [
+            (f"turn {n}" if len(turns) > 1 else "says", str(t)) for n, t in enumerate(turns, 1)
+        ]
         facts += [("done when", str(whole["done_when"]))] if whole.get("done_when") else []
         facts += [("confidence", str(whole.get("confidence", "")))]
         self._facts(facts)
@@ -139,7 +140,7 @@ class _Teller:
 
     def _gates(self, verdict: Verdict) -> None:
         self._section("Gates")
-        grid = _grid()
+        grid = _grid(_SHORT, _SHORT)
         for check in verdict.checks:
             grid.add_row(Text("✓", "green"), check.gate, Text(self._cut(check.said), "dim"))
         if not verdict.accepted:
@@ -160,7 +161,8 @@ class _Teller:
             says, solution = task.instruction, list(task.solution)
         else:
             told = [(w, str(draft.get(w, ""))) for w in ("benchmark", "subset", "scenario")]
-            says, solution = str(draft.get("instruction") or draft.get("text", "")), _all(draft)
+            says = str(draft.get("instruction") or draft.get("text", ""))
+            solution = [str(action) for action in draft.get("solution", ())]
         self._facts((what, value) for what, value in (*told, ("instruction", says)) if value)
         if solution:
             self._console.print("\n  Its reference:", style="dim")
@@ -170,7 +172,7 @@ class _Teller:
     def _lineage(self, story: Story) -> None:
         if story.ancestors:
             self._console.print("\n  It grew from:", style="dim")
-            grid = _grid()
+            grid = _grid(_SHORT, _SHORT)
             for ancestor in story.ancestors:
                 task: Task | None = ancestor.task
                 name = task.name if task else f"{ancestor.id[:12]} (not kept by this run)"
@@ -183,9 +185,7 @@ class _Teller:
         self._console.print(Rule(Text(title, "bold"), align="left", style="dim"))
 
     def _facts(self, facts: Iterable[tuple[str, str]]) -> None:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True, style="dim")
-        grid.add_column(ratio=1, overflow="fold")
+        grid = _grid({"no_wrap": True, "style": "dim"})
         before = ""
         for what, value in facts:
             grid.add_row("" if what == before else what, Text(self._cut(value)))
@@ -194,11 +194,9 @@ class _Teller:
 
     def _steps(self, steps: Sequence[tuple[str, str, str]], *, few: bool = True) -> None:
         """Return numbered actions, each with its result."""
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(justify="right", style="dim", no_wrap=True)
-        grid.add_column(ratio=1, overflow="fold")
+        grid = _grid({"no_wrap": True, "style": "dim", "justify": "right"})
         most = len(steps) if self._full or not few else 2 * _FEW + 2
-        shown = list(_counted(steps))
+        shown = list(enumerate(steps, start=1))
         left_out = len(shown) - most
         if left_out > 0:
             shown = [*shown[:_FEW], *shown[-(most - _FEW) :]]
@@ -245,13 +243,6 @@ def _ended(accepted: bool, gate: str) -> str:
     return f"rejected by the gate {gate}"
 
 
-def _numbers(signal: Signal) -> list[tuple[str, str]]:
-    """Return the numbers behind a signal, one line each."""
-    return [
-        (name.replace("_", " "), _told(value)) for name, value in sorted(signal.evidence.items())
-    ]
-
-
 def _told(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
@@ -262,23 +253,14 @@ def _told(value: Any) -> str:
     return str(value)
 
 
-def _counted(items: Sequence[Any]) -> Iterable[tuple[int, Any]]:
-    return enumerate(items, start=1)
-
-
-def _all(draft: Mapping[str, Any]) -> list[str]:
-    return [str(action) for action in draft.get("solution", ())]
-
-
 def _line(text: str) -> str:
     """Return a text on one line, safe to print."""
     return " ".join(visible(text).split())
 
 
-def _grid() -> Table:
-    """Return a grid of a mark, a name and a text."""
+def _grid(*columns: Mapping[str, Any]) -> Table:
+    """Return a grid of some short columns, and a text."""
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(ratio=1, overflow="fold")
+    for column in (*columns, {"ratio": 1, "overflow": "fold"}):
+        grid.add_column(**column)
     return grid

@@ -7,21 +7,19 @@ build on a preset with ``extends = "quickstart"``, and describe itself with ``ab
 """
 
 from coevo_gym.runs.config.arms import ArmConfig, arm_configs, asks_policy
-from coevo_gym.runs.config.exploring import (
-    AnalystSettings,
-    EvolverSettings,
-    ExplorerModelSettings,
-    ExplorerSettings,
-    TapeSettings,
-)
 from coevo_gym.runs.config.sections import (
+    AnalystSettings,
     ArmSettings,
     BenchmarkSettings,
     EvaluationSettings,
+    EvolverSettings,
+    ExplorerModelSettings,
+    ExplorerSettings,
     PluginSettings,
     PolicySettings,
     RolloutSettings,
     StoreSettings,
+    TapeSettings,
     WarmupSettings,
 )
 from coevo_gym.runs.config.sources import Resolved, Sets, about_preset, load_config, preset_names

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import SerializeAsAny, ValidationError
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import METHODS
+from coevo_gym.core.registry import METHODS, suggest
 from coevo_gym.core.sections import overlay
 from coevo_gym.core.spend import Caps
 from coevo_gym.core.task import FrozenModel
@@ -17,7 +17,6 @@ from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods.method import MethodSpec
 from coevo_gym.methods.plugins import load_folder
 from coevo_gym.runs.config.derived import complete
-from coevo_gym.runs.config.exploring import AnalystSettings, EvolverSettings, ExplorerSettings
 from coevo_gym.runs.config.keys import (
     annotation_of,
     current,
@@ -25,10 +24,14 @@ from coevo_gym.runs.config.keys import (
     parse_text,
     place,
     problems,
-    suggest,
     suggest_key,
 )
-from coevo_gym.runs.config.sections import ArmSettings
+from coevo_gym.runs.config.sections import (
+    AnalystSettings,
+    ArmSettings,
+    EvolverSettings,
+    ExplorerSettings,
+)
 from coevo_gym.runs.config.tree import RunConfig
 from coevo_gym.trainers.protocols import LoopConfig
 from coevo_gym.trainers.settings import LearnerConfig

@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenModel
-from coevo_gym.runs.config.keys import flat
 from coevo_gym.runs.config.sections import PolicySettings, WarmupSettings
 from coevo_gym.trainers.settings import RestConfig
 
@@ -28,9 +28,7 @@ _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
 def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
     """Return the tree with every derived setting that its sections do not set.
 
-    Args:
-        tree: sections by name, as mappings or models; only these are completed.
-        policy: the section ``policy``, as a mapping or a model.
+    Only the given sections are completed. They and the policy may be mappings or models.
     """
     found = dict(tree)
     defaults = _of_policy(policy, found.get("learner"))
@@ -42,13 +40,7 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 def derived(
     policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
-    """Return the derived settings of a run, and the setting that each follows from, by key.
-
-    Args:
-        policy: the run's policy.
-        learner: its learner.
-        seed: its seed.
-    """
+    """Return the derived settings of a run, and the setting that each follows from, by key."""
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache, reduce
 from operator import or_
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from coevo_gym.core.sections import flat as flat
+from coevo_gym.core.registry import suggest
 from coevo_gym.core.sections import kind_of, variant, variants
 from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
 
@@ -127,12 +127,6 @@ def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, An
         moved = "." in new.removeprefix(prefix)
         found[name if moved else new.removeprefix(prefix)] = inner
     return found
-
-
-def suggest(word: str, known: Sequence[str]) -> str:
-    """Return a sentence that suggests a name in place of an unknown one."""
-    close = get_close_matches(word, known, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"Choose one of: {', '.join(known)}."
 
 
 def suggest_key(model: type[BaseModel], key: str) -> str:

@@ -16,17 +16,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.reading import read_file
+from coevo_gym.core.registry import suggest
+from coevo_gym.core.sections import flat
 from coevo_gym.runs.config.arms import ArmError, arm_configs
 from coevo_gym.runs.config.keys import (
     Setting,
     annotation_of,
     current,
-    flat,
     leaves,
     parse_text,
     place,
     problems,
-    suggest,
     suggest_key,
 )
 from coevo_gym.runs.config.tree import RunConfig
@@ -154,11 +154,7 @@ def _from_source(
 
 def _from_python(sets: Mapping[str, Any]) -> dict[str, Setting]:
     """Return values by dotted key; texts are parsed as on the command line."""
-    settings = {}
-    for key, value in sets.items():
-        full, given = _full(key, value, "sets")
-        settings[full] = Setting(_parse(full, given, "sets"), "sets")
-    return settings
+    return dict(_setting(key, value, "sets") for key, value in sets.items())
 
 
 def _from_file(source: str) -> dict[str, Setting]:
@@ -197,17 +193,12 @@ def _read(path: Path) -> dict[str, Any]:
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
     """Return the settings of a file, on top of those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
-    return _from_preset(data.get("extends"), origin) | dict(_settings_of(own, "", origin))
-
-
-def _from_preset(name: Any, origin: str) -> dict[str, Setting]:
-    """Return the settings of a preset; none if there is no name."""
-    if name is None:
-        return {}
-    if name not in preset_names():
-        hint = suggest(str(name), preset_names())
-        raise ConfigError(f"{origin} extends {name!r}, which is not a preset. {hint}")
-    return _from_file(name)
+    extended = data.get("extends")
+    if extended is not None and extended not in preset_names():
+        hint = suggest(str(extended), preset_names())
+        raise ConfigError(f"{origin} extends {extended!r}, which is not a preset. {hint}")
+    inherited = {} if extended is None else _from_file(extended)
+    return inherited | dict(_settings_of(own, "", origin))
 
 
 def _settings_of(
@@ -219,8 +210,8 @@ def _settings_of(
         if isinstance(value, Mapping) and _is_section(key):
             yield from _settings_of(value, f"{key}.", origin)
             continue
-        key, given = _full(key, value, origin)
-        yield key, Setting(_typed(key, _parse(key, given, origin), origin), origin)
+        key, setting = _setting(key, value, origin)
+        yield key, setting._replace(value=_typed(key, setting.value, origin))
 
 
 def _is_section(key: str) -> bool:
@@ -236,10 +227,9 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Setting]:
     settings = {}
     for name in sorted(environ):
         if name.startswith(ENVIRONMENT):
-            origin = f"environment variable {name}"
             told = name.removeprefix(ENVIRONMENT).lower().replace("__", ".")
-            key, text = _full(told, environ[name], origin)
-            settings[key] = Setting(_parse(key, text, origin), origin)
+            key, setting = _setting(told, environ[name], f"environment variable {name}")
+            settings[key] = setting
     return settings
 
 
@@ -249,10 +239,15 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
         key, equals, text = item.partition("=")
         if not equals:
             raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
-        origin = "command line"
-        key, text = _full(key.strip(), text.strip(), origin)
-        settings[key] = Setting(_parse(key, text, origin), origin)
+        key, setting = _setting(key.strip(), text.strip(), "command line")
+        settings[key] = setting
     return settings
+
+
+def _setting(key: str, value: Any, origin: str) -> tuple[str, Setting]:
+    """Return the full key of a setting, and its parsed value with its origin."""
+    key, given = _full(key, value, origin)
+    return key, Setting(_parse(key, given, origin), origin)
 
 
 def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:

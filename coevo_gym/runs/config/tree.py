@@ -15,21 +15,19 @@ from coevo_gym.curricula.gates.settings import GatesConfig
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.methods import DEFAULT_ARMS
 from coevo_gym.runs.config.derived import complete, derived, rate_warnings
-from coevo_gym.runs.config.exploring import (
-    AnalystSettings,
-    EvolverSettings,
-    ExplorerSettings,
-    TapeSettings,
-)
 from coevo_gym.runs.config.keys import with_current_keys
 from coevo_gym.runs.config.sections import (
+    AnalystSettings,
     ArmSettings,
     BenchmarkSettings,
     EvaluationSettings,
+    EvolverSettings,
+    ExplorerSettings,
     PluginSettings,
     PolicySettings,
     RolloutSettings,
     StoreSettings,
+    TapeSettings,
     WarmupSettings,
 )
 from coevo_gym.store.folder import NAME, NAME_RULE

@@ -8,7 +8,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -19,6 +18,7 @@ from coevo_gym.agents.endpoint.openai_policy import OpenAIPolicy
 from coevo_gym.agents.lm.models import resolve_model
 from coevo_gym.agents.scripted import references
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import meant
 from coevo_gym.core.seams import Policy
 from coevo_gym.core.task import Task
 from coevo_gym.episodes.evaluation import Evaluation, Parts, Players
@@ -40,10 +40,7 @@ from coevo_gym.store.folder import RunFolder
 
 
 def files_hash(model: str) -> str:
-    """Return a hash of all files of a local model, including its tokenizer.
-
-    Args:
-        model: name or path of the model.
+    """Return a hash of all files of a local model, given by name or path, with its tokenizer.
 
     Returns:
         SHA-256 in hex; "" for the id of a hub, whose files may change.
@@ -92,10 +89,8 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
         if name in _SET_ELSEWHERE:
             raise ConfigError(f"--env does not take {name!r}. {_SET_ELSEWHERE[name]}")
         if name not in known:
-            close = get_close_matches(name, list(known), n=1)
-            meant = f"Did you mean {close[0]!r}? " if close else ""
             raise ConfigError(
-                f"{env_class.__name__} has no argument {name!r}. {meant}"
+                f"{env_class.__name__} has no argument {name!r}. {meant(name, known)}"
                 f"It takes: {', '.join(known)}."
             )
         arguments[name] = _value(name, text, known[name])
@@ -351,10 +346,6 @@ def model_job(
 
 def person_job(benchmark: str, split: str) -> EvalJob:
     """Return the job of a person, who plays one task after the other; no agent plays for them.
-
-    Args:
-        benchmark: name of the benchmark.
-        split: ``train``, ``val``, ``test`` or ``held_out``.
 
     Raises:
         ConfigError: if a setting of this environment is not usable.

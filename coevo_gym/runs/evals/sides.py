@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.assembly import Assembly
+from coevo_gym.core.registry import meant
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.comparison import Side
 from coevo_gym.runs.final import final_scores, stored_as
 from coevo_gym.runs.manifest import read_manifest
+from coevo_gym.runs.plan import max_steps
 from coevo_gym.runs.policies import model_setting
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
@@ -61,12 +61,7 @@ def find_sides(
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
     """Return both sides with their scores on final tasks, by the name of the tasks.
 
-    Tasks without a score on one side are left out.
-
-    Args:
-        a: see :func:`find_sides`.
-        b: see :func:`find_sides`.
-        arms: see :func:`find_sides`.
+    Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
     runs = [_find(name) for name in (a, a if b is None else b)]
     if not all(isinstance(run, RunFolder) for run in runs):
@@ -91,10 +86,9 @@ def _find(name: str) -> Source:
     found = run or evaluation
     if found is None:
         runs, evaluations = RunFolder.names(), EvalFolder.names()
-        close = get_close_matches(name, [*runs, *evaluations], n=1)
-        meant = f"Did you mean {close[0]!r}? " if close else ""
         raise ConfigError(
-            f"There is no run and no evaluation {name!r}. {meant}In {RUNS}/: "
+            f"There is no run and no evaluation {name!r}. "
+            f"{meant(name, [*runs, *evaluations])}In {RUNS}/: "
             f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evaluations) or 'none'}."
         )
     return found
@@ -143,22 +137,18 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
     elif not (steps := reader.evaluation_steps(kept)):
         raise ConfigError(_why_none(name, arm, config, old=not reader.evaluated_tasks()))
     late = steps[-(1 if final else config.evaluation.last) :]
-    outcomes: dict[str, list[bool]] = {}
-    for step in late:
-        for one in reader.evaluation(kept, step):
-            outcomes.setdefault(one.task_id, []).append(one.success)
     at = f" at step {', '.join(map(str, late))}" if arm in config.arms else ""
     return Side(
         name=f"{run.path}, {arm}{at}",
         policy=arm,
         benchmark=config.benchmark.name,
         split=final or config.evaluation.split,
-        outcomes=outcomes,
+        outcomes=reader.outcomes(kept, *late),
         tasks=_by_id(reader.evaluated_tasks()),
         settings={
             "subset": config.benchmark.subset,
             "hold_out": config.benchmark.hold_out,
-            "max_steps": config.benchmark.max_steps or Assembly(config).env_class.default_max_steps,
+            "max_steps": max_steps(config),
             "env": {},
             "actions": _actions(None if arm == RANDOM else config.evaluation.temperature),
         },
@@ -193,10 +183,7 @@ def _evaluation(folder: EvalFolder) -> Side:
         outcomes=outcomes,
         tasks=_by_id(RunReader(folder.database).evaluated_tasks()),
         settings={
-            "subset": config["subset"],
-            "hold_out": config["hold_out"],
-            "max_steps": config["max_steps"],
-            "env": config["env"],
+            **{key: config[key] for key in ("subset", "hold_out", "max_steps", "env")},
             "actions": _actions(config["temperature"]),
         },
         trained=bool(config["model"]) and model_setting(config["policy"]) is None,

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from coevo_gym.agents.advice.advisor import ModelAdvisor
 from coevo_gym.core.errors import ConfigError, StoreError
-from coevo_gym.core.inquiry import Advisor, Inquiry
-from coevo_gym.core.seams import Coach, Sampling, Ticket
+from coevo_gym.core.inquiry import Inquiry
+from coevo_gym.core.seams import Sampling, Ticket
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Task
@@ -53,38 +53,6 @@ class Reflection(BaseModel):
     plan: str = ""
 
 
-class Reflector:
-    """A callable that asks a model for the mistake in a failed attempt, and a plan for the next.
-
-    The model sees its actions, the env's answers, and that it failed, but neither score nor
-    reference.
-
-    Args:
-        advisor: the advisor to ask.
-        sampling: settings for sampling answers.
-    """
-
-    def __init__(self, advisor: Advisor, sampling: Sampling) -> None:
-        self._advisor, self._sampling = advisor, sampling
-
-    def __call__(self, failures: Sequence[FailedTrial]) -> list[TrialLesson]:
-        """Reflect on each failed trial; the text is "" where there is no usable answer."""
-        answers = self._advisor.ask([self._inquiry(failure) for failure in failures])
-        return [
-            TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
-            for answer in answers
-        ]
-
-    def _inquiry(self, failure: FailedTrial) -> Inquiry[Reflection]:
-        return Inquiry(
-            prompt=PROMPT,
-            schema=Reflection,
-            inputs=_inputs(failure, EVIDENCE_CHARS),
-            sampling=self._sampling,
-            shorten=lambda: _inputs(failure, EVIDENCE_CHARS // 2),
-        )
-
-
 def _in_words(said: Reflection) -> str:
     return clean_text(f"{said.mistake.strip()} {said.plan.strip()}".strip(), _MOST_CHARS)
 
@@ -118,12 +86,7 @@ class TrialFolder(EvalFolder):
 
 
 class TrialsInFolder(KeptTrials):
-    """The results of trials, written to disk at once.
-
-    Args:
-        folder: the folder of the trials.
-        episodes: its episodes.
-    """
+    """The results of trials, written to disk at once."""
 
     def __init__(self, folder: TrialFolder, episodes: KeptInFolder) -> None:
         super().__init__(episodes)
@@ -158,15 +121,8 @@ def run_trials_in(
     """Run trials into a folder, or resume the same trials there.
 
     With ``cues`` there are no reflections, and no episode is cut: each task is played as often as
-    in an evaluation (:attr:`EvalJob.samples`).
-
-    Args:
-        folder: the folder, created if it does not exist.
-        job: the players, their tasks, and the rules of trials (:attr:`EvalJob.trials`).
-        progress: the display of progress.
-        overwrite: delete the folder's content first.
-        agreed: True if the user has agreed to the possible cost of the policy's endpoint.
-        cues: returns what the policy is told about a task in each trial; None for reflections.
+    in an evaluation (:attr:`EvalJob.samples`). ``cues`` returns what the policy is told about a
+    task in each trial. See :func:`~coevo_gym.runs.evaluation.evaluate_in` for the other arguments.
 
     Raises:
         ConfigError: if the folder has other trials, the policy cannot reflect, or it may cost money
@@ -196,16 +152,22 @@ def run_trials_in(
         told.phase(f"{job.policy}, up to {n_trials} trials", total=n, done=len(kept.lines))
         told.expect(*episodes_ahead(n - len(kept.lines), job.assembly.max_steps))
         so_far = TrialsInFolder(folder, kept)
+
+        def reflect(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
+            if cues is not None:
+                return [TrialLesson()] * len(failures)
+            return _reflect(job, so_far, failures)
+
         try:
             found = run_trials(
                 job.players,
-                partial(_reflect, job, so_far) if cues is None else _no_lessons,
+                reflect,
                 job.tasks,
                 envs,
                 n=n_trials,
                 keep=rules.keep,
                 cut=rules.cut and cues is None,
-                cues=cues or _nothing,
+                cues=cues or (lambda task: ()),
                 until_solved=cues is None,
                 seed=job.assembly.config.seed,
                 kept=so_far,
@@ -220,23 +182,33 @@ def run_trials_in(
 def _reflect(
     job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
 ) -> list[TrialLesson]:
-    """Let the playing model reflect; it is loaded already, because it has played."""
+    """Ask the playing model for the mistake in each failed trial, and a plan for the next.
+
+    The model sees its actions, the env's answers, and that it failed, but neither score nor
+    reference. It is loaded already, because it has played. The text is "" where there is no usable
+    answer.
+    """
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
     rules = job.trials or TrialRules()
-    sampling = Sampling(rules.reflection_temperature, settings.chat.max_answer_tokens)
+    inquiries = [
+        Inquiry(
+            prompt=PROMPT,
+            schema=Reflection,
+            inputs=_inputs(failure, EVIDENCE_CHARS),
+            sampling=Sampling(rules.reflection_temperature, settings.chat.max_answer_tokens),
+            shorten=partial(_inputs, failure, EVIDENCE_CHARS // 2),
+        )
+        for failure in failures
+    ]
     advisor = ModelAdvisor(model, at_once=16 if settings.kind == "openai" else None)
     # Episodes draw by the number of their trial, which is never negative.
     with job.assembly.drawing(model, -1, len(so_far.lessons)):
-        return Reflector(advisor, sampling)(failures)
-
-
-def _no_lessons(failures: Sequence[FailedTrial]) -> list[TrialLesson]:
-    return [TrialLesson()] * len(failures)
-
-
-def _nothing(task: Task) -> tuple[Cue, ...]:
-    return ()
+        answers = advisor.ask(inquiries)
+    return [
+        TrialLesson(_in_words(answer.value) if answer.value else "", answer.usage)
+        for answer in answers
+    ]
 
 
 def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
@@ -265,10 +237,6 @@ def _used(usage: Usage) -> dict[str, int | float]:
 def cues_of(folder: RunFolder, arm: str) -> Told:
     """Return what the coach of a finished arm would tell about a task, with its last memories.
 
-    Args:
-        folder: the run.
-        arm: name of the arm.
-
     Returns:
         A function that returns the cues of the first of a group's episodes that is told any; () if
         none is.
@@ -286,22 +254,14 @@ def cues_of(folder: RunFolder, arm: str) -> Told:
             f"The arm {arm!r} of {config.name} has no {lacks}, so it tells a policy nothing. "
             "Choose an arm whose method guides episodes, and train it to its end."
         )
-    guiding = Guiding(method.coach, method.studies, method.memories)
+    coach, group_size = method.coach, config.rollout.group_size
+    guiding = Guiding(coach, method.studies, method.memories)
     guiding.load_state_dict(json.loads(saved.state["loop"]))
-    return told_by(method.coach, config.rollout.group_size)
-
-
-def told_by(coach: Coach, group_size: int) -> Told:
-    """Return what a coach tells about a task, see :func:`cues_of`."""
 
     def cues(task: Task) -> tuple[Cue, ...]:
         tickets = [Ticket(f"{task.id}-{n}", task, task.id, n) for n in range(group_size)]
-        return _first([guidance.cues for guidance in coach.guide(tickets)])
+        first = next((one.cues for one in coach.guide(tickets) if one.cues), ())
+        # Nothing is stripped where nothing is trained.
+        return tuple(cue._replace(strip=False) for cue in first)
 
     return cues
-
-
-def _first(found: Sequence[tuple[Cue, ...]]) -> tuple[Cue, ...]:
-    """Return the first cues of several episodes; nothing is stripped where nothing is trained."""
-    cues = next((each for each in found if each), ())
-    return tuple(cue._replace(strip=False) for cue in cues)

@@ -41,9 +41,6 @@ def in_words(answers: Mapping[str, Answers]) -> str:
 def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
     """Yield a warning for each purpose most of whose answers were replaced by a rule.
 
-    Args:
-        asked_by: answers by purpose, for each arm or task set.
-
     Example:
         >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})
         >>> one[:79]

@@ -18,18 +18,14 @@ from coevo_gym.core.evolution import Round, RoundResult
 from coevo_gym.core.spend import NO_USAGE, Caps, Cost, Meter, Prices, Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.runs.config.exploring import ExplorerModelSettings
+from coevo_gym.runs.config.sections import ExplorerModelSettings
 from coevo_gym.runs.plan import max_steps, most_rounds, most_steps
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.trainers.protocols import LoopState
 
 
 class Spending:
-    """Sum of the costs of warm-up, first tasks and arms.
-
-    Args:
-        progress: progress display for the sum.
-    """
+    """Sum of the costs of warm-up, first tasks and arms."""
 
     def __init__(self, progress: ProgressSink) -> None:
         self._progress = progress
@@ -134,7 +130,7 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 
     for arm in arm_configs(config).values():
         if arm.explorer.kind == "model":
-            name = _name(config, arm.explorer.model)
+            name = _name(arm.explorer.model)
             first = (name, arm.curriculum.initial_size)
             own = arm.finds_own_tasks
             add(_estimate(config, arm, name, with_first=own or first not in firsts))
@@ -148,10 +144,8 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
     """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
 
-    Args:
-        config: its settings.
-        episodes: episodes that are still to be played.
-        questions: failures at most that it is asked about.
+    ``episodes`` are still to be played, and it is asked about as many failures as ``questions``, at
+    most.
     """
     endpoint, chat = config.policy.endpoint, config.policy.chat
     if config.policy.kind != "openai" or not episodes:
@@ -159,7 +153,7 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
     cost = _request(ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
     cost += _request(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
     estimate = CostEstimate(
-        model=f"{endpoint.model} at {endpoint.base_url}",
+        model=_at(endpoint),
         paid=may_cost(endpoint),
         rounds=None,
         cost=_priced(cost, endpoint.prices),
@@ -206,14 +200,14 @@ def is_local(url: str) -> bool:
         return "." not in host
 
 
-def _name(config: RunConfig, model: ExplorerModelSettings) -> str:
-    match model.kind:
-        case "openai":
-            return f"{model.endpoint.model} at {model.endpoint.base_url}"
-        case "policy":
-            return "the policy under training"
-        case _:
-            return f"{model.kind}:{model.model.path}"
+def _name(model: ExplorerModelSettings) -> str:
+    if model.kind == "policy":
+        return "the policy under training"
+    return _at(model.endpoint) if model.kind == "openai" else f"{model.kind}:{model.model.path}"
+
+
+def _at(endpoint: EndpointConfig) -> str:
+    return f"{endpoint.model} at {endpoint.base_url}"
 
 
 def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> CostEstimate:
@@ -236,7 +230,7 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
     question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
     asked = arm.questions_per_step.values()
     step = sum((_within(arm.advisor, question.times(n)) for n in asked), NO_USAGE)
-    found = _asked(arm, model, _name(config, model), step.times(steps), "analyst.model.endpoint")
+    found = _asked(arm, model, _name(model), step.times(steps), "analyst.model.endpoint")
     return found.model_copy(update={"questions": sum(asked) * steps})
 
 
@@ -245,12 +239,7 @@ def _asked(
 ) -> CostEstimate:
     """Return the estimate of one model without rounds or questions.
 
-    Args:
-        arm: the arm that asks, which has caps.
-        model: the model.
-        name: its name in words.
-        cost: the cost of its answers.
-        endpoint: key of its endpoint's settings.
+    ``endpoint`` is the key of the settings of the model's endpoint.
     """
     remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
     if remote:

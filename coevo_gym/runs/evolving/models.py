@@ -87,15 +87,7 @@ class Asked:
 
 
 class AskedExplorer(Asked):
-    """The model that explores in one arm's rounds.
-
-    Args:
-        tape: answers.
-        meter: counts, and caps.
-        settings: settings of the explorer.
-        prompt: the prompt that describes the benchmark's env.
-        stopped: returns True when no more questions may be asked.
-    """
+    """The model that explores in one arm's rounds."""
 
     def __init__(
         self,
@@ -116,13 +108,9 @@ class AskedExplorer(Asked):
         *,
         history: WalkHistory | None = None,
     ) -> Agent:
-        """Create an agent that acts in the env.
+        """Create an agent, see :class:`~coevo_gym.methods.kit.ExplorerModel`.
 
-        Args:
-            purpose: purpose under which its answers are counted.
-            temperature: its sampling temperature; None for the explorer's.
-            history: part of the walk that the model sees; None for a window of
-                ``explorer.history_turns``.
+        Without a ``history``, the model sees a window of ``explorer.history_turns``.
         """
         settings = self.settings
         chat = ChatConfig(
@@ -145,12 +133,8 @@ class AskedExplorer(Asked):
 class Models:
     """Makes the models of a run, each once, and closes them.
 
-    Args:
-        config: the run's settings.
-        database: where the run's own tape is kept; None where nothing is.
-        policy: gives the policy under training.
-        prompt: gives the words in which a model is told about the benchmark's env.
-        seed: seed of models that run on this machine.
+    The run's own tape is kept in the database, if there is one. Models that run on this machine
+    have the seed.
     """
 
     def __init__(
@@ -182,10 +166,7 @@ class Models:
     def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
         """Return the model for an arm's rounds; None if they ask none.
 
-        Args:
-            arm: name of the arm; "" for the rounds that arms begin with.
-            explorer: settings of the explorer.
-            advisor: settings of the caps.
+        The name of the arm is "" for the rounds that arms begin with.
         """
         if explorer.kind != "model":
             return None
@@ -201,13 +182,7 @@ class Models:
         return self._asked[arm]
 
     def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
-        """Return the model that an arm's studies ask; it shares a budget with the arm's explorer.
-
-        Args:
-            arm: name of the arm.
-            analyst: settings of the model.
-            advisor: the caps.
-        """
+        """Return the model that an arm's studies ask; its budget is that of the arm's explorer."""
         if arm not in self._analysts:
             meter, model = self._meter(arm, advisor), analyst.model
             self._analysts[arm] = Asked(
@@ -285,18 +260,15 @@ class Models:
         if tape.file is None:
             return None if self.database is None else AnswerTable(self.database)
         path = Path(tape.file)
-        if path.suffix != ".db":
-            if tape.mode == "replay" and not path.is_file():
-                raise ConfigError(f"tape.file: there is no {path} to replay.")
-            return AnswerFile(path)
-        if tape.mode != "replay":
+        is_run = path.suffix == ".db"
+        if is_run and tape.mode != "replay":
             raise ConfigError(
                 f"tape.file: {path} is the database of a run, which can be replayed only. Set "
                 "tape.mode to 'replay', or name a file of JSON lines."
             )
-        if not path.is_file():
+        if tape.mode == "replay" and not path.is_file():
             raise ConfigError(f"tape.file: there is no {path} to replay.")
-        return AnswerTable(path, read_only=True)
+        return AnswerTable(path, read_only=True) if is_run else AnswerFile(path)
 
 
 class _Stoppable:
@@ -313,10 +285,6 @@ class _Stoppable:
 
 def model_name(model: ExplorerModelSettings, arm: str) -> str:
     """Return the name of the model for tapes, without its address."""
-    match model.kind:
-        case "openai":
-            return f"openai:{model.endpoint.model}"
-        case "policy":
-            return f"policy:{arm}"  # each arm trains weights of its own
-        case _:
-            return f"{model.kind}:{model.model.path}"
+    if model.kind == "policy":
+        return f"policy:{arm}"  # each arm trains weights of its own
+    return f"{model.kind}:{model.endpoint.model if model.kind == 'openai' else model.model.path}"

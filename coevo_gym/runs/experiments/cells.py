@@ -1,21 +1,24 @@
-"""The cells of a table: one run per row and seed, with its settings and its state."""
+"""The chosen part of a table, and its cells: one run per row and seed, with settings and state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import suggest
+from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import Resolved, RunConfig, arm_configs, load_config
 from coevo_gym.runs.config.arms import KEYS, SECTIONS
-from coevo_gym.runs.config.keys import flat
-from coevo_gym.runs.experiments.definition import Experiment, Row, Size
-from coevo_gym.runs.experiments.records import CellRecord, read_record
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size, read_seeds
+from coevo_gym.runs.experiments.records import CellRecord, read_record, read_records
 from coevo_gym.runs.manifest import config_in, read_manifest
-from coevo_gym.store.folder import RunFolder
+from coevo_gym.store.folder import RunFolder, check_name
 from coevo_gym.store.secrets import without_secrets
 
 State = Literal["finished", "cut", "new"]
@@ -23,6 +26,8 @@ BESIDE = ("sinks",)
 """Settings that do not affect the result of a run."""
 OF_A_MODEL = ("history_turns", "max_action_tokens", "thinking")
 """Explorer settings that have an effect only for model-based explorers."""
+SIMULATED = "simulated"
+"""Placeholder for all worlds of a simulated table."""
 NAMED = ("name", "arms", "arm")
 """Settings that identify the arm; they may differ between cells that share their start."""
 
@@ -32,9 +37,6 @@ class Cell:
     """One arm with one seed.
 
     Attributes:
-        row: the row of the table.
-        seed: seed of the run.
-        folder: folder of the run.
         resolved: settings of the run, with their origins.
         kept: record of the finished cell from a file, used in place of a run in the folder.
     """
@@ -108,44 +110,135 @@ class CellCounts:
         return f"{self.new} new cells, {self.resumed} resumed, {self.there} were there"
 
 
-def cells_of(
-    experiment: Experiment,
-    rows: Sequence[Row],
-    seeds: Sequence[int],
-    folder: Path,
-    *,
-    benchmark: str,
-    budget: Size,
-    sets: Sequence[str] = (),
-    kept: Mapping[str, CellRecord] = FrozenDict(),
-) -> list[Cell]:
-    """Return the cells of some rows, seed by seed, so that an interrupted table contains pairs.
+@dataclass(frozen=True)
+class Chosen:
+    """The chosen part of an experiment, and its folder.
 
-    Args:
-        experiment: the table.
-        rows: rows of the table.
-        seeds: seeds per row.
-        folder: folder of the runs.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
-        sets: settings that override all others, each as ``"section.key=value"``.
-        kept: records of finished cells by name, used in place of their runs.
+    Attributes:
+        folder: folder of its runs and files.
+        sets: settings that override all others.
+        kept: records of finished cells by name, used in place of runs in the folder.
+    """
+
+    experiment: Experiment
+    rows: tuple[Row, ...]
+    seeds: tuple[int, ...]
+    benchmark: str
+    budget: Size
+    folder: Path
+    sets: tuple[str, ...] = ()
+    kept: Mapping[str, CellRecord] = FrozenDict()
+
+    def cells(self) -> list[Cell]:
+        """Return the cells, seed by seed, so that an interrupted table contains pairs.
+
+        Raises:
+            ConfigError: if a setting is invalid, or the budget is unknown.
+        """
+        return [
+            Cell(
+                row,
+                seed,
+                RunFolder(self.folder / f"{row.key}-{seed}"),
+                resolve(
+                    self.experiment,
+                    row,
+                    seed,
+                    benchmark=self.benchmark,
+                    budget=self.budget,
+                    sets=self.sets,
+                ),
+                self.kept.get(f"{row.key}-{seed}"),
+            )
+            for seed in self.seeds
+            for row in self.rows
+            if not row.shows
+        ]
+
+    def shown(self) -> dict[str, list[str]]:
+        """Return the baselines and measures that rows show from the runs of a row, by its name."""
+        found = defaultdict[str, list[str]](list)
+        for row in self.rows:
+            if row.shows:
+                found[self.experiment.source_of(row, self.rows)].append(row.shows)
+        return found
+
+
+def choose(
+    experiment: Experiment,
+    runs: Path,
+    *,
+    benchmark: str | None = None,
+    budget: str | None = None,
+    seeds: str | None = None,
+    rows: tuple[str, ...] = (),
+    sets: Sequence[str] = (),
+    name: str | None = None,
+    metric: str | None = None,
+    kept: Path | None = None,
+) -> Chosen:
+    """Return the user's choices, completed with the table's defaults.
+
+    The name of the folder includes benchmark and budget unless they are the table's defaults. In a
+    simulated table, the benchmark is a world, or ``simulated`` for all worlds. ``kept`` is a file
+    with records of finished cells.
 
     Raises:
-        ConfigError: if a setting is invalid, or the budget is unknown.
+        ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
+        StoreError: if the file of records cannot be read.
     """
-    return [
-        Cell(
-            row,
-            seed,
-            RunFolder(folder / f"{row.key}-{seed}"),
-            resolve(experiment, row, seed, benchmark=benchmark, budget=budget, sets=sets),
-            kept.get(f"{row.key}-{seed}"),
+    size = size_of(experiment, budget)
+    if name is not None:
+        check_name(name)
+    if metric is not None:
+        experiment = experiment.model_copy(update={"metric": metric})
+    usual = SIMULATED if experiment.kind == "simulated" else experiment.benchmarks[0]
+    where = benchmark or usual
+    parts = [experiment.name]
+    parts += [where] if where != usual and experiment.kind == "runs" else []
+    parts += [size] if size != experiment.budget else []
+    chosen = Chosen(
+        experiment,
+        experiment.chosen(rows),
+        read_seeds(seeds, experiment.seeds),
+        where,
+        size,
+        runs / (name or "-".join(parts)),
+        tuple(sets),
+    )
+    if kept is None:
+        return chosen
+    require_runs(chosen)
+    return replace(chosen, kept=read_records(kept))
+
+
+def size_of(experiment: Experiment, budget: str | None) -> Size:
+    """Return the budget with this name, or the table's default without a name.
+
+    Raises:
+        ConfigError: if the table has no such budget.
+    """
+    if budget is None:
+        return experiment.budget
+    for size in experiment.sizes:
+        if size == budget:
+            return size
+    raise ConfigError(
+        f"{experiment.name} has no budget {budget!r}. {suggest(budget, experiment.sizes)}"
+    )
+
+
+def require_runs(chosen: Chosen) -> None:
+    """Refuse a simulated table.
+
+    Raises:
+        ConfigError: if the table is simulated.
+    """
+    if chosen.experiment.kind == "simulated":
+        raise ConfigError(
+            f"{chosen.experiment.name} is simulated; --from, --finished and --export are for "
+            f"tables of runs. Leave them out; finished seeds are kept in {chosen.folder}."
         )
-        for seed in seeds
-        for row in rows
-        if not row.shows
-    ]
 
 
 def resolve(
@@ -173,7 +266,8 @@ def resolve(
     tree = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
     tree |= dict(flat(row.run))
     for key, value in row.sets_at(budget).items():
-        (arm if _is_of_an_arm(key) else tree)[key] = value
+        of_arm = key in KEYS or key.partition(".")[0] in (*SECTIONS, "method")
+        (arm if of_arm else tree)[key] = value
     tree |= {
         **({"extends": preset} if preset else {}),
         "benchmark.name": benchmark,
@@ -205,16 +299,12 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return kept
 
 
-def _is_of_an_arm(key: str) -> bool:
-    return key.partition(".")[0] in (*SECTIONS, "method") or key in KEYS
-
-
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     """Return the first three settings that differ, as text."""
-    return "; ".join(list(_differing(dict(flat(there)), dict(flat(here))))[:3])
-
-
-def _differing(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
-    for key in dict.fromkeys([*there, *here]):
-        if there.get(key) != here.get(key):
-            yield f"{key} is {there.get(key)!r} there and {here.get(key)!r} here"
+    before, now = dict(flat(there)), dict(flat(here))
+    found = (
+        f"{key} is {before.get(key)!r} there and {now.get(key)!r} here"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    )
+    return "; ".join(islice(found, 3))

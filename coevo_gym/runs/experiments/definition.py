@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import suggest
+from coevo_gym.core.sections import flat
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, shaped
 from coevo_gym.methods.published import PAPERS
-from coevo_gym.runs.config.keys import flat, suggest
 
 MOST = 10_000
 """Maximum number of seeds per table."""
@@ -167,9 +169,7 @@ class Row(FrozenModel):
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
         """Return the paper's numbers for the row, by name.
 
-        Args:
-            benchmark: name of the benchmark.
-            metric: name for a number that is given without a name.
+        ``metric`` names a number that is given without a name.
         """
         found: dict[str, float] = {}
         for name in (ANY, benchmark):
@@ -272,9 +272,7 @@ class Experiment(FrozenModel):
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
         """Return the name of the row whose runs contain the numbers of a row.
 
-        Args:
-            row: a row.
-            among: the selected rows, one of which has runs; by default all rows of the table.
+        ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """
         if row.shows:
             return row.of or next(one.name for one in among or self.rows if not one.shows)
@@ -315,17 +313,14 @@ class Experiment(FrozenModel):
         """
         own = self.budgets.get(size, {})
         layers = [usual_budgets().get(size, {}).get(benchmark), own.get(ANY), own.get(benchmark)]
-        found: Budget | None = None
-        for layer in layers:
-            if layer is not None:
-                found = layer if found is None else layer.over(found)
-        if found is None:
+        known = [layer for layer in layers if layer is not None]
+        if not known:
             raise ConfigError(
                 f"{self.name} has no budget {size!r} on {benchmark}. Define "
                 f"[budgets.{size}.{benchmark}] in your own TOML file."
             )
-        preset = found.preset.format(benchmark=benchmark)
-        return Budget(preset=preset, set=found.set)
+        found = reduce(lambda below, layer: layer.over(below), known)
+        return Budget(preset=found.preset.format(benchmark=benchmark), set=found.set)
 
 
 def names() -> list[str]:

@@ -1,141 +1,47 @@
-"""Making a table: from the user's choices to its files."""
+"""Making a table: running its cells, collecting the finished ones, and writing its files."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.task import FrozenDict
-from coevo_gym.runs.config.keys import suggest
-from coevo_gym.runs.experiments.cells import Cell, CellCounts, cells_of
-from coevo_gym.runs.experiments.collecting import collect, finished_of
-from coevo_gym.runs.experiments.definition import Experiment, Row, Size, read_seeds
+from coevo_gym.methods.published import differences
+from coevo_gym.runs.config import arm_configs
+from coevo_gym.runs.experiments.cells import (
+    SIMULATED,
+    Cell,
+    CellCounts,
+    Chosen,
+    choose,
+    require_runs,
+)
+from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.measures import missing_measures
-from coevo_gym.runs.experiments.needs import played_rows
-from coevo_gym.runs.experiments.records import ENDING, CellRecord, read_records, write_records
-from coevo_gym.runs.experiments.results import ResultTable, lines_of, table_of
+from coevo_gym.runs.experiments.needs import played
+from coevo_gym.runs.experiments.numbers import Numbers, numbers_of
+from coevo_gym.runs.experiments.records import (
+    ENDING,
+    CellRecord,
+    read_record,
+    read_records,
+    write_records,
+)
+from coevo_gym.runs.experiments.results import Printed, ResultTable, lines_of, table_of
 from coevo_gym.runs.experiments.running import check_measured, run_cells
+from coevo_gym.runs.experiments.sections import efficiencies, parts_of
 from coevo_gym.runs.experiments.simulated import in_worlds, over_worlds, run_batches
 from coevo_gym.runs.experiments.writing import markdown, write
+from coevo_gym.runs.plan import settings_of
 from coevo_gym.runs.progress import ProgressFile, ProgressSink
 from coevo_gym.runs.stop import StopRequest
-from coevo_gym.store.folder import check_name, write_atomic
+from coevo_gym.store.folder import RunFolder, write_atomic
 
-SIMULATED = "simulated"
-"""Placeholder for all worlds of a simulated table."""
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The chosen part of an experiment, and its folder.
-
-    Attributes:
-        experiment: the table.
-        rows: rows of the table.
-        seeds: seeds per row.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
-        folder: folder of its runs and files.
-        sets: settings that override all others.
-        kept: records of finished cells by name, used in place of runs in the folder.
-    """
-
-    experiment: Experiment
-    rows: tuple[Row, ...]
-    seeds: tuple[int, ...]
-    benchmark: str
-    budget: Size
-    folder: Path
-    sets: tuple[str, ...] = ()
-    kept: Mapping[str, CellRecord] = FrozenDict()
-
-    def cells(self) -> list[Cell]:
-        """Return the cells in the order of their runs."""
-        return cells_of(
-            self.experiment,
-            self.rows,
-            self.seeds,
-            self.folder,
-            benchmark=self.benchmark,
-            budget=self.budget,
-            sets=self.sets,
-            kept=self.kept,
-        )
-
-    def shown(self) -> dict[str, list[str]]:
-        """Return the baselines and measures that rows show from the runs of a row, by its name."""
-        found = defaultdict[str, list[str]](list)
-        for row in self.rows:
-            if row.shows:
-                found[self.experiment.source_of(row, self.rows)].append(row.shows)
-        return found
-
-
-def choose(
-    experiment: Experiment,
-    runs: Path,
-    *,
-    benchmark: str | None = None,
-    budget: str | None = None,
-    seeds: str | None = None,
-    rows: tuple[str, ...] = (),
-    sets: Sequence[str] = (),
-    name: str | None = None,
-    metric: str | None = None,
-    kept: Path | None = None,
-) -> Chosen:
-    """Return the user's choices, completed with the table's defaults.
-
-    The name of the folder includes benchmark and budget unless they are the table's defaults. In a
-    simulated table, the benchmark is a world, or ``simulated`` for all worlds. ``kept`` is a file
-    with records of finished cells.
-
-    Raises:
-        ConfigError: if budget, row or seed is invalid, or the name is not a valid folder name.
-        StoreError: if the file of records cannot be read.
-    """
-    size = size_of(experiment, budget)
-    if name is not None:
-        check_name(name)
-    if metric is not None:
-        experiment = experiment.model_copy(update={"metric": metric})
-    usual = SIMULATED if experiment.kind == "simulated" else experiment.benchmarks[0]
-    where = benchmark or usual
-    parts = [experiment.name]
-    parts += [where] if where != usual and experiment.kind == "runs" else []
-    parts += [size] if size != experiment.budget else []
-    chosen = Chosen(
-        experiment,
-        experiment.chosen(rows),
-        read_seeds(seeds, experiment.seeds),
-        where,
-        size,
-        runs / (name or "-".join(parts)),
-        tuple(sets),
-    )
-    if kept is None:
-        return chosen
-    _require_runs(chosen)
-    return replace(chosen, kept=read_records(kept))
-
-
-def size_of(experiment: Experiment, budget: str | None) -> Size:
-    """Return the budget with this name, or the table's default without a name.
-
-    Raises:
-        ConfigError: if the table has no such budget.
-    """
-    if budget is None:
-        return experiment.budget
-    for size in experiment.sizes:
-        if size == budget:
-            return size
-    raise ConfigError(
-        f"{experiment.name} has no budget {budget!r}. {suggest(budget, experiment.sizes)}"
-    )
+_BEFORE_TRAINING = ("benchmark.", "policy.", "evaluation.", "warmup.")
+_OF_TRAINING = ("policy.model.lora_rank", "policy.chat.temperature")
 
 
 def make(
@@ -165,9 +71,9 @@ def finished(chosen: Chosen) -> ResultTable:
             the number by which rows are compared.
         StoreError: if a cell cannot be read.
     """
-    _require_runs(chosen)
-    chosen, cells, why = _played(chosen)
-    return _collected(chosen, cells, finished_of(cells), why)
+    require_runs(chosen)
+    chosen, cells, why = played(chosen)
+    return collect(chosen, cells, finished_of(cells), why)
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
@@ -184,7 +90,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
             or the file contains a cell that was run with other settings or is not of this table.
         StoreError: if a cell or the file cannot be read, or a file cannot be written.
     """
-    _require_runs(chosen)
+    require_runs(chosen)
     if path.suffix != ENDING:
         raise ConfigError(f"The name of a file of cells ends in {ENDING}; actual: {path}.")
     records = read_records(path) if path.exists() else {}
@@ -196,8 +102,8 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
         )
     for record in records.values():
         check_measured(record, chosen.experiment.measures)
-    chosen, cells, why = _played(_of_records(chosen, records, path))
-    table = _collected(chosen, cells, finished_of([cell for cell in cells if cell.kept]), why)
+    chosen, cells, why = played(_of_records(chosen, records, path))
+    table = collect(chosen, cells, finished_of([cell for cell in cells if cell.kept]), why)
     write_records(path, records.values())
     write_atomic(path.with_suffix(".md"), markdown(table).encode())
     return table
@@ -229,64 +135,171 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
     return replace(chosen, rows=rows, seeds=tuple(seeds), kept=records)
 
 
-def _require_runs(chosen: Chosen) -> None:
-    if chosen.experiment.kind == "simulated":
-        raise ConfigError(
-            f"{chosen.experiment.name} is simulated; --from, --finished and --export are for "
-            f"tables of runs. Leave them out; finished seeds are kept in {chosen.folder}."
-        )
-
-
-def _played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
-    """Return the table without rows that the policy cannot play, its cells, and a note."""
-    cells = chosen.cells()
-    rows, why = played_rows(chosen.experiment, chosen.rows, cells)
-    return replace(chosen, rows=rows), [cell for cell in cells if cell.row in rows], why
-
-
 def _of_runs(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest, *, agreed: bool
 ) -> tuple[ResultTable, CellCounts]:
-    chosen, cells, why = _played(chosen)
+    chosen, cells, why = played(chosen)
     if why:
         progress.say(why)
-    experiment = chosen.experiment
-    counts = run_cells(
-        cells,
-        experiment.measures,
-        dict(experiment.others),
-        progress,
-        stop,
-        shown=chosen.shown(),
-        agreed=agreed,
-    )
-    return _collected(chosen, cells, finished_of(cells), why), counts
-
-
-def _collected(
-    chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
-) -> ResultTable:
-    experiment, runs = chosen.experiment, chosen.folder.parent
-    return collect(
-        experiment,
-        chosen.rows,
-        cells,
-        records,
-        benchmark=chosen.benchmark,
-        budget=chosen.budget,
-        beside={
-            name: choose(experiment, runs, benchmark=name, budget=chosen.budget).folder
-            for name in experiment.average
-        },
-        notes=(why,) if why else (),
-    )
+    counts = run_cells(chosen, cells, progress, stop, agreed=agreed)
+    return collect(chosen, cells, finished_of(cells), why), counts
 
 
 def _simulated(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[ResultTable, CellCounts]:
     experiment, where = chosen.experiment, chosen.benchmark
-    rows = in_worlds(chosen.rows, experiment.benchmarks if where == SIMULATED else (where,))
-    values, counts = run_batches(experiment, rows, chosen.seeds, chosen.folder, progress, stop)
-    lines = lines_of(experiment, rows, values, chosen.budget)
-    return table_of(experiment, lines, where, chosen.budget, notes=over_worlds(lines)), counts
+    worlds = experiment.benchmarks if where == SIMULATED else (where,)
+    chosen = replace(chosen, rows=in_worlds(chosen.rows, worlds))
+    values, counts = run_batches(chosen, progress, stop)
+    lines = lines_of(chosen, values)
+    return table_of(chosen, lines, notes=over_worlds(lines)), counts
+
+
+def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
+    """Return the paper's numbers beside rows, and notes about rows whose settings differ."""
+    experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
+    shown: dict[str, Mapping[str, float]] = {}
+    differing: dict[str, list[str]] = {}
+    for row in chosen.rows:
+        numbers = row.published(benchmark, experiment.metric)
+        if not numbers or _is_another(experiment, row, budget):
+            continue
+        differ = _differences(experiment, row, cells, benchmark, budget)
+        if not differ:
+            shown[row.key] = numbers
+        elif budget == "paper":
+            listed = "; ".join(f"{key}: {values}" for key, values in differ.items())
+            differing.setdefault(listed, []).append(row.printed(budget))
+    return shown, [
+        f"The paper's numbers are not shown beside {', '.join(labels)}: settings differ ({listed})."
+        for listed, labels in differing.items()
+    ]
+
+
+def _is_another(experiment: Experiment, row: Row, budget: Size) -> bool:
+    """Return True if the row at this budget is not the paper's row."""
+    if row.shows == "printed":
+        return budget != "paper"
+    return not experiment.follows and budget in row.at and bool(row.at[budget].set)
+
+
+def _differences(
+    experiment: Experiment, row: Row, cells: Sequence[Cell], benchmark: str, budget: Size
+) -> dict[str, str]:
+    """Return the settings that differ from the paper's, except those that the table varies."""
+    if not experiment.follows or row.shows == "printed":
+        return {}
+    source = experiment.source_of(row)
+    cell = next((cell for cell in cells if cell.row.name == source), None)
+    if cell is None:
+        return {}
+    settings = settings_of(cell.config, arm_configs(cell.config)[source])
+    found = differences(benchmark, settings, experiment.follows)
+    about = cell.row.keys_at(budget) | experiment.keys
+    return {
+        key: values
+        for key, values in found.items()
+        if key not in about
+        and (not row.shows or (key.startswith(_BEFORE_TRAINING) and key not in _OF_TRAINING))
+    }
+
+
+def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
+    """Return the records of the finished cells by name.
+
+    Raises:
+        ConfigError: if a cell was run with other settings.
+        StoreError: if a cell cannot be read.
+    """
+    return {cell.name: cell.record() for cell in cells if cell.state == "finished"}
+
+
+def collect(
+    chosen: Chosen, cells: Sequence[Cell], records: Mapping[str, CellRecord], why: str = ""
+) -> ResultTable:
+    """Return the table of the finished cells, whose records are given by name.
+
+    The column ``average`` reads the same table on other benchmarks, from their usual folders.
+    ``why`` is a further remark about the table, or "".
+
+    Raises:
+        ConfigError: if none of the cells has the number by which rows are compared.
+        StoreError: if a cell of a table on another benchmark cannot be read.
+    """
+    experiment, rows = chosen.experiment, chosen.rows
+    beside = {
+        name: choose(experiment, chosen.folder.parent, benchmark=name, budget=chosen.budget).folder
+        for name in experiment.average
+    }
+    finished = [(cell, records[cell.name]) for cell in cells if cell.name in records]
+    values: dict[str, dict[int, dict[str, float]]] = {row.key: {} for row in rows}
+    for cell, record in finished:
+        values[cell.row.key][cell.seed] = numbers_of(record, cell.row.name)
+        for row in rows:
+            wanted = row.shows not in ("", "printed") and row.of in ("", cell.row.name)
+            if not wanted or cell.seed in values[row.key]:
+                continue
+            if numbers := numbers_of(record, row.shows):
+                values[row.key][cell.seed] = numbers
+    for row in rows:
+        for seed, numbers in values[row.key].items():
+            numbers |= _average(experiment, row, seed, numbers, chosen.benchmark, beside)
+    measured = {
+        row.key: {
+            cell.seed: record.measures
+            for cell, record in finished
+            if cell.row == row and record.measures
+        }
+        for row in rows
+    }
+    for row in rows:
+        for seed, numbers in efficiencies(experiment, row, measured).items():
+            values[row.key][seed] |= numbers
+    printed, differing = printed_beside(chosen, cells)
+    lines = lines_of(chosen, values, printed)
+    return table_of(
+        chosen,
+        lines,
+        parts=parts_of(experiment, rows, lines, measured),
+        notes=(*([why] if why else ()), *differing, *_notes(cells, finished, chosen.budget)),
+    )
+
+
+def _average(
+    experiment: Experiment,
+    row: Row,
+    seed: int,
+    numbers: Numbers,
+    benchmark: str,
+    beside: Mapping[str, Path],
+) -> dict[str, float]:
+    """Return the mean of a row's numbers over benchmarks as ``average``; {} if one is missing."""
+    found = []
+    for other, names in experiment.average.items():
+        if other != benchmark:
+            run = RunFolder(beside[other] / f"{experiment.source_of(row)}-{seed}")
+            shown = row.shows or row.name
+            numbers_there = numbers_of(read_record(run), shown) if run.summary.is_file() else {}
+        else:
+            numbers_there = dict(numbers)
+        found += [numbers_there.get(name) for name in names]
+    known = [number for number in found if number is not None]
+    return {"average": fmean(known)} if known and len(known) == len(found) else {}
+
+
+def _notes(
+    cells: Sequence[Cell], finished: Sequence[tuple[Cell, CellRecord]], budget: Size
+) -> Iterator[str]:
+    if len(finished) < len(cells):
+        yield f"{len(finished)} of {len(cells)} cells are finished."
+    marked: dict[str, dict[str, None]] = {}
+    for cell, record in finished:
+        for row in record.summary["table"]:
+            if row["name"] == cell.row.name and row.get("mark"):
+                marked.setdefault(row["mark"], {})[cell.row.printed(budget)] = None
+    for mark, labels in marked.items():
+        yield f"{', '.join(labels)}: {mark}."
+    code = {record.code for _, record in finished}
+    if len(code) > 1:
+        yield f"The cells were run by different code: {', '.join(sorted(code))}."

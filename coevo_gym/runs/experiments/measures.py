@@ -41,15 +41,15 @@ from coevo_gym.curricula.metrics import max_similarity
 from coevo_gym.curricula.pool.embed import HashingEmbedder
 from coevo_gym.curricula.pool.growing import diversity
 from coevo_gym.envs.held_out import benchmark_of
-from coevo_gym.episodes.evaluation import by_type
+from coevo_gym.episodes.evaluation import by_task, by_type
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals.job import EvalJob, TrialRules, run_job
 from coevo_gym.runs.evals.trials import TrialFolder, cues_of, run_trials_in
-from coevo_gym.runs.evaluation import SILENT, Silent, evaluate_in, evaluate_policy, evaluate_unkept
+from coevo_gym.runs.evaluation import SILENT, evaluate_in, evaluate_policy, evaluate_unkept
 from coevo_gym.runs.final import stored_as
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.runs.table import WARMUP
-from coevo_gym.store.eval_folder import EvalFolder, EvalLine
+from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import RunFolder, read_json, read_lines, write_json
 from coevo_gym.store.reader import RunReader
 
@@ -113,7 +113,16 @@ def measure(
     if missing:
         config = read_manifest(folder)[1]
         for of, name in missing:
-            found = _measure(name)(_Ended(folder, config, of or arm, others))
+            if name not in MEASURES:
+                raise ConfigError(
+                    f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}."
+                )
+            if name in ONLY_BEFORE and config.policy.kind == "tiny":
+                raise ConfigError(
+                    f"The measure {name!r} needs a policy that is a language model, and that of "
+                    f"{folder.path.name} is the tiny one. Choose another --budget."
+                )
+            found = MEASURES[name](_Ended(folder, config, of or arm, others))
             (known.setdefault(of, {}) if of else known)[name] = found
             write_json(folder.path / FILE, known)
     return known
@@ -135,12 +144,8 @@ def missing_measures(
 ) -> list[tuple[str, str]]:
     """Return the measures that a cell lacks, as pairs of policy and name.
 
-    The policy is ``warm-up`` for measures of the policy before training, and "" for all others.
-
-    Args:
-        known: stored measures of the cell.
-        wanted: names of measures; see :func:`measure`.
-        shown: further parts of the run that rows show; see :func:`measure`.
+    The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
+    :func:`measure` for ``wanted`` and ``shown``.
     """
     before = known.get(WARMUP, {})
     also = [name for name in wanted if name in ALSO_BEFORE and WARMUP in shown]
@@ -149,12 +154,6 @@ def missing_measures(
         *(("", name) for name in (*ALWAYS, *wanted) if name not in known),
         *((WARMUP, name) for name in also if name not in before),
     ]
-
-
-def _measure(name: str) -> Callable[[_Ended], Any]:
-    if name not in MEASURES:
-        raise ConfigError(f"There is no measure {name!r}. Choose one of: {', '.join(MEASURES)}.")
-    return MEASURES[name]
 
 
 def _seconds(ended: _Ended) -> dict[str, float]:
@@ -170,11 +169,7 @@ def _reported(ended: _Ended) -> dict[str, list[bool]]:
     final = ended.config.evaluation.final
     reader = RunReader(ended.folder.database)
     kept = stored_as(ended.arm, final[0]) if final else ended.arm
-    outcomes: dict[str, list[bool]] = {}
-    for step in reader.evaluation_steps(kept)[-1:]:
-        for episode in reader.evaluation(kept, step):
-            outcomes.setdefault(episode.task_id, []).append(episode.success)
-    return outcomes
+    return reader.outcomes(kept, *reader.evaluation_steps(kept)[-1:])
 
 
 def _solved(ended: _Ended) -> str:
@@ -241,19 +236,19 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
         )
         for name in (WARMUP, ended.arm)
     )
-    before, after = (evaluate_unkept(job, Silent()).success_rate for job in jobs)
+    before, after = (evaluate_unkept(job, SILENT).success_rate for job in jobs)
     return {"benchmark": other, "before": before, "success": after}
 
 
 def _subsets(ended: _Ended) -> dict[str, float]:
     """Success at the last evaluation on the tasks of each subset; of tasks without one, nothing."""
     reader = RunReader(ended.folder.database)
-    steps = reader.evaluation_steps(ended.arm)
+    steps = reader.evaluation_steps(ended.arm)[-1:]
     subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
     outcomes: dict[str, list[bool]] = {}
-    for episode in reader.evaluation(ended.arm, steps[-1]) if steps else ():
-        if subset := subset_of.get(episode.task_id):
-            outcomes.setdefault(subset, []).append(episode.success)
+    for id, tries in reader.outcomes(ended.arm, *steps).items():
+        if subset := subset_of.get(id):
+            outcomes.setdefault(subset, []).extend(tries)
     return {subset: sum(found) / len(found) for subset, found in sorted(outcomes.items())}
 
 
@@ -292,7 +287,6 @@ def _at(tried: Sequence[Sequence[bool]]) -> dict[str, float]:
 
 
 def _react(ended: _Ended) -> dict[str, Any]:
-    _require_language_model(ended, REACT)
     sets = ["policy.chat.style=react", "policy.chat.thinking=false"]
     found = evaluate_in(
         EvalFolder(_path(ended, REACT)), _job(ended, sets=sets), SILENT, agreed=True
@@ -301,7 +295,6 @@ def _react(ended: _Ended) -> dict[str, Any]:
 
 
 def _trials(ended: _Ended) -> dict[str, Any]:
-    _require_language_model(ended, TRIALS)
     job = replace(_job(ended), trials=TrialRules())
     found = run_trials_in(TrialFolder(_path(ended, TRIALS)), job, SILENT, agreed=True)
     score = float(np.mean([line.score for line in found.last]))
@@ -309,7 +302,6 @@ def _trials(ended: _Ended) -> dict[str, Any]:
 
 
 def _told(ended: _Ended) -> dict[str, Any]:
-    _require_language_model(ended, TOLD)
     found = run_trials_in(
         TrialFolder(_path(ended, TOLD)),
         _job(ended, samples=_AT),
@@ -317,13 +309,11 @@ def _told(ended: _Ended) -> dict[str, Any]:
         agreed=True,
         cues=cues_of(ended.folder, ended.config.arms[-1]),
     )
-    by_task: dict[str, list[EvalLine]] = {}
-    for line in found.lines:
-        by_task.setdefault(line.id, []).append(line)
-    at_8 = _at([[line.success for line in lines] for lines in by_task.values()])
-    success = np.mean([np.mean([line.success for line in lines]) for lines in by_task.values()])
-    score = np.mean([np.mean([line.score for line in lines]) for lines in by_task.values()])
-    return _scores(float(success), float(score), by_type(by_task.values())) | {"at_8": at_8}
+    tried = by_task(found.lines).values()
+    at_8 = _at([[line.success for line in lines] for lines in tried])
+    success = np.mean([np.mean([line.success for line in lines]) for lines in tried])
+    score = np.mean([np.mean([line.score for line in lines]) for lines in tried])
+    return _scores(float(success), float(score), by_type(tried)) | {"at_8": at_8}
 
 
 def _scores(
@@ -337,14 +327,6 @@ def _scores(
     return {"success": success, "score": score, "types": by_tag}
 
 
-def _require_language_model(ended: _Ended, name: str) -> None:
-    if ended.config.policy.kind == "tiny":
-        raise ConfigError(
-            f"The measure {name!r} needs a policy that is a language model, and that of "
-            f"{ended.folder.path.name} is the tiny one. Choose another --budget."
-        )
-
-
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
     """Return step, env steps and each task's share of successes, None if lost, by evaluation."""
     reader = RunReader(ended.folder.database)
@@ -354,9 +336,7 @@ def _curve(ended: _Ended) -> list[dict[str, Any]]:
     evaluated = [(0, WARMUP), *((step, ended.arm) for step in reader.evaluation_steps(ended.arm))]
     points = []
     for step, name in evaluated:
-        found: dict[str, list[bool]] = {}
-        for episode in reader.evaluation(name, step):
-            found.setdefault(episode.task_id, []).append(episode.success)
+        found = reader.outcomes(name, step)
         rates = [float(np.mean(found[id])) if id in found else None for id in tasks]
         points.append({"step": step, "env_steps": env_steps[step], "tasks": rates})
     return points

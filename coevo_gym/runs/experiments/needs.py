@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,8 +17,8 @@ from coevo_gym.core.errors import CoevoError, ConfigError
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
-from coevo_gym.runs.experiments.cells import Cell, resolve
-from coevo_gym.runs.experiments.definition import Experiment, Row, Size
+from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve
+from coevo_gym.runs.experiments.definition import Experiment, Size
 
 OFFICIAL = "official"
 """The name of an installation's data that is not built in."""
@@ -58,33 +59,29 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
     return list(found)
 
 
-def played_rows(
-    experiment: Experiment, rows: Sequence[Row], cells: Sequence[Cell]
-) -> tuple[tuple[Row, ...], str]:
-    """Return the rows that the policy can play, and a sentence about those that it cannot.
+def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
+    """Leave out the rows that the policy cannot play.
 
-    Args:
-        experiment: the table.
-        rows: rows of the table.
-        cells: cells of the rows that have runs.
+    Returns:
+        The rest of the table, its cells, and a sentence about what was left out, or "".
 
     Raises:
         ConfigError: if no row with runs is left.
     """
+    cells, rows = chosen.cells(), chosen.rows
     tiny = {cell.row.name for cell in cells if cell.config.policy.kind == "tiny"}
-    left_out = [
-        row for row in rows if row.needs_language_model and experiment.source_of(row, rows) in tiny
-    ]
+    source_of = chosen.experiment.source_of
+    left_out = [row for row in rows if row.needs_language_model and source_of(row, rows) in tiny]
     if not left_out:
-        return tuple(rows), ""
+        return chosen, cells, ""
     why = (
         f"Left out: {', '.join(row.label or row.name for row in left_out)}. They need a language "
         "model, and the policy at this budget is the tiny one."
     )
-    played = tuple(row for row in rows if row not in left_out)
-    if all(row.shows for row in played):
+    rows = tuple(row for row in rows if row not in left_out)
+    if all(row.shows for row in rows):
         raise ConfigError(f"{why} Choose another --budget, or other --rows.")
-    return played, why
+    return replace(chosen, rows=rows), [cell for cell in cells if cell.row in rows], why
 
 
 def _of_a_run(config: RunConfig) -> Iterator[Need]:

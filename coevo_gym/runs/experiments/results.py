@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.registry import suggest
 from coevo_gym.core.stats import mean_and_sd, paired, sign_flip, sign_test
 from coevo_gym.core.task import FrozenDict
-from coevo_gym.runs.config.keys import suggest
+from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, Size
 from coevo_gym.runs.experiments.numbers import USUAL, Numbers
-from coevo_gym.runs.experiments.printed import NOTHING, Printed
 
 Values = Mapping[str, Mapping[int, Numbers]]
 """Numbers of finished cells, by row key and seed."""
+Printed = Mapping[str, Mapping[str, float]]
+"""Numbers printed in a paper, in its own units, by row key and name."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +82,10 @@ class ResultTable:
     """A complete table.
 
     Attributes:
-        experiment: name of the experiment.
-        title: title of the table.
         source: paper and table that it reproduces.
-        benchmark: name of the benchmark.
-        budget: budget per cell.
         metric: name of the number by which rows are compared.
-        lines: lines of the table.
-        columns: names of the other numbers.
-        parts: additional parts by name; see ``parts.py``.
+        columns: names of the other numbers that some line has, the table's own first.
+        parts: additional parts by name; see ``sections.py``.
         notes: remarks about these cells.
     """
 
@@ -105,25 +102,14 @@ class ResultTable:
 
 
 def lines_of(
-    experiment: Experiment,
-    rows: Sequence[Row],
-    values: Values,
-    budget: Size,
-    *,
-    printed: Printed = NOTHING,
+    chosen: Chosen, values: Values, printed: Mapping[str, Mapping[str, float]] = FrozenDict()
 ) -> tuple[TableLine, ...]:
     """Return the lines of a table; each is compared with its baselines among the rows.
-
-    Args:
-        experiment: the table.
-        rows: rows of the table.
-        values: numbers of the cells.
-        budget: budget per cell.
-        printed: numbers printed in a paper.
 
     Raises:
         ConfigError: if none of the finished cells has the number by which rows are compared.
     """
+    experiment = chosen.experiment
     known = {name for cells in values.values() for numbers in cells.values() for name in numbers}
     if known and experiment.metric not in known:
         hint = suggest(experiment.metric, sorted(known))
@@ -131,42 +117,37 @@ def lines_of(
             f"No cell has the number {experiment.metric!r}, by which rows are compared. {hint}"
         )
     return tuple(
-        _line(experiment, row, values, budget, printed.get(row.key, FrozenDict())) for row in rows
+        _line(experiment, row, values, chosen.budget, printed.get(row.key, FrozenDict()))
+        for row in chosen.rows
     )
 
 
 def table_of(
-    experiment: Experiment,
+    chosen: Chosen,
     lines: Sequence[TableLine],
-    benchmark: str,
-    budget: Size,
     *,
     parts: Mapping[str, Any] = FrozenDict(),
     notes: Iterable[str] = (),
 ) -> ResultTable:
     """Return a table made of lines; see :class:`ResultTable`."""
+    experiment = chosen.experiment
+    wanted = dict.fromkeys((*experiment.columns, *USUAL))
     about = (experiment.about.strip(),) if experiment.about else ()
     return ResultTable(
         experiment=experiment.name,
         title=experiment.title,
         source=experiment.source,
-        benchmark=benchmark,
-        budget=budget,
+        benchmark=chosen.benchmark,
+        budget=chosen.budget,
         metric=experiment.metric,
         lines=tuple(lines),
-        columns=columns_of(experiment, lines),
+        columns=tuple(
+            name
+            for name in wanted
+            if name != experiment.metric and any(line.columns[name] is not None for line in lines)
+        ),
         parts=parts,
         notes=(*about, *notes),
-    )
-
-
-def columns_of(experiment: Experiment, lines: Sequence[TableLine]) -> tuple[str, ...]:
-    """Return the columns with at least one number, the table's own first, without its metric."""
-    wanted = [name for name in (*experiment.columns, *USUAL) if name != experiment.metric]
-    return tuple(
-        name
-        for name in dict.fromkeys(wanted)
-        if any(line.columns.get(name) is not None for line in lines)
     )
 
 

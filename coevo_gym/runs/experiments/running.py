@@ -5,17 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from time import monotonic
 
-from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.evolution import Round
 from coevo_gym.core.spend import Cost
-from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.evolving.cost import estimates, require_consent
-from coevo_gym.runs.experiments.cells import Cell, CellCounts, shared
+from coevo_gym.runs.experiments.cells import Cell, CellCounts, Chosen, shared
 from coevo_gym.runs.experiments.measures import measure, missing_measures
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.manifest import read_manifest
@@ -27,16 +26,13 @@ from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
-def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
-    """Copy the finished start of an equal run into a new cell.
+def take_over(cell: Cell) -> RunFolder | None:
+    """Copy the finished start of an equal run of the same table and seed into a new cell.
 
     The start consists of the warm-up checkpoint, including the baselines, and the result of the
     first round, which is reused only for an equal round. Two runs are equal here if all settings
-    except those of the arm, and the version of the code, are equal.
-
-    Args:
-        cell: a cell with a manifest and without any progress.
-        others: runs of the same table.
+    except those of the arm, and the version of the code, are equal. The cell has a manifest, and no
+    progress yet.
 
     Returns:
         The run that the start comes from; None if no run has one.
@@ -46,8 +42,8 @@ def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
     """
     manifest, _ = read_manifest(cell.folder)
     wanted = shared(cell.config)
-    for other in others:
-        if other.path == cell.folder.path or not other.manifest.is_file():
+    for other in RunFolder.of_table(cell.folder.path.parent):
+        if other.path == cell.folder.path or not other.path.name.endswith(f"-{cell.seed}"):
             continue
         found = sorted((other.checkpoints / WARMUP).glob("step-*.pt"))
         if not found:
@@ -57,24 +53,16 @@ def take_over(cell: Cell, others: Iterable[RunFolder]) -> RunFolder | None:
             theirs.get(part) != manifest[part] for part in ("versions", "git_commit", "task_sets")
         ):
             continue
-        _take_rounds(cell.folder, other)
-        _take_lines(cell.folder, other)
+        if other.database.is_file():
+            with closing(RunStore(cell.folder.database)) as store:
+                store.add_results_of(other.database, Round.unguided(1).id)
+        for line in read_lines(other.metrics):
+            if line.get("event") == WARMUP:
+                append_line(cell.folder.metrics, line)
         # last, because it marks the start as complete
         _link(found[-1], cell.folder.checkpoints / WARMUP)
         return other
     return None
-
-
-def _take_rounds(ours: RunFolder, theirs: RunFolder) -> None:
-    if theirs.database.is_file():
-        with closing(RunStore(ours.database)) as store:
-            store.add_results_of(theirs.database, Round.unguided(1).id)
-
-
-def _take_lines(ours: RunFolder, theirs: RunFolder) -> None:
-    for line in read_lines(theirs.metrics):
-        if line.get("event") == WARMUP:
-            append_line(ours.metrics, line)
 
 
 def _link(file: Path, folder: Path) -> None:
@@ -88,41 +76,6 @@ def _link(file: Path, folder: Path) -> None:
             part = folder / f".{file.name}.part"
             shutil.copyfile(file, part)
             part.replace(target)
-
-
-def beside(cell: Cell) -> list[RunFolder]:
-    """Return the other runs of a cell's table with the same seed.
-
-    Raises:
-        StoreError: if the folder cannot be read.
-    """
-    try:
-        paths = sorted(path for path in cell.folder.path.parent.iterdir() if path.is_dir())
-    except OSError as error:
-        raise StoreError(f"Cannot read {cell.folder.path.parent}: {error.strerror}.") from error
-    same = [path for path in paths if path.name.endswith(f"-{cell.seed}")]
-    return [RunFolder(path) for path in same]
-
-
-def check_cells(
-    cells: Sequence[Cell],
-    measures: Sequence[str],
-    shown: Mapping[str, Sequence[str]],
-    *,
-    agreed: bool = False,
-) -> None:
-    """Check that all cells can be run before the first one is started.
-
-    Raises:
-        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
-            the user has not agreed to the cost of a cell.
-        StoreError: if a cell cannot be read.
-    """
-    for cell in cells:
-        if cell.state != "finished" and not agreed:
-            require_consent(estimates(cell.config))
-        if cell.kept is not None:
-            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
 
 
 def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[str] = ()) -> None:
@@ -141,32 +94,30 @@ def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[
 
 
 def run_cells(
+    chosen: Chosen,
     cells: Sequence[Cell],
-    measures: Sequence[str],
-    others: dict[str, str],
     progress: ProgressSink,
     stop: StopRequest,
     *,
-    shown: Mapping[str, Sequence[str]] = FrozenDict(),
     agreed: bool = False,
 ) -> CellCounts:
-    """Run all unfinished cells, in order, and measure each cell.
+    """Run all unfinished cells of a table, in order, and measure each cell.
 
-    Args:
-        cells: cells of a table.
-        measures: names of the measurements; see
-            :func:`~coevo_gym.runs.experiments.measures.measure`.
-        others: test benchmarks for the measure ``transfer``, by practised benchmark.
-        progress: progress display for the user.
-        stop: checked at every step boundary.
-        shown: baselines and measures that other rows show from the runs of a row, by its name.
-        agreed: True if the user has agreed to the cost of model calls.
+    All cells are checked before the first one is started. ``stop`` is checked at every step
+    boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
+        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
+            the user has not agreed to the cost of a cell.
         CoevoError: if a cell fails; earlier cells are kept.
     """
-    check_cells(cells, measures, shown, agreed=agreed)
+    measures, shown = chosen.experiment.measures, chosen.shown()
+    for cell in cells:
+        if cell.state != "finished" and not agreed:
+            require_consent(estimates(cell.config))
+        if cell.kept is not None:
+            check_measured(cell.kept, measures, shown.get(cell.row.name, ()))
     counts, spent = CellCounts(), list[float]()
     left = sum(cell.state != "finished" for cell in cells)
     if left:
@@ -188,7 +139,8 @@ def run_cells(
             _begin(cell, told, stop)
             counts.new += 1
         if cell.kept is None:
-            measure(cell.folder, cell.row.name, measures, others, shown.get(cell.row.name, ()))
+            others, also = chosen.experiment.others, shown.get(cell.row.name, ())
+            measure(cell.folder, cell.row.name, measures, others, also)
         if state != "finished":
             spent.append(monotonic() - started)
             left -= 1
@@ -199,7 +151,7 @@ def run_cells(
 
 def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
-        source = take_over(cell, beside(cell))
+        source = take_over(cell)
         if source is not None:
             progress.say(f"  using the warm-up and first tasks of {source.path.name}")
 
@@ -230,25 +182,19 @@ class _Told:
         """Do nothing: a cell has no parts."""
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Start a phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.phase(f"{self.name}: {name}", total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce further steps; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.expect(steps, words, whole=whole)
 
     def update(self, done: int, **facts: str) -> None:
-        """Update the current phase; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.update(done, **facts)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps and tokens; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.acted(steps, tokens)
 
     def spent(self, cost: Cost) -> None:
-        """Add a cost; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.spent(cost)
 
     def say(self, text: str) -> None:
-        """Print a message; see :class:`~coevo_gym.runs.progress.ProgressSink`."""
         self.progress.say(text)

@@ -21,22 +21,19 @@ def parts_of(
     experiment: Experiment, rows: Sequence[Row], lines: Sequence[TableLine], measured: Measured
 ) -> dict[str, Any]:
     """Return the parts of a table by name; parts without numbers are omitted."""
-    questions = _questions(experiment, lines)
-    cross = [
-        found
-        for row in rows
-        if experiment.cross
-        for baseline in experiment.baselines_of(row)[:1]
-        if (found := _cross(row, baseline, measured))
-    ]
-    rounds = [line for row in rows for line in _rounds(row, measured)]
-    curves = [line for row in rows for line in _curves(experiment, row, measured)]
-    return {
-        **({QUESTIONS: questions} if questions else {}),
-        **({CURVES: curves} if curves else {}),
-        **({CROSS: cross} if cross else {}),
-        **({ROUNDS: rounds} if rounds else {}),
+    found = {
+        QUESTIONS: _questions(experiment, lines),
+        CURVES: [line for row in rows for line in _curves(experiment, row, measured)],
+        CROSS: [
+            line
+            for row in rows
+            if experiment.cross
+            for baseline in experiment.baselines_of(row)[:1]
+            if (line := _cross(row, baseline, measured))
+        ],
+        ROUNDS: [line for row in rows for line in _rounds(row, measured)],
     }
+    return {name: part for name, part in found.items() if part}
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:

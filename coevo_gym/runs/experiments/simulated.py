@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.sections import flat
 from coevo_gym.runs.config import arm_configs, load_config
-from coevo_gym.runs.config.keys import flat
-from coevo_gym.runs.experiments.cells import CellCounts
+from coevo_gym.runs.experiments.cells import CellCounts, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row
-from coevo_gym.runs.experiments.results import TableLine, Values
+from coevo_gym.runs.experiments.results import RowComparison, TableLine, Values
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.store.folder import read_lines
@@ -68,23 +67,19 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 
 
 def run_batches(
-    experiment: Experiment,
-    rows: Sequence[Row],
-    seeds: Sequence[int],
-    folder: Path,
-    progress: ProgressSink,
-    stop: StopRequest,
+    chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Run the missing seeds and return the numbers of all seeds.
+    """Run the missing seeds of a table, whose rows have worlds; return the numbers of all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.
         ConfigError: if a setting is invalid, or a batch was run with other settings.
     """
-    batches = {row.key: batch_of(experiment, row) for row in rows}
+    rows, seeds = chosen.rows, chosen.seeds
+    batches = {row.key: batch_of(chosen.experiment, row) for row in rows}
     counts, values = CellCounts(), dict[str, Mapping[int, Mapping[str, float]]]()
     for number, row in enumerate(rows, start=1):
-        own = folder / row.key
+        own = chosen.folder / row.key
         known = {int(line["seed"]) for line in read_lines(own / SEEDS)}
         missing = [seed for seed in seeds if seed not in known]
         counts.there += len(seeds) - len(missing)
@@ -120,20 +115,15 @@ def over_worlds(lines: Sequence[TableLine]) -> Iterator[str]:
     Control worlds are not counted. For the null world, in which no row can be better, the spread of
     the means is reported.
     """
-    found: dict[tuple[str, str], list[TableLine]] = defaultdict(list)
+    found: dict[tuple[str, str], list[RowComparison]] = defaultdict(list)
     for line in lines:
         if line.group in CONTROLS:
             continue
         for comparison in line.comparisons:
             pair = (_bare(line.key, line.group), _bare(comparison.baseline, line.group))
-            found[pair].append(line)
-    for (row, baseline), of in found.items():
-        differences = [
-            one
-            for line in of
-            for one in line.comparisons
-            if _bare(one.baseline, line.group) == baseline and one.low is not None
-        ]
+            found[pair].append(comparison)
+    for (row, baseline), comparisons in found.items():
+        differences = [one for one in comparisons if one.low is not None]
         better = sum((one.low or 0.0) > 0 for one in differences)
         worse = sum((one.high or 0.0) < 0 for one in differences)
         clearly = sum((one.mean or 0.0) >= 0.05 for one in differences)

@@ -79,9 +79,7 @@ def markdown(table: ResultTable) -> str:
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
     """Return titles and rows of the main table; differences are from the row's first baseline.
 
-    Args:
-        table: the table.
-        grey: format string for a paper's numbers.
+    ``grey`` is the format string for a paper's numbers.
     """
     of_metric, points = column(table.metric), _is_share(table.metric)
     heads = ["row", "seeds", f"{of_metric.title} ± sd", "against", *HEADS]
@@ -125,16 +123,11 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
         ]
         yield "Against others", (["row", "against", *HEADS], rows)
     if QUESTIONS in table.parts:
-        yield (
-            "Questions fixed beforehand",
-            (
-                ["row", "against", "p", "p, Holm"],
-                [
-                    [one["row"], one["baseline"], _p_value(one["p"]), _p_value(one["p_holm"])]
-                    for one in table.parts[QUESTIONS]
-                ],
-            ),
-        )
+        rows = [
+            [one["row"], one["baseline"], _p_value(one["p"]), _p_value(one["p_holm"])]
+            for one in table.parts[QUESTIONS]
+        ]
+        yield "Questions fixed beforehand", (["row", "against", "p", "p, Holm"], rows)
     elsewhere = [
         [_label(line), column(name).title, f"{line.paper[name]:,.2f}"]
         for name in _printed(table)
@@ -145,23 +138,16 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
         yield "Further numbers of the paper", (["row", "number", "paper"], elsewhere)
     if CURVES in table.parts:
         heads = ["row", "seed", "held-out success by learner step", "from its start", "against"]
-        yield (
-            "Each seed, with 95 % intervals over tasks",
-            ([*heads, "difference"], [_curve(one) for one in table.parts[CURVES]]),
-        )
+        rows = [_curve(one) for one in table.parts[CURVES]]
+        yield "Each seed, with 95 % intervals over tasks", ([*heads, "difference"], rows)
     if CROSS in table.parts:
         names = ("both", "only_row", "only_baseline", "neither")
         heads = ["row", "against", "both", "only the row", "only the other", "neither"]
-        yield (
-            "Held-out tasks by who solves them",
-            (
-                heads,
-                [
-                    [one["row"], one["baseline"], *(f"{one[name]:.1%}" for name in names)]
-                    for one in table.parts[CROSS]
-                ],
-            ),
-        )
+        rows = [
+            [one["row"], one["baseline"], *(f"{one[name]:.1%}" for name in names)]
+            for one in table.parts[CROSS]
+        ]
+        yield "Held-out tasks by who solves them", (heads, rows)
     if ROUNDS in table.parts:
         heads = ["row", "round", "seeds", "step", "new tasks", "SR@5", "ED_rel from D_0"]
         yield "Tasks round by round", (heads, [_round(one) for one in table.parts[ROUNDS]])

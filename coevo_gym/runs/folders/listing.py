@@ -45,12 +45,7 @@ def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
 def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
     """Return the state of a folder with readable settings.
 
-    Args:
-        folder: the folder.
-        stored: True if the database must exist.
-
-    Raises:
-        StoreError: if the folder is damaged.
+    ``stored`` is True if the database must exist.
     """
     if in_use(folder.path):
         return "running"
@@ -94,9 +89,6 @@ class ListedRow:
     """Common columns of all rows.
 
     Attributes:
-        name: its name.
-        path: its folder.
-        state: its state.
         size: size of its folder in bytes.
         changed: time of the last write, in UTC.
         progress: progress of its work; None if unknown.

@@ -10,9 +10,18 @@ from pathlib import Path
 from coevo_gym.core.errors import ConfigError, StoreError
 from coevo_gym.runs.folders.listing import size_of, state_of_run
 from coevo_gym.store.checkpoint import Checkpoints
-from coevo_gym.store.deleting import check_deletable, delete, through_link
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
-from coevo_gym.store.folder import LOCK, RUNS, RunFolder, in_use, locked, storing
+from coevo_gym.store.folder import (
+    LOCK,
+    RUNS,
+    RunFolder,
+    check_deletable,
+    delete,
+    in_use,
+    locked,
+    storing,
+    through_link,
+)
 from coevo_gym.store.progress import PROGRESS
 
 
@@ -39,7 +48,7 @@ def find_kept(name: str) -> Removable:
     Raises:
         ConfigError: if it does not exist, the name is ambiguous, or the path is a link.
     """
-    found = [kept for kept in (_run(name), _table(name), _evaluation(name)) if kept is not None]
+    found = list(_named(name))
     if not found:
         raise ConfigError(
             f"There is no run, table or evaluation {name!r}. `coevo runs list` lists them."
@@ -67,32 +76,23 @@ def remove(kept: Removable) -> None:
             delete(kept.path)
 
 
-def _run(name: str) -> Removable | None:
-    found = RunFolder.find(name) if name else None
-    if found is None or not found.is_run():
-        return None
-    return _kept("run", found.path, (found.path,))
-
-
-def _table(name: str) -> Removable | None:
-    for path in (RUNS / name, Path(name)) if name else ():
+def _named(name: str) -> Iterator[Removable]:
+    """Yield the run, the table and the evaluation with this name or path."""
+    if not name:
+        return
+    run, evaluation = RunFolder.find(name), EvalFolder.find(name)
+    if run is not None and run.is_run():
+        yield Removable(run.path, "run", (run.path,), size_of(run.path))
+    for path in (RUNS / name, Path(name)):
         # Only a folder of runs, and nothing above: one that has a name of its own in runs/.
-        runs = RunFolder.of_table(path)
-        inside = [run.path for run in runs if run.is_run() and not run.path.is_symlink()]
+        cells = RunFolder.of_table(path)
+        inside = [cell.path for cell in cells if cell.is_run() and not cell.path.is_symlink()]
         if inside and path.resolve().parent == RUNS.resolve():
-            return _kept("table", path, tuple(inside))
-    return None
-
-
-def _evaluation(name: str) -> Removable | None:
-    found = EvalFolder.find(name) if name else None
-    if found is None or not found.is_evaluation():
-        return None
-    return _kept("evaluation", found.path, (found.path,))
-
-
-def _kept(kind: str, path: Path, folders: tuple[Path, ...]) -> Removable:
-    return Removable(path, kind, folders, size_of(path))
+            yield Removable(path, "table", tuple(inside), size_of(path))
+            break
+    if evaluation is not None and evaluation.is_evaluation():
+        path = evaluation.path
+        yield Removable(path, "evaluation", (path,), size_of(path))
 
 
 OLD, DAMAGED, PART, EMPTY = (

@@ -79,10 +79,7 @@ _CUDA_NAMES = {
 
 
 def find_card(name: str) -> Device:
-    """Return a known GPU.
-
-    Args:
-        name: a key of :data:`CARDS`, in any case.
+    """Return a known GPU by a key of :data:`CARDS`, in any case.
 
     Raises:
         ConfigError: if the GPU is unknown.
@@ -97,16 +94,15 @@ def device_here(settings: PolicySettings) -> Device | None:
 
     Imports PyTorch to look for a GPU, unless the settings choose the CPU.
 
-    Args:
-        settings: settings of a policy with a language model.
-
     Returns:
         The device; None if the settings demand a GPU and there is none.
     """
     wanted = settings.model.device
     if wanted != "cpu" and (found := _gpu_here()) is not None:
         return found
-    return None if wanted == "cuda" else _cpu_here()
+    if wanted == "cuda":
+        return None
+    return Device("CPU of this machine", _machine_memory(), is_gpu=False)
 
 
 def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Device:
@@ -159,10 +155,6 @@ def _gpu_here() -> Device | None:
         return found
     known = CARDS[_CUDA_NAMES[properties.name]]
     return replace(found, flops=known.flops, bandwidth=known.bandwidth)
-
-
-def _cpu_here() -> Device:
-    return Device("CPU of this machine", _machine_memory(), is_gpu=False)
 
 
 def _machine_memory(groups: Path = Path("/sys/fs/cgroup")) -> int:

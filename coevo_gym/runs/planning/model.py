@@ -9,13 +9,14 @@ from coevo_gym.agents.lm.model_shape import ModelShape, shape_of
 from coevo_gym.core.waiting import duration
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.planning.device import Device
-from coevo_gym.runs.planning.fitting import gib, shortfall
 from coevo_gym.runs.planning.memory import (
     UNKNOWN_CONTEXT,
     MemoryEstimate,
     checkpoint_bytes,
     computes_in_half,
+    gib,
     memory_by_arm,
+    shortfall,
     updates_of,
 )
 from coevo_gym.trainers.settings import LearnerConfig

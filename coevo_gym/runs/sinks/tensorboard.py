@@ -12,9 +12,6 @@ class TensorBoardSink:
 
     ``tensorboard --logdir runs`` then shows the arms of all runs side by side.
 
-    Args:
-        arm: the arm whose metrics are written.
-
     Raises:
         ImportError: if TensorBoard is not installed.
     """

@@ -19,9 +19,6 @@ class WandbSink:
     Apart from metrics, the sink sends the settings without secrets. It sends no data about the
     machine, the command or the code.
 
-    Args:
-        arm: the arm whose metrics are sent.
-
     Raises:
         ImportError: if wandb is not installed.
         wandb.Error: if no user is logged in, or the service is unreachable.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -12,13 +12,13 @@ from coevo_gym.core.errors import ConfigError, TaskError
 from coevo_gym.core.evolution import Verdict
 from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.task import Task
+from coevo_gym.runs.tasks.story import FEWEST
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import Decision
 
 _REASON_CAP = 2_000
-_FEWEST = 4
 
 
 @dataclass(frozen=True)
@@ -77,23 +77,14 @@ def held_tasks(folder: RunFolder) -> list[HeldDraft]:
                 tuple(reader.rounds_of(id)),
             )
         elif held.arm not in earlier.arms:
-            found[id] = HeldDraft(
-                earlier.task,
-                earlier.verdict,
-                (*earlier.arms, held.arm),
-                earlier.round_id,
-                earlier.decision,
-                earlier.joined,
-            )
+            found[id] = replace(earlier, arms=(*earlier.arms, held.arm))
     return list(found.values())
 
 
 def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
     """Select held tasks by id, each once, in the order of the ids.
 
-    Args:
-        held: the held tasks of a run.
-        ids: names of tasks, or starts of the ids of tasks or their drafts.
+    An id may be the name of a task, or the start of the id of a task or of its draft.
 
     Raises:
         TaskError: if an id is unknown or ambiguous.
@@ -115,19 +106,10 @@ def decide(
     held: Sequence[HeldDraft],
     what: Literal["released", "rejected"],
     reason: str = "",
-    *,
-    now: datetime | None = None,
 ) -> None:
     """Save decisions about tasks in the run's store; the latest decision counts.
 
     The run may be training: released tasks join its arms with their next rounds.
-
-    Args:
-        folder: folder of the run.
-        held: the tasks to decide about.
-        what: the decision.
-        reason: its reason, for later readers.
-        now: time of the decision; None for now.
 
     Raises:
         ConfigError: if a task to be rejected is in a pool already; nothing is saved then.
@@ -142,19 +124,19 @@ def decide(
             )
     if not held:
         return
-    at = timestamp(now)
+    at = timestamp()
     with closing(RunStore(folder.database)) as store:
         store.add_decisions(
             Decision(one.task.id, what, clean_text(reason, _REASON_CAP), at) for one in held
         )
 
 
-def timestamp(now: datetime | None = None) -> str:
-    """Return a time in UTC, to the second."""
-    return (now or datetime.now(UTC)).strftime("%Y-%m-%d %H:%M:%S")
+def timestamp() -> str:
+    """Return the current time in UTC, to the second."""
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _begins(one: HeldDraft, given: str) -> bool:
     begins = given.rpartition("/evolved/")[2]
     ids = (one.task.id, one.verdict.draft_id)
-    return len(begins) >= _FEWEST and any(id.startswith(begins) for id in ids)
+    return len(begins) >= FEWEST and any(id.startswith(begins) for id in ids)

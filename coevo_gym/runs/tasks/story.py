@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,36 +19,17 @@ FEWEST = 4
 _NAMED = 6
 
 
-@dataclass(frozen=True)
-class NamedTask:
-    """A task or a draft of a run.
+def _look_up(reader: RunReader, given: str) -> tuple[str | None, list[VerdictPlace]]:
+    """Find a task or draft by its name, or by at least :data:`FEWEST` characters of its id.
 
-    Attributes:
-        id: its id.
-        places: places of its verdicts, the most informative first; empty for a task that no round
-            of the run made.
-    """
-
-    id: str
-    places: tuple[VerdictPlace, ...] = ()
-
-
-def look_up(reader: RunReader, given: str) -> NamedTask | None:
-    """Find a task or draft; return None if there is none.
-
-    Args:
-        reader: reader of the run.
-        given: name of a task, or at least the first :data:`FEWEST` characters of the id of a task
-            or draft.
-
-    Raises:
-        TaskError: if the id is ambiguous.
+    Returns:
+        Its id, or None; and the places of its verdicts, the most informative first, which a task
+        that no round of the run made does not have.
     """
     id = reader.task_id(given) or _meant(reader, given)
-    if id is None:
-        return None
-    places = [p for p in reader.verdict_places(id) if id in (p.task_id, p.draft_id)]
-    return NamedTask(id, tuple(sorted(places, key=_tells)))
+    places = reader.verdict_places(id) if id else []
+    found = [place for place in places if id in (place.task_id, place.draft_id)]
+    return id, sorted(found, key=lambda place: (not place.accepted, place.gate != HOLD))
 
 
 def _meant(reader: RunReader, given: str) -> str | None:
@@ -64,11 +45,6 @@ def _meant(reader: RunReader, given: str) -> str | None:
         return begins if begins in ids else next(iter(ids), None)
     some = ", ".join(names.get(id, id) for id in list(ids)[:_NAMED])
     raise TaskError(f"{given!r} is ambiguous ({len(ids)} matches): {some}, … Type more characters.")
-
-
-def _tells(place: VerdictPlace) -> tuple[bool, bool]:
-    """Return a sort key: accepted verdicts first, then held ones."""
-    return (not place.accepted, place.gate != HOLD)
 
 
 @dataclass(frozen=True)
@@ -155,10 +131,8 @@ class Story:
 def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -> Task | Story:
     """Return the history of a task or draft in a run.
 
-    Args:
-        folder: folder of the run.
-        given: name of a task, or the start of the id of a task or draft.
-        reader: reader of the run's database; None opens it for this call.
+    A task is given by its name, and a task or draft by the start of its id. Without a reader, the
+    run's database is opened for this call.
 
     Returns:
         The history; for a task that no round of the run made, such as a native one, the task.
@@ -167,17 +141,17 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
         TaskError: if the id is unknown or ambiguous.
     """
     reader = reader or RunReader(folder.database)
-    found = look_up(reader, given)
-    if found is None:
+    id, places = _look_up(reader, given)
+    if id is None:
         name = folder.path.name
         raise TaskError(
             f"{name} has no task and no draft {given!r}. `coevo tasks {name}` lists its tasks, "
             f"`coevo tasks {name} --rejected` the drafts that became none."
         )
-    if found.places:
-        return _of_a_round(reader, found)
-    decision = reader.decisions().get(found.id)
-    task = reader.task(found.id)
+    if places:
+        return _of_a_round(reader, places)
+    decision = reader.decisions().get(id)
+    task = reader.task(id)
     if decision is not None and decision.verdict is not None:
         return Story(
             decision.verdict,
@@ -189,16 +163,16 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
     return task
 
 
-def _of_a_round(reader: RunReader, found: NamedTask) -> Story:
+def _of_a_round(reader: RunReader, places: Sequence[VerdictPlace]) -> Story:
     """Return the history of a draft that a round judged."""
-    first, *_ = found.places
+    first = places[0]
     applied = reader.round(first.arm, first.round_id)
     verdict = applied.result.verdicts[first.position]
     explored, context = _origin(applied, verdict, reader)
-    decision = reader.decisions().get(verdict.task_id)
-    task = _built(reader, applied, verdict)
+    built = (*applied.result.accepted, *applied.result.held)
+    task = next((task for task in built if task.id == verdict.task_id), None)
     parents = task.parents if task else verdict.draft.get("parents", ())
-    same = [p for p in found.places if (p.key, p.position) == (first.key, first.position)]
+    same = [p for p in places if (p.key, p.position) == (first.key, first.position)]
     return Story(
         verdict,
         round_id=first.round_id,
@@ -209,10 +183,10 @@ def _of_a_round(reader: RunReader, found: NamedTask) -> Story:
         signal=reader.signal_behind(first.arm, context, first.step) if context else None,
         explored=explored,
         ancestors=_ancestors(reader, parents or ((context.task.id,) if context else ())),
-        decision=decision,
+        decision=reader.decisions().get(verdict.task_id),
         joined=tuple(reader.rounds_of(verdict.task_id)) if verdict.task_id else (),
         practice=tuple(reader.task_counts(verdict.task_id)) if verdict.task_id else (),
-        elsewhere=tuple(place for place in found.places if place not in same),
+        elsewhere=tuple(place for place in places if place not in same),
     )
 
 
@@ -233,13 +207,6 @@ def _origin(
             drawn = Context(kind=UNGUIDED, task=task)
             return None, drawn if drawn.id == id else None
     return None, None
-
-
-def _built(reader: RunReader, applied: StoredRound, verdict: Verdict) -> Task | None:
-    for task in (*applied.result.accepted, *applied.result.held):
-        if task.id == verdict.task_id:
-            return task
-    return None
 
 
 def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from coevo_gym.core.notes import INTERFACE, VERDICTS, Note
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
-from coevo_gym.store.note_rows import NoteCount, StoredNote, TurnCount
+from coevo_gym.store.rows import NoteCount, StoredNote, TurnCount
 from coevo_gym.view.shapes.notes import KindOfNotes, LabelRow, Tone
 
 MAX_BINS = 20

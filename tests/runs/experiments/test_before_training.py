@@ -14,11 +14,11 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import Rate
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.experiments import measures
-from coevo_gym.runs.experiments.cells import Cell, cells_of
-from coevo_gym.runs.experiments.collecting import collect, finished_of
+from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import Experiment, load
+from coevo_gym.runs.experiments.making import collect, finished_of
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended, measure
-from coevo_gym.runs.experiments.needs import played_rows
+from coevo_gym.runs.experiments.needs import played
 from coevo_gym.runs.experiments.numbers import column, numbers_of
 from coevo_gym.runs.experiments.records import CellRecord
 from coevo_gym.runs.final import stored_as
@@ -47,8 +47,8 @@ TABLE = Experiment.model_validate(
 )
 
 
-def cells(folder: Path, *sets: str) -> list[Cell]:
-    return cells_of(TABLE, TABLE.rows, (1,), folder, benchmark="webshop", budget="tiny", sets=sets)
+def whole(folder: Path, *sets: str, of: Experiment = TABLE) -> Chosen:
+    return Chosen(of, of.rows, (1,), "webshop", "tiny", folder, sets)
 
 
 def ended(folder: RunFolder, policy: str, *sets: str) -> _Ended:
@@ -63,18 +63,18 @@ def line(id: str, sample: int, success: bool, score: float = 0.0) -> EvalLine:
 
 
 def test_rows_that_need_a_language_model_are_left_out_and_named(tmp_path: Path) -> None:
-    played, why = played_rows(TABLE, TABLE.rows, cells(tmp_path))
-    assert [row.name for row in played] == ["other", "static"]
+    left, cells, why = played(whole(tmp_path))
+    assert [row.name for row in left.rows] == ["other", "static"]
+    assert [cell.row.name for cell in cells] == ["other", "static"]
     assert why.startswith("Left out: zero, ReAct, Reflexion. They need a language model")
-    words = cells(tmp_path, "policy.kind=transformers")
-    assert played_rows(TABLE, TABLE.rows, words) == (TABLE.rows, "")
+    words, _, why = played(whole(tmp_path, "policy.kind=transformers"))
+    assert (words.rows, why) == (TABLE.rows, "")
     alone = Experiment.model_validate(
         TABLE.model_dump()
         | {"rows": ({"name": "static", "label": "words", "language_model": True},), "baselines": ()}
     )
-    only = cells_of(alone, alone.rows, (1,), tmp_path, benchmark="webshop", budget="tiny")
     with pytest.raises(ConfigError, match=r"Left out: words.*another --budget"):
-        played_rows(alone, alone.rows, only)
+        played(whole(tmp_path, of=alone))
 
 
 def test_each_table_of_baselines_has_its_rows() -> None:
@@ -96,7 +96,8 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
 
     monkeypatch.setitem(measures.MEASURES, "react", react)
     monkeypatch.setitem(measures.MEASURES, "types", lambda one: {"goal:pick": len(one.arm) / 100})
-    made = cells(tmp_path, "policy.kind=transformers")
+    chosen = whole(tmp_path, "policy.kind=transformers")
+    made = chosen.cells()
     for cell in made:
         names = ("warm-up", cell.row.name)
         table = [{"name": name, "success": 0.1, "score": 0.2} for name in names]
@@ -122,9 +123,7 @@ def test_the_numbers_of_a_row_are_those_that_were_measured_for_it(
     assert "success_goal_pick" not in numbers_of(static, "warm-up")
     assert read_json(made[0].folder.path / "cell.json")["warm-up"].keys() == {"types", "react"}
 
-    found = collect(
-        TABLE, TABLE.rows, made, records, benchmark="webshop", budget="tiny", notes=("So.",)
-    )
+    found = collect(chosen, made, records, "So.")
     lines = {one.key: one for one in found.lines}
     assert (lines["zero"].mean, lines["react"].mean, lines["other"].mean) == (0.1, 0.4, 0.1)
     assert lines["react"].columns["score"] == 0.6
@@ -239,6 +238,10 @@ def test_a_policy_that_is_told_what_a_coach_tells(
 
 
 @pytest.mark.parametrize("name", ["react", "trials", "told"])
-def test_the_tiny_policy_is_refused(name: str, tmp_path: Path) -> None:
+def test_the_tiny_policy_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = ended(RunFolder(tmp_path), "warm-up")
+    monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, run.config))
     with pytest.raises(ConfigError, match=f"'{name}' needs a policy that is a language model"):
-        MEASURES[name](ended(RunFolder(tmp_path), "warm-up"))
+        measure(run.folder, "static", (), {}, (name,))

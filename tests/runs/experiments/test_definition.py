@@ -11,9 +11,8 @@ from rich.console import Console
 from coevo_gym.cli import output
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import arm_configs
-from coevo_gym.runs.experiments.cells import resolve, shared
+from coevo_gym.runs.experiments.cells import choose, resolve, shared, size_of
 from coevo_gym.runs.experiments.definition import Budget, load, names, read_seeds, usual_budgets
-from coevo_gym.runs.experiments.making import choose, size_of
 from coevo_gym.runs.experiments.measures import MEASURES
 from coevo_gym.runs.experiments.needs import needs_of
 from coevo_gym.runs.experiments.numbers import COLUMNS

@@ -10,8 +10,8 @@ import pytest
 
 from coevo_gym.runs.config import load_config
 from coevo_gym.runs.experiments import measures
-from coevo_gym.runs.experiments.collecting import _average
 from coevo_gym.runs.experiments.definition import load
+from coevo_gym.runs.experiments.making import _average
 from coevo_gym.runs.experiments.measures import MEASURES, _Ended
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import read_record

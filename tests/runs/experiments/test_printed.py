@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.runs.experiments.cells import Cell, cells_of
+from coevo_gym.runs.experiments.cells import Cell, Chosen
 from coevo_gym.runs.experiments.definition import Experiment, Row, load, names
+from coevo_gym.runs.experiments.making import printed_beside
 from coevo_gym.runs.experiments.numbers import COLUMNS
-from coevo_gym.runs.experiments.printed import printed_beside
 from coevo_gym.runs.experiments.results import lines_of, table_of
 from coevo_gym.runs.experiments.writing import as_csv, grid, markdown, more_grids
 from coevo_gym.runs.plan import plan
@@ -88,13 +88,16 @@ def row_of(experiment: Experiment, name: str) -> Row:
     return next(row for row in experiment.rows if row.name == name)
 
 
+def whole(experiment: Experiment, **more: Any) -> Chosen:
+    return Chosen(experiment, experiment.rows, (1,), folder=Path("nowhere"), **more)
+
+
 def shown(
     experiment: Experiment, benchmark: str, *sets: str, budget: Any = "paper"
 ) -> tuple[Mapping[str, Mapping[str, float]], str]:
     where = {"benchmark": benchmark, "budget": budget}
-    rows = tuple(experiment.rows)
-    cells = cells_of(experiment, rows, (1,), Path("nowhere"), sets=sets, **where)
-    found, notes = printed_beside(experiment, rows, cells, **where)
+    chosen = whole(experiment, **where, sets=sets)
+    found, notes = printed_beside(chosen, chosen.cells())
     return found, " ".join(notes)
 
 
@@ -177,12 +180,11 @@ def test_adapters_of_larger_backbones_are_no_paper_s() -> None:
 
 def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
     experiment = paper("table1")
-    rows = tuple(experiment.rows)
     name = "final_test_normal_scenarios"
     values = {"qwen3_4b_coevolve": {1: {"reported": 0.31, name: 0.11}}}
     found, notes = shown(experiment, "appworld")
-    lines = lines_of(experiment, rows, values, "paper", printed=found)
-    table = table_of(experiment, lines, "appworld", "paper", notes=[notes])
+    chosen = whole(experiment, benchmark="appworld", budget="paper")
+    table = table_of(chosen, lines_of(chosen, values, found), notes=[notes])
     heads, cells = grid(table)
     row = dict(zip(heads, next(c for c in cells if c[0] == "Qwen3-4B, CoEvolve"), strict=True))
     assert row["success, reported ± sd"] == "31.0%"
@@ -201,7 +203,7 @@ def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
 def test_seal_is_run_with_its_own_preset() -> None:
     experiment = load("seal_table3")
     where = {"benchmark": "bfcl", "budget": "paper"}
-    for cell in cells_of(experiment, experiment.rows, (1,), Path("nowhere"), **where):
+    for cell in whole(experiment, **where).cells():
         config = cell.config
         assert (config.policy.chat.temperature, config.benchmark.max_steps) == (1.0, 20)
         assert (config.learner.clip_low, config.learner.clip_high) == (0.2, 0.2)
@@ -213,7 +215,7 @@ def test_seal_is_run_with_its_own_preset() -> None:
 def seal_cells() -> list[Cell]:
     experiment = load("seal_table1")
     where = {"benchmark": "bfcl", "budget": "paper"}
-    return cells_of(experiment, experiment.rows, (1,), Path("nowhere"), **where)
+    return whole(experiment, **where).cells()
 
 
 def test_seal_on_three_backbones_fits_its_card() -> None:
@@ -301,7 +303,7 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
 def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
     experiment = load(f"role_agent_{table}")
     where = {"benchmark": benchmark, "budget": "paper"}
-    for cell in cells_of(experiment, experiment.rows, (1,), Path("nowhere"), **where):
+    for cell in whole(experiment, **where).cells():
         found = plan(cell.config)
         assert found.model is not None
         assert found.model.shortfall == ""

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from coevo_gym.runs.experiments.cells import choose
 from coevo_gym.runs.experiments.definition import load
-from coevo_gym.runs.experiments.making import choose, export
+from coevo_gym.runs.experiments.making import export
 from coevo_gym.runs.experiments.records import read_records
 from tests.runs.experiments.conftest import Coevo
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.runs.experiments.cells import Chosen, choose
 from coevo_gym.runs.experiments.definition import load
-from coevo_gym.runs.experiments.making import Chosen, choose, export, finished
+from coevo_gym.runs.experiments.making import export, finished
 from coevo_gym.runs.experiments.numbers import numbers_of
 from coevo_gym.runs.experiments.records import (
     CellRecord,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.experiments.cells import Chosen
 from coevo_gym.runs.experiments.definition import load
 from coevo_gym.runs.experiments.results import RowComparison, TableLine
 from coevo_gym.runs.experiments.simulated import in_worlds, over_worlds, run_batches
@@ -83,6 +84,7 @@ class Quiet(ProgressSink):
 def test_seeds_that_are_done_stay(table: Path, tmp_path: Path) -> None:
     experiment = load(str(table))
     rows = in_worlds(experiment.chosen(("static",)), ["plain"])
+    chosen = Chosen(experiment, rows, (5, 6), "plain", "tiny", tmp_path)
     stop = StopRequest()
 
     class Stops(Quiet):
@@ -90,9 +92,9 @@ def test_seeds_that_are_done_stay(table: Path, tmp_path: Path) -> None:
             stop.requested = True
 
     with pytest.raises(Stopped):
-        run_batches(experiment, rows, (5, 6), tmp_path, Stops(), stop)
+        run_batches(chosen, Stops(), stop)
     assert len(read_lines(tmp_path / "plain-static" / "seeds.jsonl")) == 1
-    values, counts = run_batches(experiment, rows, (5, 6), tmp_path, Quiet(), StopRequest())
+    values, counts = run_batches(chosen, Quiet(), StopRequest())
     assert (counts.there, counts.new) == (1, 1)
     assert values["plain-static"].keys() == {5, 6}
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.config import load_config
-from coevo_gym.runs.sinks.sending import ArmSinks
-from coevo_gym.runs.sinks.sink import check_sinks, find_sink
+from coevo_gym.runs.sinks.sink import ArmSinks, check_sinks, find_sink
 from coevo_gym.runs.stop import Stopped, StopRequest
 from coevo_gym.runs.train import resume, train
 from coevo_gym.store.folder import RunFolder, in_use, read_json, read_lines
