@@ -20,8 +20,7 @@ from starlette.types import ASGIApp
 from coevo_gym.view.api import answer
 from coevo_gym.view.index.schema import remove_stale
 from coevo_gym.view.live import Reading, events
-from coevo_gym.view.refusals import Refusal
-from coevo_gym.view.shapes.base import ApiProblem
+from coevo_gym.view.refusals import ApiProblem, Refusal
 from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import STATIC, guarded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.view.index.index import Index
 from coevo_gym.view.library import OF_TABLE, Library, name_of
+from coevo_gym.view.model.base import TaskBrief
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import Censor
@@ -174,6 +175,26 @@ class ShownRun:
                 f"{self.folder.summary} contains no table. Run `coevo resume` to rewrite it."
             )
         return found
+
+    def require_arm(self, arm: str, others: Collection[str] = ()) -> None:
+        """Check that the run has an arm.
+
+        Args:
+            arm: name of the arm.
+            others: names of baselines that are accepted, too.
+
+        Raises:
+            NotFound: if the run has no such arm.
+        """
+        arms = self.config.arms
+        if arm not in arms and arm not in others:
+            raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Its arms: {', '.join(arms)}.")
+
+    def brief_of(self, id: str) -> TaskBrief:
+        """Return a short description of the task with an id; only the id if it is unknown."""
+        found = self.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
+        name, instruction, origin = found[0] if found else ("", "", "")
+        return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Any, *, until: object = None) -> Any:
         """Return the result of ``make()``, cached until the index, or a given value, changes."""

@@ -21,9 +21,8 @@ from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.measures import run_measures
+from coevo_gym.view.model.measures import run_measures, task_set
 from coevo_gym.view.model.runs import run_detail
-from coevo_gym.view.model.task_set import task_set
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.shelf import Shelf, ShownRun
 from tests.runs.conftest import TOY, Child

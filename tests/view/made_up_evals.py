@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from coevo_gym.view.shapes.base import Shape, TaskBrief
-from coevo_gym.view.shapes.evals import (
-    ChangedTaskRow,
-    Compared,
-    ComparedType,
+from coevo_gym.runs.evals.comparison import ComparedType
+from coevo_gym.view.model.base import Shape, TaskBrief
+from coevo_gym.view.model.comparing import ChangedTaskRow, Compared, SideInfo
+from coevo_gym.view.model.evals import (
     EpisodePage,
     EpisodeRow,
     EvalDetail,
     EvalList,
     EvalRow,
     EvaluationDetail,
-    SideInfo,
     TaskOutcome,
     TypeRow,
 )
-from coevo_gym.view.shapes.steps import GroupPage, GroupRow, RoundRow, StepTable
+from coevo_gym.view.model.rounds import RoundRow
+from coevo_gym.view.model.steps import GroupPage, GroupRow, StepTable
 
 ASKED = "I am looking for a lightweight rain jacket in navy, size large, under 60 dollars."
 TAGS = ("category:fashion", "subset:few-shot")

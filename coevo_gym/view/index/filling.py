@@ -13,9 +13,9 @@ from coevo_gym.core.advice import advised
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.store.reader import HOLD
+from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
 
-BRIEF = 300
 MOST_WORDS = 4000
 """Maximum number of searchable characters of an episode's actions."""
 
@@ -28,12 +28,6 @@ _FINGERPRINTS = {
 }
 
 Db = sqlite3.Connection
-
-
-def brief(text: str) -> str:
-    """Return a text on one line, cut if it is too long."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
 def forget(db: Db) -> None:

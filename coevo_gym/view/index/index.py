@@ -18,6 +18,7 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import RunFolder, storing
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.index import filling, schema
+from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
 
 Stamp = tuple[tuple[int, int], ...]
@@ -164,7 +165,7 @@ class Index:
                 db.executescript(schema.TABLES)
                 db.execute(f"PRAGMA user_version={schema.VERSION}")
             db.create_function("fold", 1, fold, deterministic=True)
-            db.create_function("brief", 1, filling.brief, deterministic=True)
+            db.create_function("brief", 1, brief, deterministic=True)
         except BaseException:
             db.close()
             raise

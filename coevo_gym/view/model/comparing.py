@@ -3,16 +3,113 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.evals.comparison import ChangedTask, Comparison, Side, compare
+from coevo_gym.runs.evals.comparison import ChangedTask, ComparedType, Comparison, Side, compare
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.table import RANDOM, WARMUP
-from coevo_gym.view.index.filling import brief
+from coevo_gym.view.model.base import Shape, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
-from coevo_gym.view.shapes.evals import ChangedTaskRow, Compared, SideInfo
 from coevo_gym.view.shelf import Shelf, told_as_damaged
+
+
+class SideInfo(Shape):
+    """One side of a comparison.
+
+    Attributes:
+        place: value of ``a`` or ``b`` in the query: ``runs/{run}/{arm}`` or ``evals/{name}``.
+        label: display name.
+        policy: name of the policy.
+        success: success rate averaged over tasks.
+        samples: smallest and largest number of episodes per task.
+        only: number of tasks that the other side lacks.
+    """
+
+    place: str
+    label: str
+    policy: str
+    success: float
+    samples: tuple[int, int]
+    only: int
+
+
+class ChangedTaskRow(Shape):
+    """A task that one side solves and the other does not.
+
+    Attributes:
+        id: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        tags: the task's tags.
+        success_a: share of A's episodes that succeeded.
+        success_b: share of B's episodes that succeeded.
+        link_a: path of A's episode without ``/api/``; null if it was not stored.
+        link_b: path of B's episode without ``/api/``; null if it was not stored.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    tags: tuple[str, ...]
+    success_a: float
+    success_b: float
+    link_a: str | None = None
+    link_b: str | None = None
+
+
+class Compared(Shape):
+    """A task-by-task comparison of B against A, as computed by ``coevo compare``.
+
+    Query: ``a`` and ``b``, each ``runs/{run}/{arm}`` (or ``runs/{run}`` for its last arm) or
+    ``evals/{name}``. Without ``b``, the first and last arm of the run ``a`` are compared.
+
+    Attributes:
+        a: the first side.
+        b: the second side.
+        benchmark: the benchmark of both sides.
+        split: split of the tasks.
+        tasks: number of tasks that both sides have; all other numbers refer to these tasks.
+        difference: difference of the success rates, B - A.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+        p: p-value of the test.
+        test: name of the test.
+        verdict: the result in one or two sentences.
+        better: number of tasks on which B succeeds more often.
+        worse: number of tasks on which A succeeds more often.
+        both: number of tasks that both sides solve. A task counts as solved if at least half of its
+            episodes succeed.
+        neither: number of tasks that neither side solves.
+        won: tasks that only B solves.
+        lost: tasks that only A solves.
+        uneven: settings that differ, each as ``what: one in A, another in B``.
+        types: success of both sides by task type.
+        places: everything that can be compared with A, as in ``SideInfo.place``.
+    """
+
+    a: SideInfo
+    b: SideInfo
+    benchmark: str
+    split: str
+    tasks: int
+    difference: float
+    low: float | None
+    high: float | None
+    p: float | None
+    test: Literal["McNemar's exact test", "sign test over tasks"]
+    verdict: str
+    better: int
+    worse: int
+    both: int
+    neither: int
+    won: tuple[ChangedTaskRow, ...]
+    lost: tuple[ChangedTaskRow, ...]
+    uneven: tuple[str, ...]
+    types: tuple[ComparedType, ...]
+    places: tuple[str, ...] = ()
+
 
 Link = Callable[[str], str | None]
 

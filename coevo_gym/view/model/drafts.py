@@ -6,19 +6,170 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.task import thaw
 from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.view.filters import DRAFTS, WORDS, select
 from coevo_gym.view.index.asking import between
-from coevo_gym.view.index.filling import asked_for, brief
-from coevo_gym.view.model.rounds import context_view
+from coevo_gym.view.index.filling import asked_for
+from coevo_gym.view.model.base import Paged, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shapes.base import GateView, TaskBrief, WalkView
-from coevo_gym.view.shapes.drafts import DraftDetail, DraftPage, DraftRow
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class DraftRow(Shape):
+    """A draft in a list.
+
+    Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or
+    ``false``), ``signal`` (kind of its context), ``step_from``, ``step_to``, ``q`` (words of the
+    instruction, the reason or the id). Sorts: ``found`` (default), ``gate``,
+    ``task`` (instruction), ``signal``.
+
+    Attributes:
+        id: id of the draft, used in paths.
+        arm: the arm whose round judged the draft; the first arm if several arms share the round.
+        arms: all arms that share the round.
+        round: id of the round.
+        step: the arm's step after which the round was applied.
+        first: true for a draft for the first task set (D_0).
+        position: position among the round's verdicts.
+        accepted: true if the draft passed every gate.
+        gate: the gate that rejected the draft, or ``hold`` if the draft awaits review; "" if
+            accepted.
+        reason: the reason for the rejection in words, or "".
+        signal: kind of the context that the draft came from, or "".
+        context: id of that context, or "".
+        task: the task built from the draft if the run contains that task, else null.
+        instruction: the instruction from the last stage that the draft reached, cut with ``…``
+            after 300 characters.
+    """
+
+    id: str
+    arm: str
+    arms: tuple[str, ...]
+    round: str
+    step: int
+    first: bool
+    position: int
+    accepted: bool
+    gate: str
+    reason: str
+    signal: str
+    context: str
+    task: TaskBrief | None
+    instruction: str
+
+
+class DraftPage(Paged):
+    """A page of drafts.
+
+    Attributes:
+        gates: number of rejected drafts by gate, largest first, with held drafts under ``hold``.
+            All filters apply except ``gate`` and ``accepted``.
+        accepted: number of accepted drafts under the same filters.
+        examples: for each of these gates, the most common reasons with their counts.
+    """
+
+    rows: tuple[DraftRow, ...]
+    gates: dict[str, int]
+    accepted: int
+    examples: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
+class DraftDetail(Shape):
+    """A draft in full: why the explorer was sent out, its walks, and the verdict of each gate.
+
+    Attributes:
+        draft: the draft's row in the list.
+        gates: results of the gates in order; the last one decided.
+        asked: the full instruction.
+        actions: the actions claimed to solve the task.
+        body: the draft as JSON.
+        proposal: the model's proposal as JSON; null if no model proposed the draft.
+        context: the context of the exploration; null if the run did not store it.
+        walks: walks from the context; empty if no model explored.
+        elsewhere: other drafts with the same id or the same resulting task, each with ``arm``,
+            ``round``, ``position``, ``accepted`` and ``gate``.
+        decision: the user's decision about the task (``what``, ``reason``, ``at``), or null.
+        joined: the arms whose pools contain the task, each with ``arm`` and ``round``.
+    """
+
+    draft: DraftRow
+    gates: tuple[GateView, ...]
+    asked: str
+    actions: tuple[str, ...]
+    body: dict[str, Any]
+    proposal: dict[str, Any] | None
+    context: ContextView | None
+    walks: tuple[WalkView, ...]
+    elsewhere: tuple[dict[str, Any], ...] = ()
+    decision: dict[str, str] | None = None
+    joined: tuple[dict[str, str], ...] = ()
+
+
+class ContextView(Shape):
+    """The starting point of an exploration, and the information that the explorer received.
+
+    Attributes:
+        id: id of the context.
+        kind: kind of the signal behind the context, or another reason to explore.
+        task: the training task that the exploration starts from.
+        summary: the weakness in one sentence, or "".
+        success: true if the rollout behind the context succeeded.
+        actions: the agent's actions in that rollout.
+        evidence: steps of that rollout: ``action``, ``observation`` and ``error_kind``.
+        last_observation: the observation after the last action.
+        contrast: steps of a rollout in the same group with the opposite outcome.
+        target: tags of the wanted task; empty if any task will do.
+        signal: the signal that fired; null if no signal fired or the run did not store it.
+        brief: a study's report on the rollout, or null.
+        problems: deviations from the plan, in words.
+    """
+
+    id: str
+    kind: str
+    task: TaskBrief
+    summary: str = ""
+    success: bool = False
+    actions: tuple[str, ...] = ()
+    evidence: tuple[dict[str, str], ...] = ()
+    last_observation: str = ""
+    contrast: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    signal: SignalView | None = None
+    brief: dict[str, Any] | None = None
+    problems: tuple[str, ...] = ()
+
+
+class WalkView(Shape):
+    """One exploration walk.
+
+    Attributes:
+        number: position among the walks from this context, from 0.
+        exchanges: steps of the walk: ``action``, ``observation`` and ``error_kind``.
+    """
+
+    number: int
+    exchanges: tuple[dict[str, str], ...]
+
+
+class GateView(Shape):
+    """The result of one gate for a draft.
+
+    Attributes:
+        gate: name of the gate.
+        passed: true if the draft passed; null if the gate did not run.
+        said: the gate's finding or reason for the rejection, or "".
+    """
+
+    gate: str
+    passed: bool | None
+    said: str = ""
+
 
 _EXAMPLES = 5
 _QUERY = (
@@ -154,10 +305,7 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
         reason=verdict.reason,
         signal="",
         context=verdict.context_id,
-        task=task
-        and TaskBrief(
-            id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
-        ),
+        task=TaskBrief.of(task) if task else None,
         instruction=brief(asked_for(verdict.model_dump(mode="json"))),
     )
 
@@ -199,3 +347,29 @@ def _gates(verdict: Verdict) -> tuple[GateView, ...]:
 def _actions(verdict: Verdict) -> tuple[str, ...]:
     draft, proposal = verdict.draft, verdict.proposal
     return tuple(map(str, draft.get("solution") or proposal.get("actions") or ()))
+
+
+def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
+    """Return an explorer's starting point, and the information that it received.
+
+    Args:
+        context: the explorer's context.
+        explored: the exploration of the context; None if not stored.
+        signal: the signal that the context comes from; None if there is none.
+    """
+    return ContextView(
+        id=context.id,
+        kind=context.kind,
+        task=TaskBrief.of(context.task),
+        summary=context.summary,
+        success=context.success,
+        actions=context.actions,
+        evidence=tuple(one.model_dump(mode="json") for one in context.evidence),
+        last_observation=context.last_observation,
+        contrast=context.contrast,
+        target=context.target,
+        signal=signal
+        and SignalView(kind=signal.kind, evidence=signal.model_dump(mode="json")["evidence"]),
+        brief=explored.brief.model_dump(mode="json") if explored and explored.brief else None,
+        problems=explored.problems if explored else (),
+    )

@@ -4,22 +4,165 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from coevo_gym.core.task import thaw
-from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Trajectory
+from jinja2 import TemplateError
+from pydantic import Field
+
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.task import FrozenDict, thaw
+from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Trajectory, View
+from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
-from coevo_gym.view.shapes.trajectories import (
-    BehindPage,
-    ChoiceView,
-    ShopItem,
-    ShopOption,
-    ShopPage,
-    StepView,
-    TextPage,
-    TokenView,
-)
+from coevo_gym.view.model.base import Shape
 from coevo_gym.view.shop import read_page
+
+
+class ChoiceView(Shape):
+    """One of the candidate actions that a policy chose from.
+
+    Attributes:
+        text: the action.
+        probability: probability of the action, in [0, 1], under the sampling policy; null if not
+            stored.
+    """
+
+    text: str
+    probability: float | None = None
+
+
+class TokenView(Shape):
+    r"""A sampled token.
+
+    Attributes:
+        text: text that the token adds to the answer. A character that spans several tokens is shown
+            as ``\ufffd``. Null if the run does not store token texts.
+        id: id of the token.
+        logprob: log-probability under the sampling policy.
+    """
+
+    text: str | None
+    id: int
+    logprob: float
+
+
+class ShopOption(Shape):
+    """A product option: its name, its values, and the chosen value, or "" if none is chosen."""
+
+    name: str
+    values: tuple[str, ...]
+    chosen: str = ""
+
+
+class ShopItem(Shape):
+    """A product in a list of results."""
+
+    asin: str
+    title: str
+    price: str
+
+
+class ShopPage(Shape):
+    """A parsed WebShop page; fields that cannot be parsed are empty.
+
+    Attributes:
+        kind: always ``shop``.
+        page: ``search``, ``results``, ``item``, ``description``, ``features``, ``reviews``,
+            ``attributes`` or ``done``.
+        instruction: the shopper's instruction.
+        buttons: texts of the buttons, as shown on the page.
+        number: number of a page of results, from 1.
+        found: total number of results.
+        products: products on a page of results.
+        title: product name, on a product page.
+        price: displayed price, on a product page.
+        asin: product code, on a product page.
+        options: product options, on a product page.
+        texts: texts of a product subpage or of the receipt, in order.
+    """
+
+    kind: Literal["shop"] = "shop"
+    page: str
+    instruction: str = ""
+    buttons: tuple[str, ...] = ()
+    number: int | None = None
+    found: int | None = None
+    products: tuple[ShopItem, ...] = ()
+    title: str = ""
+    price: str = ""
+    asin: str = ""
+    options: tuple[ShopOption, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+class TextPage(Shape):
+    """The observation of an env that has no page layout of its own.
+
+    Attributes:
+        kind: always ``text``.
+        format: display format of the observation: ``plain``, ``json`` (results of calls) or
+            ``code`` (output of a program).
+        action: display format of the action: ``plain``, ``calls`` (one call per line) or ``code``
+            (Python).
+        admissible: actions known to be possible; empty if not stored.
+    """
+
+    kind: Literal["text"] = "text"
+    format: Literal["plain", "json", "code"] = "plain"
+    action: Literal["plain", "calls", "code"] = "plain"
+    admissible: tuple[str, ...] = ()
+
+
+BehindPage = ShopPage | TextPage
+
+
+class StepView(Shape):
+    """One step of an episode: the observation and the action.
+
+    Attributes:
+        number: step number, from 1.
+        observation: the exact text that the policy received.
+        raw: the env's own text if an interface replaced it, else null.
+        told: the exact text added to a language model's prompt before this answer, including chat
+            template markers; null if not stored. The first step includes the system text.
+        page: the parsed page of the observation.
+        said: the policy's full answer if it is longer than the action, else "".
+        action: the action sent to the env.
+        calls: names of the engine operations that ran.
+        error_kind: why the action had no effect, or "".
+        reward: reward of this step.
+        terminated: true if the task ended.
+        truncated: true if the episode was cut.
+        choices: candidate actions; null if not stored or the policy does not choose from a list.
+        taken: index of the chosen candidate; null if there are no candidates.
+        tokens: sampled tokens; null if not stored or the policy samples no tokens.
+        policy_version: version of the weights that acted; null if not stored.
+        advantage: advantage used for learning; null if not stored.
+        extras: the benchmark's own JSON about this step.
+        cut: true if a text of the step was too long and was cut.
+    """
+
+    number: int
+    observation: str
+    raw: str | None = None
+    told: str | None = None
+    page: BehindPage
+    said: str = ""
+    action: str
+    calls: tuple[str, ...] = ()
+    error_kind: str = ""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    choices: tuple[ChoiceView, ...] | None = None
+    taken: int | None = None
+    tokens: tuple[TokenView, ...] | None = None
+    policy_version: int | None = None
+    advantage: float | None = None
+    extras: dict[str, Any] = Field(default_factory=dict)
+    cut: bool = False
+
 
 Extras = Mapping[str, Any]
 
@@ -171,3 +314,32 @@ def _at(values: Sequence[Any] | None, place: int) -> Any:
 
 def _bounded(text: str) -> str:
     return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+
+
+def system_text(
+    policy: PolicySettings,
+    benchmark: str,
+    about: Mapping[str, Any],
+    episode: Trajectory | EvalTrajectory,
+    instruction: str,
+) -> str | None:
+    """Return the system text; None if it cannot be determined with certainty.
+
+    Args:
+        policy: settings of the policy.
+        benchmark: name of the benchmark.
+        about: manifest of the run or config of the evaluation, which contain the prompt file's
+            hash.
+        episode: the episode.
+        instruction: the task's instruction.
+    """
+    try:
+        prompt = prompt_of(policy, benchmark)
+        known = about.get("prompt") or {}
+        if prompt is None or known.get("hash") != prompt.hash or not episode.steps:
+            return None
+        first = episode.steps[0]
+        view = View(instruction, first.shown, FrozenDict(first.extras))
+        return prompt.system(view, thinking=policy.chat.thinking) or None
+    except (CoevoError, TemplateError, OSError, ValueError, KeyError, AttributeError):
+        return None  # the prompt file is missing or needs data that was not stored

@@ -20,27 +20,215 @@ from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.view.filters import EPISODES, WORDS, select
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.index.filling import brief
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.episodes import Behind, steps_of
+from coevo_gym.view.model.base import Paged, Shape, TaskBrief, brief
+from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
-from coevo_gym.view.model.system_text import system_text
+from coevo_gym.view.model.trajectories import GradeView, Sibling, TrajectoryDetail
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
-from coevo_gym.view.shapes.base import TaskBrief
-from coevo_gym.view.shapes.evals import (
-    EpisodePage,
-    EpisodeRow,
-    EvalDetail,
-    EvalList,
-    EvalRow,
-    EvaluationDetail,
-    TaskOutcome,
-    TypeRow,
-)
-from coevo_gym.view.shapes.trajectories import GradeView, Sibling, TrajectoryDetail
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+
+
+class EvalRow(Shape):
+    """An evaluation in the list.
+
+    Attributes:
+        id: id of the evaluation, used in paths.
+        name: name of the evaluation.
+        path: path of its folder, for display.
+        source: the run or benchmark that was evaluated.
+        policy: name of the policy.
+        model: short name of the model; "" for a baseline.
+        benchmark: name of the benchmark.
+        split: split of the tasks.
+        n_tasks: number of tasks.
+        samples: episodes per task.
+        done: number of finished episodes.
+        total: number of planned episodes.
+        lost: number of episodes lost to infrastructure faults, over all attempts.
+        finished: true if the summary has been written.
+        running: true while a process writes to the evaluation.
+        success: success rate averaged over tasks; null without finished episodes.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+        updated_at: time of the last write in UTC (ISO 8601).
+        problem: why the evaluation cannot be read and what to do, or "".
+    """
+
+    id: str
+    name: str
+    path: str
+    source: str = ""
+    policy: str = ""
+    model: str = ""
+    benchmark: str = ""
+    split: str = ""
+    n_tasks: int = 0
+    samples: int = 1
+    done: int = 0
+    total: int = 0
+    lost: int = 0
+    finished: bool = False
+    running: bool = False
+    success: float | None = None
+    low: float | None = None
+    high: float | None = None
+    updated_at: str | None = None
+    problem: str = ""
+
+
+class EvalList(Shape):
+    """All evaluations that the viewer shows, latest first."""
+
+    evals: tuple[EvalRow, ...]
+
+
+class TypeRow(Shape):
+    """Success on the tasks of one type.
+
+    Attributes:
+        kind: the kind of tag, such as ``category`` or ``subset``.
+        value: the value of the tag.
+        tasks: number of tasks with at least one finished episode.
+        success: success rate averaged over these tasks.
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+    """
+
+    kind: str
+    value: str
+    tasks: int
+    success: float | None
+    low: float | None
+    high: float | None
+
+
+class EvalDetail(Shape):
+    """An evaluation in full.
+
+    Attributes:
+        eval: the evaluation's row in the list.
+        notice: a warning to read before using the episodes; "" for training tasks.
+        score: mean score in [0, 1].
+        scenario_success: share of scenarios in which all episodes succeeded; null if unknown.
+        steps: mean number of env steps per episode.
+        end_reasons: number of episodes by end reason.
+        pass_at: pass@k by k when there are several samples per task; the keys are numbers as text.
+        types: success by task type, kinds in order.
+        tokens: the model's ``prompt`` and ``completion`` tokens, and their cost ``usd``.
+        config: all settings that the numbers depend on, without secrets.
+    """
+
+    eval: EvalRow
+    notice: str
+    score: float | None
+    scenario_success: float | None
+    steps: float | None
+    end_reasons: dict[str, int]
+    pass_at: dict[str, float]
+    types: tuple[TypeRow, ...]
+    tokens: dict[str, float]
+    config: dict[str, Any]
+
+
+class EpisodeRow(Shape):
+    """An episode of an evaluation in a list.
+
+    Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
+    ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
+    ``score``, ``steps``, ``success``.
+
+    Attributes:
+        id: id of the episode in paths: ``TASK.SAMPLE``.
+        task: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        sample: index among the task's episodes, from 0.
+        tags: the task's tags.
+        success: the binary outcome.
+        score: the benchmark's own score.
+        end_reason: why the episode ended.
+        steps: env steps taken.
+        stored: true if ``evals/{name}/episodes/{id}`` returns the episode.
+    """
+
+    id: str
+    task: str
+    name: str
+    instruction: str
+    sample: int
+    tags: tuple[str, ...]
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
+    stored: bool
+
+
+class EpisodePage(Paged):
+    """A page of an evaluation's episodes."""
+
+    rows: tuple[EpisodeRow, ...]
+
+
+class TaskOutcome(Shape):
+    """The result of a held-out task in an evaluation of a run.
+
+    Attributes:
+        id: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        tags: the task's tags.
+        success: true if at least half of the task's episodes succeeded.
+        share: share of the episodes that succeeded.
+        episodes: number of episodes.
+        score: mean of the benchmark's own score.
+        end_reason: why the episodes ended; the most frequent reason if they differ.
+        steps: mean number of env steps.
+        before: ``success`` at the arm's previous evaluation; null for the first.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    tags: tuple[str, ...]
+    success: bool
+    share: float
+    episodes: int
+    score: float
+    end_reason: str
+    steps: float
+    before: bool | None = None
+
+
+class EvaluationDetail(Shape):
+    """An evaluation of an arm on its run's held-out tasks, task by task.
+
+    Attributes:
+        run: id of the run.
+        arm: name of the arm; the baselines are ``random`` and ``warm-up``.
+        step: the arm's step.
+        split: split of the tasks.
+        steps: all steps with an evaluation of the arm and stored results per task.
+        success: success rate in [0, 1].
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+        types: success by task type.
+        tasks: the result of each task, in order.
+    """
+
+    run: str
+    arm: str
+    step: int
+    split: str
+    steps: tuple[int, ...]
+    success: float | None
+    low: float | None
+    high: float | None
+    types: tuple[TypeRow, ...]
+    tasks: tuple[TaskOutcome, ...]
 
 
 def eval_list(shelf: Shelf) -> EvalList:
@@ -200,9 +388,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         NotFound: if there is no such evaluation, or the run did not store results per task.
         Damaged: if the run cannot be read.
     """
-    config = run.config
-    if arm not in (*config.arms, RANDOM, WARMUP):
-        raise NotFound(f"{run.id} has no arm {arm[:60]!r}. Its arms: {', '.join(config.arms)}.")
+    run.require_arm(arm, (RANDOM, WARMUP))
     with told_as_damaged():
         reader = run.reader
         steps = reader.evaluation_steps(arm)
@@ -237,7 +423,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         run=run.id,
         arm=arm,
         step=number,
-        split=config.evaluation.split,
+        split=run.config.evaluation.split,
         steps=tuple(steps),
         success=rate.success,
         low=rate.low,

@@ -6,12 +6,92 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from coevo_gym.core.notes import INTERFACE, VERDICTS, Note
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
 from coevo_gym.store.note_rows import NoteCount, StoredNote, TurnCount
-from coevo_gym.view.shapes.notes import KindOfNotes, LabelRow, Tone
+from coevo_gym.view.model.base import Shape, TaskBrief
+
+Tone = Literal["good", "bad", ""]
+
+
+class NotedEpisode(Shape):
+    """A stored episode that has a note.
+
+    Attributes:
+        id: id of the episode, used in paths.
+        step: learner step.
+    """
+
+    id: str
+    step: int
+
+
+class NotedTask(Shape):
+    """A task that notes describe or mention.
+
+    Attributes:
+        task: the task.
+        n: number of notes.
+        step: learner step of the latest note.
+    """
+
+    task: TaskBrief
+    n: int
+    step: int
+
+
+class LabelRow(Shape):
+    """The number of notes of one kind that carry a label.
+
+    Attributes:
+        label: the label.
+        failure: true if the label denotes a failure.
+        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
+        total: number of notes with the label.
+        counts: number of notes with the label in each interval of steps.
+        thirds: number of notes about turns in the first, the middle and the last third of an
+            episode with several turns; null if no such note has the label.
+        latest: a few of the latest stored episodes with such a note, latest first.
+        n_tasks: number of tasks that the notes mention, or else describe.
+        tasks: some of these tasks, sorted by latest note.
+    """
+
+    label: str
+    failure: bool
+    tone: Tone = ""
+    total: int
+    counts: tuple[int, ...]
+    thirds: tuple[int, int, int] | None = None
+    latest: tuple[NotedEpisode, ...] = ()
+    n_tasks: int = 0
+    tasks: tuple[NotedTask, ...] = ()
+
+
+class KindOfNotes(Shape):
+    """An arm's labelled notes of one kind over its steps.
+
+    All arrays have one entry per interval of steps.
+
+    Attributes:
+        kind: name of the study that wrote the notes.
+        first: first learner step of each interval.
+        last: last learner step of each interval.
+        env_steps: env steps spent by the end of each interval.
+        total: number of notes in each interval, including notes whose label has no row.
+        labels: label rows, most frequent first.
+        left: number of labels omitted because there are too many.
+    """
+
+    kind: str
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    env_steps: tuple[float | None, ...]
+    total: tuple[int, ...]
+    labels: tuple[LabelRow, ...]
+    left: int = 0
+
 
 MAX_BINS = 20
 """Maximum number of ranges of steps in which labels are counted."""

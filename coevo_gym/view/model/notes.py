@@ -6,10 +6,16 @@ from collections.abc import Iterable
 from itertools import groupby, zip_longest
 from typing import Any
 
+from pydantic import Field
+
 from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, Note
 from coevo_gym.core.task import Split
-from coevo_gym.view.model.briefs import brief_of_id, checked_arm
+from coevo_gym.view.model.base import Shape
 from coevo_gym.view.model.note_counts import (
+    KindOfNotes,
+    NotedEpisode,
+    NotedTask,
+    Tone,
     arm_labels,
     env_steps_of,
     is_failure,
@@ -18,17 +24,122 @@ from coevo_gym.view.model.note_counts import (
 )
 from coevo_gym.view.numbers import spread
 from coevo_gym.view.reader import NoteMeans, ViewReader
-from coevo_gym.view.shapes.notes import (
-    ArmNotes,
-    Expected,
-    InterfaceRow,
-    KindOfNotes,
-    NotedEpisode,
-    NotedTask,
-    NoteView,
-    NumbersOfNotes,
-)
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class NumbersOfNotes(Shape):
+    """Numbers from an arm's notes of one kind about steps of episodes, over the arm's steps.
+
+    All arrays have one entry per learner step.
+
+    Attributes:
+        kind: name of the study that wrote the notes.
+        step: learner step.
+        n: number of notes at that step.
+        value: mean value of the notes; empty if all values are 0.
+        likeness: mean similarity in [0, 1] between the expected and the actual next observation;
+            empty if nothing was expected.
+        floor: mean similarity in [0, 1] between the observations before and after the step; empty
+            if nothing was expected.
+    """
+
+    kind: str
+    step: tuple[int, ...]
+    n: tuple[int, ...]
+    value: tuple[float, ...] = ()
+    likeness: tuple[float | None, ...] = ()
+    floor: tuple[float | None, ...] = ()
+
+
+class InterfaceRow(Shape):
+    """An interface version that presented episodes to the policy.
+
+    Attributes:
+        version: version, as named in episodes.
+        name: short form of the version.
+        step: learner step at which the version was first used.
+        env_steps: env steps spent by the end of that step.
+        again: first steps, up to 20, at which the version returned after another one.
+        says: lines that the interface adds to the env's own text.
+        left: number of lines omitted because there are too many.
+        episode: id of the first episode with this version; null if it is not stored.
+    """
+
+    version: str
+    name: str
+    step: int
+    env_steps: float | None = None
+    again: tuple[int, ...] = ()
+    says: tuple[str, ...] = ()
+    left: int = 0
+    episode: str | None = None
+
+
+class ArmNotes(Shape):
+    """Notes about an arm's episodes; empty if there are none.
+
+    Attributes:
+        arm: name of the arm.
+        kinds: kinds of notes that carry labels.
+        numbers: kinds of notes about steps that carry numbers.
+        interfaces: interface versions of the episodes, in order of first use.
+        left: number of interfaces omitted from the middle because there are too many.
+    """
+
+    arm: str
+    kinds: tuple[KindOfNotes, ...] = ()
+    numbers: tuple[NumbersOfNotes, ...] = ()
+    interfaces: tuple[InterfaceRow, ...] = ()
+    left: int = 0
+
+
+class Expected(Shape):
+    """An expected observation after a step.
+
+    Attributes:
+        text: the expected text, possibly cut; "" if there is none; null if it equals the actual
+            one.
+        likeness: similarity to the actual observation in [0, 1]; null if not noted.
+    """
+
+    text: str | None
+    likeness: float | None = None
+
+
+class NoteView(Shape):
+    """A finding about a training episode.
+
+    Attributes:
+        kind: name of the study that wrote the note.
+        label: a label from the study's own list, or "".
+        failure: true if the label denotes a failure.
+        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
+        step: the step described, from 1; null for a note about a turn or the whole episode.
+        turn: the user's turn described, from 1; null if the note is not about a turn.
+        turns: number of turns in the episode; null if the note is not about a turn.
+        value: the note's number.
+        source: author of the note: ``rule``, ``replay`` or ``model``.
+        expected: observations expected after the step, the next one first.
+        floor: similarity between the observations before and after the step; null if not noted.
+        labels: for each step of the episode 1 (good), -1 (bad) or 0 (no label); empty if the study
+            does not label steps.
+        says: texts from the note's evidence, by name.
+    """
+
+    kind: str
+    label: str
+    failure: bool
+    tone: Tone = ""
+    step: int | None = None
+    turn: int | None = None
+    turns: int | None = None
+    value: float = 0.0
+    source: str = "rule"
+    expected: tuple[Expected, ...] = ()
+    floor: float | None = None
+    labels: tuple[int, ...] = ()
+    says: dict[str, str] = Field(default_factory=dict)
+
 
 MOST_INTERFACES = 200
 MOST_LINES = 100
@@ -53,7 +164,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
         NotFound: if the run has no such arm.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     if not run.folder.database.is_file():
         return ArmNotes(arm=arm)  # nothing is stored yet
     spent = env_steps_of(run.lines, arm)
@@ -179,7 +290,7 @@ def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
                 ),
                 "n_tasks": len(tasks),
                 "tasks": tuple(
-                    NotedTask(task=brief_of_id(run, id), n=n, step=step)
+                    NotedTask(task=run.brief_of(id), n=n, step=step)
                     for id, n, step in tasks[:MOST_TASKS]
                 ),
             }

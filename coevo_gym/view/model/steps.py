@@ -7,14 +7,95 @@ from typing import Any
 
 from coevo_gym.view.filters import GROUPS, WORDS, select
 from coevo_gym.view.index.asking import between, trajectories_where
-from coevo_gym.view.model.briefs import checked_arm
-from coevo_gym.view.model.rounds import rounds_of
-from coevo_gym.view.model.trajectories import trajectory_row
+from coevo_gym.view.model.base import Paged, Shape, TaskBrief
+from coevo_gym.view.model.rounds import RoundRow, rounds_of
+from coevo_gym.view.model.trajectories import TrajectoryRow, trajectory_row
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shapes.base import TaskBrief
-from coevo_gym.view.shapes.steps import GroupDetail, GroupPage, GroupRow, StepTable
 from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
+
+
+class StepTable(Shape):
+    """All steps of an arm, by column; the arrays have equal length.
+
+    Attributes:
+        arm: name of the arm.
+        step: number of each step, from 1.
+        env_steps: env steps spent by the end of each step.
+        groups: number of groups recorded in each step.
+        episodes: number of episodes in these groups.
+        successes: number of these episodes that solved their task.
+        signals: number of signals fired in each step, by kind.
+        stored: number of stored episodes of each step.
+        series: every metric that the run logs per step, by name; null if a step has no value.
+        rounds: applied rounds, each with the step after which it was applied.
+    """
+
+    arm: str
+    step: tuple[int, ...]
+    env_steps: tuple[int | None, ...]
+    groups: tuple[int, ...]
+    episodes: tuple[int, ...]
+    successes: tuple[int, ...]
+    signals: dict[str, tuple[int, ...]]
+    stored: tuple[int, ...]
+    series: dict[str, tuple[float | None, ...]]
+    rounds: tuple[RoundRow, ...]
+
+
+class GroupRow(Shape):
+    """A group: K rollouts of one task.
+
+    Filters: ``step``, ``step_from``, ``step_to``, ``task`` (id), ``outcome`` (``all``, ``some``,
+    ``none`` of its rollouts succeeded), ``signal`` (kind), ``stored`` (``true``), ``q`` (words of
+    the task).
+
+    Attributes:
+        id: id of the group, unique within its arm.
+        arm: name of the arm.
+        step: learner step that recorded the group.
+        task: the group's task.
+        size: the planned number of rollouts K.
+        episodes: number of rollouts that arrived.
+        successes: number of rollouts that solved the task.
+        score: mean score of the rollouts.
+        signals: kinds of signals fired in the group, without duplicates.
+        stored: true if the group's episodes are stored.
+    """
+
+    id: str
+    arm: str
+    step: int
+    task: TaskBrief
+    size: int
+    episodes: int
+    successes: int
+    score: float
+    signals: tuple[str, ...]
+    stored: bool
+
+
+class GroupPage(Paged):
+    """A page of an arm's groups, in order of their steps."""
+
+    rows: tuple[GroupRow, ...]
+
+
+class GroupDetail(Shape):
+    """A group with its rollouts.
+
+    Attributes:
+        group: the group.
+        trajectories: rollouts by position; empty if they are not stored.
+        before: id of the arm's previous group with the same task; null if there is none.
+        after: id of the arm's next group with the same task; null if there is none.
+    """
+
+    group: GroupRow
+    trajectories: tuple[TrajectoryRow, ...]
+    before: str | None = None
+    after: str | None = None
+
 
 _ASIDE = frozenset({"event", "arm", "step", "env_steps"})
 _GROUP = (
@@ -31,7 +112,7 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
         NotFound: if the run has no such arm.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     lines: dict[int, Line] = {
         line["step"]: line
         for line in run.lines
@@ -76,7 +157,7 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
         NotFound: if the run has no such arm.
         BadRequest: if a parameter is invalid.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     rows = run.kept(f"groups of {arm}", lambda: group_rows(run, arm))
     found = select(rows, GROUPS, query)
     return GroupPage(rows=tuple(map(_shown, found.rows)), **found.paging)
@@ -101,7 +182,7 @@ def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
         NotFound: if the arm has no such group.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     with told_as_damaged():
         run.index.refresh()
         rows = run.index.rows(f"{_GROUP} AND g.id = ?", arm, id)

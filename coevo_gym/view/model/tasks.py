@@ -12,14 +12,13 @@ from coevo_gym.store.rows import Decision
 from coevo_gym.view.filters import TASKS, WORDS, select
 from coevo_gym.view.index.asking import trajectories_where
 from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.drafts import story_of
+from coevo_gym.view.model.base import Paged, Shape
+from coevo_gym.view.model.drafts import DraftDetail, story_of
 from coevo_gym.view.model.trajectories import id_of
 from coevo_gym.view.query import Query
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import withheld
-from coevo_gym.view.shapes.base import Paged, Shape
-from coevo_gym.view.shapes.drafts import DraftDetail
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
@@ -16,24 +18,174 @@ from coevo_gym.view.index.asking import (
     find_trajectories,
     trajectories_where,
 )
-from coevo_gym.view.model.advice import advice_told
-from coevo_gym.view.model.briefs import brief_of_row
-from coevo_gym.view.model.episodes import Behind, steps_of
-from coevo_gym.view.model.notes import interface_of, note_views, notes_about
-from coevo_gym.view.model.system_text import system_text
+from coevo_gym.view.model.advice import AdviceText, advice_told
+from coevo_gym.view.model.base import Paged, Shape, SignalView, TaskBrief
+from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
+from coevo_gym.view.model.notes import InterfaceRow, NoteView, interface_of, note_views, notes_about
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import notice_of, withheld
-from coevo_gym.view.shapes.base import SignalView
-from coevo_gym.view.shapes.trajectories import (
-    GradeView,
-    Sibling,
-    StepView,
-    TrajectoryDetail,
-    TrajectoryPage,
-    TrajectoryRow,
-)
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class TrajectoryRow(Shape):
+    """A training episode in a list.
+
+    Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
+    (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
+    ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
+    policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice that the
+    episode was told, ``any`` or ``none``), ``q`` (words of the task's name and
+    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``,
+    ``success``, ``advantage``.
+
+    Attributes:
+        id: id of the episode in paths: ``ARM.GROUP.POSITION``.
+        arm: name of the arm.
+        step: learner step.
+        group: id of its group.
+        position: position in the group, from 0.
+        task: the episode's task.
+        policy_version: version of the policy at the start of the episode.
+        success: the binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: why the episode ended.
+        steps: env steps taken.
+        errors: number of actions without effect; null until the index has read the episode.
+        signals: kinds of signals that the episode fired.
+        advice: ids of the advice that its cues name; empty until the index has read the episode.
+        advantage: advantage used for learning, averaged over steps if it differs by step; null if
+            not stored.
+    """
+
+    id: str
+    arm: str
+    step: int
+    group: str
+    position: int
+    task: TaskBrief
+    policy_version: int
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
+    errors: int | None = None
+    signals: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+    advantage: float | None = None
+
+
+class TrajectoryPage(Paged):
+    """A page of training episodes.
+
+    Attributes:
+        read: share of the run's episodes whose actions are already searchable, in [0, 1]. For the
+            other episodes, ``q`` matches only the task.
+    """
+
+    rows: tuple[TrajectoryRow, ...]
+    read: float = 1.0
+
+
+class GradeView(Shape):
+    """The grade of an episode.
+
+    Attributes:
+        success: the binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: why the episode ended.
+        report: the grader's report as JSON; null if withheld.
+        withheld: why the report is withheld, or "".
+        why: why the episode failed, in a few words; "" if it succeeded or nothing is known.
+    """
+
+    success: bool
+    score: float
+    end_reason: str
+    why: str = ""
+    report: dict[str, Any] | None = None
+    withheld: str = ""
+
+
+class Sibling(Shape):
+    """Another episode of the same group, or of the same task in an evaluation."""
+
+    id: str
+    position: int
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
+    signals: tuple[str, ...] = ()
+
+
+class TrajectoryDetail(Shape):
+    """A whole episode.
+
+    Attributes:
+        id: id of the episode, used in paths.
+        of: ``training`` or ``evaluation``.
+        run: id of the run or evaluation.
+        arm: name of the arm; in an evaluation, the policy.
+        step: learner step; null in an evaluation.
+        group: id of its group; "" in an evaluation.
+        position: position in the group or among the task's episodes, from 0.
+        size: K of the group, or number of episodes of the task.
+        split: split of the task. Data of any split other than ``train`` must not reach training.
+        notice: a warning to read before using the episode, such as that it is evaluation data, or
+            "".
+        task: the episode's task.
+        instruction: the full instruction.
+        system: system text of the policy, as far as it can be reconstructed from the run's
+            settings; null if the policy reads no chat or the prompt file has changed since.
+        steps: steps of the episode.
+        last_observation: the observation after the last action.
+        last_page: the parsed page of that observation.
+        grade: the grade of the episode.
+        signals: signals that the episode fired.
+        siblings: all episodes of the group, including this one.
+        policy_version: version of the policy at the start; null in an evaluation.
+        advantage: advantage used for learning, as in its row.
+        cue_ids: ids of the cues given to the agent.
+        advice: text of the advice in these cues; training episodes only.
+        interface: version of the interface that presented the env's text, or "".
+        shown_by: lines that this interface adds; null if not noted.
+        notes: notes by studies, in order; training episodes only.
+        stored: flags for ``choices``, ``tokens`` and ``advantages``: true if stored for this
+            episode.
+        before: id of the previous episode in the run's order; null for the first.
+        after: id of the next episode in the run's order; null for the last.
+    """
+
+    id: str
+    of: Literal["training", "evaluation"]
+    run: str
+    arm: str
+    step: int | None
+    group: str
+    position: int
+    size: int
+    split: str
+    notice: str = ""
+    task: TaskBrief
+    instruction: str
+    system: str | None = None
+    steps: tuple[StepView, ...]
+    last_observation: str = ""
+    last_page: BehindPage
+    grade: GradeView
+    signals: tuple[SignalView, ...] = ()
+    siblings: tuple[Sibling, ...] = ()
+    policy_version: int | None = None
+    advantage: float | None = None
+    cue_ids: tuple[str, ...] = ()
+    advice: tuple[AdviceText, ...] = ()
+    interface: str = ""
+    shown_by: InterfaceRow | None = None
+    notes: tuple[NoteView, ...] = ()
+    stored: dict[str, bool] = Field(default_factory=dict)
+    before: str | None = None
+    after: str | None = None
 
 
 def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
@@ -57,7 +209,7 @@ def trajectory_row(row: Asked) -> TrajectoryRow:
         step=row["step"],
         group=row["group_id"],
         position=row["position"],
-        task=brief_of_row(row),
+        task=_task(row),
         policy_version=row["version"],
         success=bool(row["success"]),
         score=row["score"],
@@ -118,7 +270,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         size=size,
         split=split,
         notice=notice_of(split),
-        task=brief_of_row(row),
+        task=_task(row),
         instruction=instruction,
         system=system_text(
             run.config.policy, run.config.benchmark.name, run.manifest, episode, instruction
@@ -142,6 +294,16 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         stored=_stored(steps, advantages),
         before=before,
         after=after,
+    )
+
+
+def _task(row: Asked) -> TaskBrief:
+    """Return a short description of an index row's task; the name is "" if the task is gone."""
+    return TaskBrief(
+        id=row["task_id"],
+        name=row["name"] or "",
+        instruction=row["instruction"] or "",
+        origin=row["origin"] or "",
     )
 
 

@@ -1,0 +1,74 @@
+"""Parts of all responses: base classes, and tasks and signals in brief."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from coevo_gym.core.task import Task
+
+BRIEF = 300
+
+
+class Shape(BaseModel):
+    """A frozen base model for responses. Numbers that are not finite become ``null``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+class Paged(Shape):
+    """One page of a list; subclasses add ``rows``.
+
+    Attributes:
+        total: number of rows that match the filters, on all pages.
+        page: number of this page, from 1.
+        pages: number of pages; 1 for an empty list.
+        per_page: maximum number of rows on a page.
+    """
+
+    total: int
+    page: int
+    pages: int
+    per_page: int
+
+
+def brief(text: str) -> str:
+    """Return a text on one line, cut if it is too long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
+
+
+class TaskBrief(Shape):
+    """A short description of a task.
+
+    Attributes:
+        id: id of the task, used in paths; "" if the task is no longer known.
+        name: display name.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        origin: ``native``, ``evolved`` or ``open``; "" if unknown.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    origin: str = ""
+
+    @classmethod
+    def of(cls, task: Task) -> TaskBrief:
+        """Return a short description of a task."""
+        return cls(
+            id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
+        )
+
+
+class SignalView(Shape):
+    """A signal that an episode fired.
+
+    Attributes:
+        kind: kind of the signal.
+        evidence: the numbers that the signal's rule evaluated.
+    """
+
+    kind: str
+    evidence: dict[str, Any]
