@@ -16,7 +16,7 @@ from coevo_gym.core.trajectory import View
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import Played, PlayedGame, RefusedAction
 from coevo_gym.view.play.hands import action_of, is_unfinished
-from coevo_gym.view.play.shop import PlayShopPage, read_shop
+from coevo_gym.view.play.shop import read_shop
 from coevo_gym.view.play.tools import Tool, message, read_tools, value_of
 from coevo_gym.view.shop import SEPARATOR
 
@@ -87,25 +87,27 @@ class ShopHand(Hand):
         """Show a page of the shop."""
         page = read_shop(view)
         number = {action: place for place, action in enumerate(choices, start=1)}
-        wanted = [*_things(page)] if page else []
+        wanted = page.actions if page and page.page in ("results", "item") else []
         if page is None or not wanted or any(action not in number for action in wanted):
             super().draw(view, choices, console)
             return
         if page.listed:
-            console.print(f"Page {page.number} (Total results: {page.found})", highlight=False)
+            console.print(
+                f"Page {page.number or 0} (Total results: {page.found or 0})", highlight=False
+            )
             for item in page.listed:
                 told = f"{escape(item.asin)}  {escape(item.title)}  [bold]{escape(item.price)}[/]"
                 console.print(f"  {_number(number[item.action])}  {told}", highlight=False)
         else:
             console.print(f"[bold]{escape(page.title)}[/]", highlight=False)
             console.print(f"Price: {escape(page.price)}", highlight=False)
-            for option in page.options:
+            for option in page.choices:
                 console.print(f"{escape(option.name)}:", highlight=False)
                 for value in option.values:
                     mark = " [green](chosen)[/]" if value.chosen else ""
                     told = f"{escape(value.label)}{mark}"
                     console.print(f"  {_number(number[value.action])}  {told}", highlight=False)
-        for thing in page.buttons:
+        for thing in page.things:
             told = f"{_number(number[thing.action])}  [bold]{escape(thing.label)}[/]"
             console.print(f"  {told}", highlight=False)
 
@@ -212,15 +214,6 @@ _HANDS: Mapping[str, type[Hand]] = {
     "bfcl": ToolsHand,
     "appworld": CodeHand,
 }
-
-
-def _things(page: PlayShopPage) -> list[str]:
-    """Return the numbered actions on a page of the shop; pages of text have none."""
-    values = [value.action for option in page.options for value in option.values]
-    listed = [item.action for item in page.listed]
-    if page.kind not in ("results", "item"):
-        return []
-    return [*listed, *values, *(thing.action for thing in page.buttons)]
 
 
 def _number(number: int) -> str:

@@ -16,7 +16,7 @@ from coevo_gym.runs.config import PolicySettings
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
 from coevo_gym.view.model.base import Shape
-from coevo_gym.view.shop import read_page
+from coevo_gym.view.shop import ShopPage, read_page
 
 
 class ChoiceView(Shape):
@@ -45,55 +45,6 @@ class TokenView(Shape):
     text: str | None
     id: int
     logprob: float
-
-
-class ShopOption(Shape):
-    """A product option: its name, its values, and the chosen value, or "" if none is chosen."""
-
-    name: str
-    values: tuple[str, ...]
-    chosen: str = ""
-
-
-class ShopItem(Shape):
-    """A product in a list of results."""
-
-    asin: str
-    title: str
-    price: str
-
-
-class ShopPage(Shape):
-    """A parsed WebShop page; fields that cannot be parsed are empty.
-
-    Attributes:
-        kind: always ``shop``.
-        page: ``search``, ``results``, ``item``, ``description``, ``features``, ``reviews``,
-            ``attributes`` or ``done``.
-        instruction: the shopper's instruction.
-        buttons: texts of the buttons, as shown on the page.
-        number: number of a page of results, from 1.
-        found: total number of results.
-        products: products on a page of results.
-        title: product name, on a product page.
-        price: displayed price, on a product page.
-        asin: product code, on a product page.
-        options: product options, on a product page.
-        texts: texts of a product subpage or of the receipt, in order.
-    """
-
-    kind: Literal["shop"] = "shop"
-    page: str
-    instruction: str = ""
-    buttons: tuple[str, ...] = ()
-    number: int | None = None
-    found: int | None = None
-    products: tuple[ShopItem, ...] = ()
-    title: str = ""
-    price: str = ""
-    asin: str = ""
-    options: tuple[ShopOption, ...] = ()
-    texts: tuple[str, ...] = ()
 
 
 class TextPage(Shape):
@@ -193,25 +144,8 @@ def _code(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
     return TextPage(format="code", action="code", admissible=tuple(choices))
 
 
-def _shop(observation: str, extras: Extras, choices: Sequence[str]) -> ShopPage:
-    page = read_page(observation, extras, choices)
-    return ShopPage(
-        page=page.kind,
-        instruction=page.instruction,
-        buttons=page.buttons,
-        number=page.number,
-        found=page.found,
-        products=tuple(ShopItem(**product._asdict()) for product in page.products),
-        title=page.title,
-        price=page.price,
-        asin=page.asin,
-        options=tuple(ShopOption(**option._asdict()) for option in page.options),
-        texts=page.texts,
-    )
-
-
 _PAGES: Mapping[str, Callable[[str, Extras, Sequence[str]], BehindPage]] = {
-    "webshop": _shop,
+    "webshop": read_page,
     "bfcl": _calls,
     "appworld": _code,
 }

@@ -126,7 +126,7 @@ def grade_json(grade: GradeInWords) -> Json:
 
 def _shop(view: View, info: Json) -> Json:
     page = read_shop(view)
-    return {} if page is None else {"shop": _plain(page)}
+    return {} if page is None else {"shop": page.model_dump(mode="json")}
 
 
 def _tools(view: View, info: Json) -> Json:
