@@ -143,7 +143,7 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
     if folder.summary.is_file():
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
         summary = read_json(folder.summary)
-        rows = [TableRow(**row) for row in summary["table"]]
+        rows = [TableRow.from_json(row) for row in summary["table"]]
         final = summary.get("final", {})  # runs of earlier versions have no plan
         _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1), final)
         return

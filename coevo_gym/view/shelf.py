@@ -7,7 +7,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.runs.config import RunConfig
@@ -158,6 +158,14 @@ class ShownRun:
     def lines(self) -> Sequence[Line]:
         """Return the run's metrics lines, in order."""
         return self._lines.read()
+
+    def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
+        """Return the metrics lines of an arm's steps or evaluations, by step."""
+        return {
+            line["step"]: line
+            for line in self.lines
+            if line["event"] == event and line.get("arm") == arm
+        }
 
     @property
     def summary(self) -> dict[str, Any] | None:

@@ -17,6 +17,20 @@ class Shape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
 
+class Rated(Shape):
+    """A base for rows with a success rate; all numbers are null if unknown.
+
+    Attributes:
+        success: success rate in [0, 1].
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+    """
+
+    success: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
 class Paged(Shape):
     """One page of a list; subclasses add ``rows``.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +22,7 @@ from coevo_gym.store.secrets import without_secrets
 from coevo_gym.view.filters import EPISODES, WORDS, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.base import Paged, Shape, TaskBrief, brief
+from coevo_gym.view.model.base import Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
 from coevo_gym.view.model.trajectories import GradeView, Sibling, TrajectoryDetail
@@ -31,8 +32,8 @@ from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
-class EvalRow(Shape):
-    """An evaluation in the list.
+class EvalRow(Rated):
+    """An evaluation in the list, with the success rate averaged over its tasks.
 
     Attributes:
         id: id of the evaluation, used in paths.
@@ -50,9 +51,6 @@ class EvalRow(Shape):
         lost: number of episodes lost to infrastructure faults, over all attempts.
         finished: true if the summary has been written.
         running: true while a process writes to the evaluation.
-        success: success rate averaged over tasks; null without finished episodes.
-        low: lower bound of its 95 % confidence interval.
-        high: upper bound of that interval.
         updated_at: time of the last write in UTC (ISO 8601).
         problem: why the evaluation cannot be read and what to do, or "".
     """
@@ -72,9 +70,6 @@ class EvalRow(Shape):
     lost: int = 0
     finished: bool = False
     running: bool = False
-    success: float | None = None
-    low: float | None = None
-    high: float | None = None
     updated_at: str | None = None
     problem: str = ""
 
@@ -85,24 +80,18 @@ class EvalList(Shape):
     evals: tuple[EvalRow, ...]
 
 
-class TypeRow(Shape):
-    """Success on the tasks of one type.
+class TypeRow(Rated):
+    """Success on the tasks of one type, averaged over the tasks.
 
     Attributes:
         kind: the kind of tag, such as ``category`` or ``subset``.
         value: the value of the tag.
         tasks: number of tasks with at least one finished episode.
-        success: success rate averaged over these tasks.
-        low: lower bound of its 95 % confidence interval.
-        high: upper bound of that interval.
     """
 
     kind: str
     value: str
     tasks: int
-    success: float | None
-    low: float | None
-    high: float | None
 
 
 class EvalDetail(Shape):
@@ -203,7 +192,7 @@ class TaskOutcome(Shape):
     before: bool | None = None
 
 
-class EvaluationDetail(Shape):
+class EvaluationDetail(Rated):
     """An evaluation of an arm on its run's held-out tasks, task by task.
 
     Attributes:
@@ -212,9 +201,6 @@ class EvaluationDetail(Shape):
         step: the arm's step.
         split: split of the tasks.
         steps: all steps with an evaluation of the arm and stored results per task.
-        success: success rate in [0, 1].
-        low: lower bound of its 95 % confidence interval.
-        high: upper bound of that interval.
         types: success by task type.
         tasks: the result of each task, in order.
     """
@@ -224,9 +210,6 @@ class EvaluationDetail(Shape):
     step: int
     split: str
     steps: tuple[int, ...]
-    success: float | None
-    low: float | None
-    high: float | None
     types: tuple[TypeRow, ...]
     tasks: tuple[TaskOutcome, ...]
 
@@ -259,14 +242,7 @@ def eval_detail(shown: ShownEval) -> EvalDetail:
         end_reasons=dict(Counter(line.end_reason for line in lines).most_common()),
         pass_at={str(k): value for k, value in pass_at(tried, shown.config["samples"]).items()},
         types=tuple(
-            TypeRow(
-                kind=kind,
-                value=value,
-                tasks=rate.tasks,
-                success=rate.success,
-                low=rate.low,
-                high=rate.high,
-            )
+            TypeRow(kind=kind, value=value, **asdict(rate))
             for kind, values in by_type(tried).items()
             for value, rate in values.items()
         ),
@@ -439,20 +415,10 @@ def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
     for row in rows:
         for tag in row.tags:
             of_tag.setdefault(tag, []).append(row.share)
-    found = []
-    for tag in sorted(of_tag):
-        rate = success_rate(of_tag[tag])
-        found.append(
-            TypeRow(
-                kind=kind_of_tag(tag),
-                value=value_of_tag(tag),
-                tasks=rate.tasks,
-                success=rate.success,
-                low=rate.low,
-                high=rate.high,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        TypeRow(kind=kind_of_tag(tag), value=value_of_tag(tag), **asdict(success_rate(of_tag[tag])))
+        for tag in sorted(of_tag)
+    )
 
 
 def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:

@@ -204,7 +204,7 @@ def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[A
         run.index.refresh()
         fired = dict(run.index.rows("SELECT arm, sum(count) FROM signals GROUP BY arm"))
     for arm, rows in rounds.items():
-        steps = [line for line in run.lines if line["event"] == "step" and line.get("arm") == arm]
+        steps = list(run.lines_of(arm).values())
         if not steps:
             continue
         later = [row for row in rows if not row.first]

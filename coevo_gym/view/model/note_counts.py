@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from coevo_gym.core.notes import INTERFACE, VERDICTS, Note
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
@@ -129,20 +129,6 @@ class ShownVersion(NamedTuple):
     said: Said
     first: StoredNote
     again: tuple[int, ...] = ()
-
-
-def env_steps_of(lines: Iterable[Mapping[str, Any]], arm: str) -> dict[int, float]:
-    """Return the env steps that an arm had used by the end of each of its steps, if recorded.
-
-    Args:
-        lines: lines of the run's metrics.
-        arm: name of the arm.
-    """
-    return {
-        int(line["step"]): float(line["env_steps"])
-        for line in lines
-        if line["event"] == "step" and line.get("arm") == arm and line.get("env_steps") is not None
-    }
 
 
 def arm_labels(

@@ -17,7 +17,6 @@ from coevo_gym.view.model.note_counts import (
     NotedTask,
     Tone,
     arm_labels,
-    env_steps_of,
     is_failure,
     shown_in,
     tone_of,
@@ -167,7 +166,8 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
     run.require_arm(arm)
     if not run.folder.database.is_file():
         return ArmNotes(arm=arm)  # nothing is stored yet
-    spent = env_steps_of(run.lines, arm)
+    lines = run.lines_of(arm)
+    spent = {at: float(n) for at, line in lines.items() if (n := line.get("env_steps")) is not None}
     with told_as_damaged():
         run.index.refresh()
         reader = run.reader

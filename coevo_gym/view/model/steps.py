@@ -12,7 +12,7 @@ from coevo_gym.view.model.rounds import RoundRow, rounds_of
 from coevo_gym.view.model.trajectories import TrajectoryRow, trajectory_row
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class StepTable(Shape):
@@ -113,11 +113,7 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
         Damaged: if the run cannot be read.
     """
     run.require_arm(arm)
-    lines: dict[int, Line] = {
-        line["step"]: line
-        for line in run.lines
-        if line["event"] == "step" and line.get("arm") == arm
-    }
+    lines = run.lines_of(arm)
     with told_as_damaged():
         run.index.refresh()
         groups = _by_step(
