@@ -27,7 +27,8 @@ from coevo_gym.view.model.runs import run_detail, run_list
 from coevo_gym.view.model.search import search
 from coevo_gym.view.model.steps import group_detail, group_page, step_table
 from coevo_gym.view.model.tasks import task_detail, task_page
-from coevo_gym.view.model.trajectories import trajectory_detail, trajectory_page
+from coevo_gym.view.model.trajectories import trajectory_detail
+from coevo_gym.view.model.trajectory_list import trajectory_page
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun

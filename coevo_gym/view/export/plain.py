@@ -40,7 +40,7 @@ def plain_page(run: ShownRun) -> str:
         Damaged: if the run cannot be read.
     """
     detail = run_detail(run)
-    found = [row for row in task_rows(run) if row["step"]]
+    found = [row for row in task_rows(run) if row.step]
     return _template().render(
         run=detail,
         curve=success_curve(detail),

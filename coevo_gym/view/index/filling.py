@@ -304,6 +304,11 @@ def between_commas(names: Sequence[str]) -> str:
     return f",{','.join(dict.fromkeys(names))}," if names else ""
 
 
+def between(text: str | None) -> tuple[str, ...]:
+    """Return the names in a text in which each name is between two commas."""
+    return tuple(name for name in (text or "").split(",") if name)
+
+
 class _Said(NamedTuple):
     """The data of an episode that is read from its body.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from coevo_gym.core.task import Task
 
@@ -29,6 +29,25 @@ class Rated(Shape):
     success: float | None = None
     low: float | None = None
     high: float | None = None
+
+
+class Row(Shape):
+    """A base for rows of lists that can be filtered.
+
+    Attributes:
+        words: text that word searches look in; left out of responses.
+    """
+
+    words: str = Field(default="", exclude=True)
+
+    def exported(self) -> dict[str, Any]:
+        """Return the row as JSON for exported pages, with the fields that only filters use."""
+        filtered = {
+            f"_{name}": getattr(self, name)
+            for name, field in type(self).model_fields.items()
+            if field.exclude
+        }
+        return {**self.model_dump(mode="json"), **filtered}
 
 
 class Paged(Shape):
@@ -74,6 +93,22 @@ class TaskBrief(Shape):
         return cls(
             id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
         )
+
+
+class Ended(Row):
+    """A base for episodes that have ended.
+
+    Attributes:
+        success: the binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: why the episode ended.
+        steps: env steps taken.
+    """
+
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
 
 
 class SignalView(Shape):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
@@ -12,16 +12,15 @@ from coevo_gym.core.errors import TaskError
 from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
 from coevo_gym.core.task import thaw
 from coevo_gym.runs.tasks.story import Story, find_story
-from coevo_gym.view.filters import DRAFTS, WORDS, select
-from coevo_gym.view.index.asking import between
-from coevo_gym.view.index.filling import asked_for
-from coevo_gym.view.model.base import Paged, Shape, SignalView, TaskBrief, brief
+from coevo_gym.view.filters import DRAFTS, select
+from coevo_gym.view.index.filling import asked_for, between
+from coevo_gym.view.model.base import Paged, Row, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
-class DraftRow(Shape):
+class DraftRow(Row):
     """A draft in a list.
 
     Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or
@@ -185,18 +184,18 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
     Raises:
         BadRequest: if a parameter is invalid.
     """
-    rows = run.kept("drafts", lambda: draft_rows(run))
+    rows = draft_rows(run)
     found = select(rows, DRAFTS, query)
     of_gates = select(rows, DRAFTS, query.without("gate", "accepted", "page")).matching
-    rejected = [row for row in of_gates if not row["accepted"]]
-    gates = Counter(row["gate"] for row in rejected)
+    rejected = [row for row in of_gates if not row.accepted]
+    gates = Counter(row.gate for row in rejected)
     reasons: dict[str, Counter[str]] = {}
     for row in rejected:
-        reasons.setdefault(row["gate"], Counter())[brief(row["reason"])] += 1
+        reasons.setdefault(row.gate, Counter())[brief(row.reason)] += 1
     return DraftPage(
-        rows=tuple(map(shown, found.rows)),
+        rows=tuple(found.rows),
         gates=dict(gates.most_common()),
-        accepted=sum(row["accepted"] for row in of_gates),
+        accepted=sum(row.accepted for row in of_gates),
         examples={
             gate: dict(reasons[gate].most_common(_EXAMPLES)) for gate, _ in gates.most_common()
         },
@@ -204,21 +203,19 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
     )
 
 
-def draft_rows(run: ShownRun) -> list[dict[str, Any]]:
-    """Return the rows of all drafts as JSON, with their filter fields."""
-    rows = run.index.rows(f"{_QUERY} ORDER BY d.number")
-    return [{**_row(row).model_dump(mode="json"), WORDS: row[12]} for row in rows]
+def draft_rows(run: ShownRun) -> list[DraftRow]:
+    """Return the rows of all drafts."""
+
+    def read() -> list[DraftRow]:
+        return list(map(_row, run.index.rows(f"{_QUERY} ORDER BY d.number")))
+
+    rows: list[DraftRow] = run.kept("drafts", read)
+    return rows
 
 
 def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
     """Return the drafts of a round, in the order in which they were judged."""
-    rows = run.kept("drafts", lambda: draft_rows(run))
-    return tuple(shown(row) for row in rows if row["round"] == round_id and arm in row["arms"])
-
-
-def shown(row: Mapping[str, Any]) -> DraftRow:
-    """Return a row without its filter fields."""
-    return DraftRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
+    return tuple(row for row in draft_rows(run) if row.round == round_id and arm in row.arms)
 
 
 def draft_detail(run: ShownRun, id: str) -> DraftDetail:
@@ -286,11 +283,10 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
     """Return the list row of a story; an imported task gets a row that is not in the list."""
     verdict = story.verdict
-    rows = run.kept("drafts", lambda: draft_rows(run))
-    for row in rows:
-        same = row["id"] == verdict.draft_id and row["round"] == story.round_id
-        if same and set(story.arms) & set(row["arms"]):
-            return shown(row)
+    for row in draft_rows(run):
+        same = row.id == verdict.draft_id and row.round == story.round_id
+        if same and set(story.arms) & set(row.arms):
+            return row
     task = story.task
     return DraftRow(
         id=verdict.draft_id,
@@ -311,10 +307,8 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
 
 
 def _row(row: Sequence[Any]) -> DraftRow:
-    arms, round_id, step, first, position, id, accepted, gate, reason, kind, context, asked = row[
-        :12
-    ]
-    task_id, name, instruction, origin = row[13:]
+    arms, round_id, step, first, position, id, accepted, gate, reason, kind, *rest = row
+    context, asked, words, task_id, name, instruction, origin = rest
     names = between(arms)
     return DraftRow(
         id=id,
@@ -333,6 +327,7 @@ def _row(row: Sequence[Any]) -> DraftRow:
         if task_id
         else None,
         instruction=asked,
+        words=words,
     )
 
 

@@ -19,13 +19,14 @@ from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import without_secrets
-from coevo_gym.view.filters import EPISODES, WORDS, select
+from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.base import Paged, Rated, Shape, TaskBrief, brief
+from coevo_gym.view.model.base import Ended, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
-from coevo_gym.view.model.trajectories import GradeView, Sibling, TrajectoryDetail
+from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
+from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
@@ -122,7 +123,7 @@ class EvalDetail(Shape):
     config: dict[str, Any]
 
 
-class EpisodeRow(Shape):
+class EpisodeRow(Ended):
     """An episode of an evaluation in a list.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
@@ -136,10 +137,6 @@ class EpisodeRow(Shape):
         instruction: the task's instruction, cut with ``…`` after 300 characters.
         sample: index among the task's episodes, from 0.
         tags: the task's tags.
-        success: the binary outcome.
-        score: the benchmark's own score.
-        end_reason: why the episode ended.
-        steps: env steps taken.
         stored: true if ``evals/{name}/episodes/{id}`` returns the episode.
     """
 
@@ -149,10 +146,6 @@ class EpisodeRow(Shape):
     instruction: str
     sample: int
     tags: tuple[str, ...]
-    success: bool
-    score: float
-    end_reason: str
-    steps: int
     stored: bool
 
 
@@ -263,12 +256,11 @@ def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
         Damaged: if the evaluation cannot be read.
     """
     found = select(episode_rows(shown), EPISODES, query)
-    rows = [{k: v for k, v in row.items() if not k.startswith("_")} for row in found.rows]
-    return EpisodePage(rows=tuple(map(EpisodeRow.model_validate, rows)), **found.paging)
+    return EpisodePage(rows=tuple(found.rows), **found.paging)
 
 
-def episode_rows(shown: ShownEval) -> list[dict[str, Any]]:
-    """Return the rows of all episodes as JSON, sorted by name, with their filter fields."""
+def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
+    """Return the rows of all episodes, sorted by name."""
     tasks, stored = _known(shown)
     found = []
     for line in sorted(shown.lines.values(), key=lambda line: (line.name, line.sample)):
@@ -285,9 +277,9 @@ def episode_rows(shown: ShownEval) -> list[dict[str, Any]]:
             end_reason=line.end_reason,
             steps=line.steps,
             stored=line.key in stored,
+            words=fold(f"{line.name} {line.id} {asked}"),
         )
-        words = fold(f"{line.name} {line.id} {asked}")
-        found.append({**row.model_dump(mode="json"), WORDS: words})
+        found.append(row)
     return found
 
 

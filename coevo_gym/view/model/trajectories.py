@@ -1,8 +1,8 @@
-"""Training episodes: pages of the list, and single episodes."""
+"""Single training episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any, Literal
 
@@ -12,79 +12,14 @@ from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.index.asking import (
-    Asked,
-    between,
-    find_trajectories,
-    trajectories_where,
-)
 from coevo_gym.view.model.advice import AdviceText, advice_told
-from coevo_gym.view.model.base import Paged, Shape, SignalView, TaskBrief
+from coevo_gym.view.model.base import Shape, SignalView, TaskBrief
 from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
 from coevo_gym.view.model.notes import InterfaceRow, NoteView, interface_of, note_views, notes_about
-from coevo_gym.view.query import Query
+from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import notice_of, withheld
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
-
-
-class TrajectoryRow(Shape):
-    """A training episode in a list.
-
-    Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
-    (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
-    ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
-    policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice that the
-    episode was told, ``any`` or ``none``), ``q`` (words of the task's name and
-    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``,
-    ``success``, ``advantage``.
-
-    Attributes:
-        id: id of the episode in paths: ``ARM.GROUP.POSITION``.
-        arm: name of the arm.
-        step: learner step.
-        group: id of its group.
-        position: position in the group, from 0.
-        task: the episode's task.
-        policy_version: version of the policy at the start of the episode.
-        success: the binary outcome.
-        score: the benchmark's own score, in [0, 1].
-        end_reason: why the episode ended.
-        steps: env steps taken.
-        errors: number of actions without effect; null until the index has read the episode.
-        signals: kinds of signals that the episode fired.
-        advice: ids of the advice that its cues name; empty until the index has read the episode.
-        advantage: advantage used for learning, averaged over steps if it differs by step; null if
-            not stored.
-    """
-
-    id: str
-    arm: str
-    step: int
-    group: str
-    position: int
-    task: TaskBrief
-    policy_version: int
-    success: bool
-    score: float
-    end_reason: str
-    steps: int
-    errors: int | None = None
-    signals: tuple[str, ...] = ()
-    advice: tuple[str, ...] = ()
-    advantage: float | None = None
-
-
-class TrajectoryPage(Paged):
-    """A page of training episodes.
-
-    Attributes:
-        read: share of the run's episodes whose actions are already searchable, in [0, 1]. For the
-            other episodes, ``q`` matches only the task.
-    """
-
-    rows: tuple[TrajectoryRow, ...]
-    read: float = 1.0
 
 
 class GradeView(Shape):
@@ -105,18 +40,6 @@ class GradeView(Shape):
     why: str = ""
     report: dict[str, Any] | None = None
     withheld: str = ""
-
-
-class Sibling(Shape):
-    """Another episode of the same group, or of the same task in an evaluation."""
-
-    id: str
-    position: int
-    success: bool
-    score: float
-    end_reason: str
-    steps: int
-    signals: tuple[str, ...] = ()
 
 
 class TrajectoryDetail(Shape):
@@ -188,40 +111,6 @@ class TrajectoryDetail(Shape):
     after: str | None = None
 
 
-def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
-    """Return a page of a run's stored episodes.
-
-    Raises:
-        BadRequest: if a parameter is invalid.
-        Damaged: if the run cannot be read.
-    """
-    with told_as_damaged():
-        run.index.refresh()
-        rows, paging = find_trajectories(run.index, query)
-        return TrajectoryPage(rows=tuple(map(trajectory_row, rows)), read=run.index.read, **paging)
-
-
-def trajectory_row(row: Asked) -> TrajectoryRow:
-    """Return a row of the list from an index row."""
-    return TrajectoryRow(
-        id=id_of(row),
-        arm=row["arm"],
-        step=row["step"],
-        group=row["group_id"],
-        position=row["position"],
-        task=_task(row),
-        policy_version=row["version"],
-        success=bool(row["success"]),
-        score=row["score"],
-        end_reason=row["end_reason"],
-        steps=row["steps"],
-        errors=row["errors"],
-        signals=between(row["kinds"]),
-        advice=between(row["advice"]),
-        advantage=row["advantage"],
-    )
-
-
 def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
     """Return a whole episode.
 
@@ -237,15 +126,15 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
     with told_as_damaged():
         run.index.refresh()
         here = trajectories_where(run.index, "t.arm = ? AND t.group_id = ?", arm, group)
-        row = next((one for one in here if one["position"] == position), None)
+        row = next((one for one in here if one.position == position), None)
         reader = run.reader
         episode = reader.trajectory(arm, group, position) if row is not None else None
         if row is None or episode is None:
             raise _not_there(run, id)
-        task = reader.task(row["task_id"])
+        task = reader.task(row.task.id)
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
         sampled = reader.sampled(arm, group, position)
-        noted = notes_about(reader, arm, row["step"], group, position)
+        noted = notes_about(reader, arm, row.step, group, position)
         split = str(task.split) if task else "train"
         told = advice_told(reader, arm, episode.cue_ids, split)
         version = episode.interface
@@ -258,19 +147,19 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         ) or [(len(here),)]
     behind = Behind(run.config.benchmark.name, sampled, advantages, texts, hidden=False)
     steps, last = steps_of(episode, behind)
-    instruction = task.instruction if task else row["instruction"] or ""
+    instruction = task.instruction if task else row.task.instruction
     return TrajectoryDetail(
         id=id,
         of="training",
         run=run.id,
         arm=arm,
-        step=row["step"],
+        step=row.step,
         group=group,
         position=position,
         size=size,
         split=split,
         notice=notice_of(split),
-        task=_task(row),
+        task=row.task,
         instruction=instruction,
         system=system_text(
             run.config.policy, run.config.benchmark.name, run.manifest, episode, instruction
@@ -283,9 +172,9 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
             SignalView(kind=one.kind, evidence=one.model_dump(mode="json")["evidence"])
             for one in signals
         ),
-        siblings=tuple(map(_sibling, here)),
+        siblings=tuple(here),
         policy_version=episode.policy_version,
-        advantage=row["advantage"] if advantages is None else _mean(advantages),
+        advantage=row.advantage if advantages is None else _mean(advantages),
         cue_ids=episode.cue_ids,
         advice=told,
         interface=version,
@@ -295,21 +184,6 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         before=before,
         after=after,
     )
-
-
-def _task(row: Asked) -> TaskBrief:
-    """Return a short description of an index row's task; the name is "" if the task is gone."""
-    return TaskBrief(
-        id=row["task_id"],
-        name=row["name"] or "",
-        instruction=row["instruction"] or "",
-        origin=row["origin"] or "",
-    )
-
-
-def id_of(row: Mapping[str, Any]) -> str:
-    """Return the id of an episode, as used in paths."""
-    return f"{row['arm']}.{row['group_id']}.{row['position']}"
 
 
 def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
@@ -353,18 +227,6 @@ def _grade(episode: Trajectory, task: Task | None) -> GradeView:
         end_reason=end,
         why=why_failed(episode.success, end, episode.report, task),
         report=thaw(episode.report),
-    )
-
-
-def _sibling(row: Asked) -> Sibling:
-    return Sibling(
-        id=id_of(row),
-        position=row["position"],
-        success=bool(row["success"]),
-        score=row["score"],
-        end_reason=row["end_reason"],
-        steps=row["steps"],
-        signals=between(row["kinds"]),
     )
 
 
