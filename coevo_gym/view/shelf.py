@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json
-from coevo_gym.view.index.index import Index
+from coevo_gym.view.index.index import Index, Stamps, stamps
 from coevo_gym.view.library import OF_TABLE, Library, name_of
 from coevo_gym.view.model.base import TaskBrief
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import Censor
 
+T = TypeVar("T")
 Line = Mapping[str, Any]
-Stamp = tuple[int, int, int]
 
 
 class Shelf:
@@ -89,7 +89,7 @@ class ShownRun:
         self.id, self.folder = id, folder
         self._lock = threading.Lock()
         self._index: Index | None = None
-        self._manifest: tuple[Stamp, dict[str, Any], RunConfig] | None = None
+        self._manifest: tuple[Stamps, dict[str, Any], RunConfig] | None = None
         self._lines = _Lines(folder.metrics)
         self._reader: ViewReader | None = None
         self._kept: dict[str, tuple[object, Any]] = {}
@@ -204,17 +204,18 @@ class ShownRun:
         name, instruction, origin = found[0] if found else ("", "", "")
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
-    def kept(self, name: str, make: Any, *, until: object = None) -> Any:
+    def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
         """Return the result of ``make()``, cached until the index, or a given value, changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
         if known is None or known[0] != revision:
             known = self._kept[name] = (revision, make())
-        return known[1]
+        found: T = known[1]
+        return found
 
     def _read(self) -> tuple[dict[str, Any], RunConfig]:
-        stamp = _stamp(self.folder.manifest)
+        stamp = stamps(self.folder.manifest)
         if self._manifest is None or self._manifest[0] != stamp:
             with told_as_damaged():
                 self._manifest = (stamp, *read_manifest(self.folder))
@@ -274,7 +275,7 @@ class ShownEval:
         return found if isinstance(found, dict) else None
 
     def _read(self) -> tuple[dict[str, Any], dict[tuple[str, int], EvalLine]]:
-        stamp = (_stamp(self.folder.config), _stamp(self.folder.results))
+        stamp = stamps(self.folder.config, self.folder.results)
         if self._known is None or self._known[0] != stamp:
             with told_as_damaged():
                 config = self.folder.read_config()
@@ -304,7 +305,7 @@ class _Lines:
             return tuple(self._lines)
 
     def _read_on(self, file: Any) -> None:
-        inode = _stamp(self._path)[2]
+        ((_, _, inode),) = stamps(self._path)
         size = file.seek(0, 2)
         if inode != self._inode or size < self._end:  # the file was replaced
             self._lines, self._inode, self._end = [], inode, 0
@@ -329,12 +330,3 @@ def told_as_damaged() -> Iterator[None]:
         raise Damaged(str(error)) from error
     except (ValueError, KeyError, TypeError) as error:  # an unexpected format
         raise Damaged(f"The data cannot be read: {type(error).__name__}: {error}.") from error
-
-
-def _stamp(path: Path) -> Stamp:
-    """Return a stamp that changes with every write to a file."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return (-1, -1, -1)
-    return (stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coevo_gym.core.advice import advised
+from coevo_gym.core.evolution import Context, asked_for
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.store.reader import HOLD
@@ -266,7 +267,7 @@ class _Told:
         for position, verdict in enumerate(self._result["verdicts"]):
             if not verdict["draft_id"]:
                 continue
-            asked = asked_for(verdict)
+            asked = asked_for(verdict.get("draft", {}), verdict.get("proposal", {}))
             words = " ".join(
                 [verdict["draft_id"], verdict.get("gate", ""), verdict.get("reason", "")]
             )
@@ -286,17 +287,7 @@ class _Told:
 
 def context_id(context: Mapping[str, Any]) -> str:
     """Return the id of a context given as JSON."""
-    from coevo_gym.core.evolution import Context
-
     return Context.model_validate(context).id
-
-
-def asked_for(verdict: Mapping[str, Any]) -> str:
-    """Return a draft's instruction, from the last stage that it reached."""
-    draft, proposal = verdict.get("draft", {}), verdict.get("proposal", {})
-    turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
-    found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
-    return str(found or "")
 
 
 def between_commas(names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from coevo_gym.core.advice import AdviceOrigin, AdviceState, advised
 from coevo_gym.core.task import Split
-from coevo_gym.view.model.base import Shape, TaskBrief
+from coevo_gym.view.model.base import Shape, TaskBrief, cut
 from coevo_gym.view.reader import StoredAdvice, ViewReader
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
@@ -187,8 +187,4 @@ def _row(run: ShownRun, reader: ViewReader, arm: str, story: _Story) -> AdviceRo
 
 
 def _texts(origin: AdviceOrigin) -> dict[str, str]:
-    return {name: _bounded(str(text)) for name, text in origin.texts.items()}
-
-
-def _bounded(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    return {name: cut(str(text), MOST_CHARACTERS) for name, text in origin.texts.items()}

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coevo_gym.core.task import Task
+from coevo_gym.core.task import JsonObject, Task
 
 BRIEF = 300
 
@@ -72,6 +72,11 @@ def brief(text: str) -> str:
     return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
+def cut(text: str, most: int) -> str:
+    """Return a text, cut with ``…`` after some characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 class TaskBrief(Shape):
     """A short description of a task.
 
@@ -120,4 +125,4 @@ class SignalView(Shape):
     """
 
     kind: str
-    evidence: dict[str, Any]
+    evidence: JsonObject

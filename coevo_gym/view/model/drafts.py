@@ -9,11 +9,20 @@ from typing import Any
 from pydantic import Field
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.evolution import Context, Explored, Signal, Verdict
+from coevo_gym.core.evolution import (
+    Context,
+    ContextBrief,
+    Exchange,
+    Explored,
+    Signal,
+    Verdict,
+    asked_for,
+)
 from coevo_gym.core.task import thaw
 from coevo_gym.runs.tasks.story import Story, find_story
+from coevo_gym.store.rows import Decision
 from coevo_gym.view.filters import DRAFTS, select
-from coevo_gym.view.index.filling import asked_for, between
+from coevo_gym.view.index.filling import between
 from coevo_gym.view.model.base import Paged, Row, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
@@ -135,12 +144,12 @@ class ContextView(Shape):
     summary: str = ""
     success: bool = False
     actions: tuple[str, ...] = ()
-    evidence: tuple[dict[str, str], ...] = ()
+    evidence: tuple[Exchange, ...] = ()
     last_observation: str = ""
     contrast: tuple[str, ...] = ()
     target: tuple[str, ...] = ()
     signal: SignalView | None = None
-    brief: dict[str, Any] | None = None
+    brief: ContextBrief | None = None
     problems: tuple[str, ...] = ()
 
 
@@ -153,7 +162,7 @@ class WalkView(Shape):
     """
 
     number: int
-    exchanges: tuple[dict[str, str], ...]
+    exchanges: tuple[Exchange, ...]
 
 
 class GateView(Shape):
@@ -209,8 +218,7 @@ def draft_rows(run: ShownRun) -> list[DraftRow]:
     def read() -> list[DraftRow]:
         return list(map(_row, run.index.rows(f"{_QUERY} ORDER BY d.number")))
 
-    rows: list[DraftRow] = run.kept("drafts", read)
-    return rows
+    return run.kept("drafts", read)
 
 
 def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
@@ -247,16 +255,13 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
     return DraftDetail(
         draft=row,
         gates=_gates(verdict),
-        asked=asked_for(verdict.model_dump(mode="json")),
+        asked=asked_for(verdict.draft, verdict.proposal),
         actions=_actions(verdict),
         body=thaw(verdict.draft),
         proposal=thaw(verdict.proposal) or None,
         context=context_view(context, story.explored, story.signal) if context else None,
         walks=tuple(
-            WalkView(
-                number=walk.number,
-                exchanges=tuple(one.model_dump(mode="json") for one in walk.exchanges),
-            )
+            WalkView(number=walk.number, exchanges=walk.exchanges)
             for walk in (story.explored.walks if story.explored else ())
             if context is None or walk.context_id == context.id
         ),
@@ -270,14 +275,14 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
             }
             for place in story.elsewhere
         ),
-        decision=story.decision
-        and {
-            "what": story.decision.what,
-            "reason": story.decision.reason,
-            "at": story.decision.at,
-        },
+        decision=decision_view(story.decision),
         joined=tuple({"arm": arm, "round": round_id} for arm, round_id in story.joined),
     )
+
+
+def decision_view(decision: Decision | None) -> dict[str, str] | None:
+    """Return a user's decision about a task as JSON."""
+    return decision and {"what": decision.what, "reason": decision.reason, "at": decision.at}
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
@@ -302,7 +307,7 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
         signal="",
         context=verdict.context_id,
         task=TaskBrief.of(task) if task else None,
-        instruction=brief(asked_for(verdict.model_dump(mode="json"))),
+        instruction=brief(asked_for(verdict.draft, verdict.proposal)),
     )
 
 
@@ -359,12 +364,11 @@ def context_view(context: Context, explored: Explored | None, signal: Signal | N
         summary=context.summary,
         success=context.success,
         actions=context.actions,
-        evidence=tuple(one.model_dump(mode="json") for one in context.evidence),
+        evidence=context.evidence,
         last_observation=context.last_observation,
         contrast=context.contrast,
         target=context.target,
-        signal=signal
-        and SignalView(kind=signal.kind, evidence=signal.model_dump(mode="json")["evidence"]),
-        brief=explored.brief.model_dump(mode="json") if explored and explored.brief else None,
+        signal=SignalView(kind=signal.kind, evidence=signal.evidence) if signal else None,
+        brief=explored.brief if explored else None,
         problems=explored.problems if explored else (),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from jinja2 import TemplateError
@@ -15,7 +15,7 @@ from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Tra
 from coevo_gym.runs.config import PolicySettings
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
-from coevo_gym.view.model.base import Shape
+from coevo_gym.view.model.base import Shape, cut
 from coevo_gym.view.shop import ShopPage, read_page
 
 
@@ -115,11 +115,15 @@ class StepView(Shape):
     cut: bool = False
 
 
-Extras = Mapping[str, Any]
+_FORMATS: Mapping[str, dict[str, Any]] = {
+    "bfcl": {"format": "json", "action": "calls"},
+    "appworld": {"format": "code", "action": "code"},
+}
+"""Display formats by benchmark; all other benchmarks are shown as plain text."""
 
 
 def page_behind(
-    benchmark: str, observation: str, extras: Extras, choices: Sequence[str] = ()
+    benchmark: str, observation: str, extras: Mapping[str, Any], choices: Sequence[str] = ()
 ) -> BehindPage:
     """Return the parsed page of an observation.
 
@@ -129,27 +133,9 @@ def page_behind(
         extras: the benchmark's JSON about the step before the observation; {} at the start.
         choices: possible actions, as far as they are known.
     """
-    return _PAGES.get(benchmark, _plain)(observation, extras, choices)
-
-
-def _plain(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
-    return TextPage(admissible=tuple(choices))
-
-
-def _calls(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
-    return TextPage(format="json", action="calls", admissible=tuple(choices))
-
-
-def _code(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
-    return TextPage(format="code", action="code", admissible=tuple(choices))
-
-
-_PAGES: Mapping[str, Callable[[str, Extras, Sequence[str]], BehindPage]] = {
-    "webshop": read_page,
-    "bfcl": _calls,
-    "appworld": _code,
-}
-"""Page parsers by benchmark; observations of all other benchmarks are shown as plain text."""
+    if benchmark == "webshop":
+        return read_page(observation, extras, choices)
+    return TextPage(admissible=tuple(choices), **_FORMATS.get(benchmark, {}))
 
 
 MOST_CHARACTERS = 200_000
@@ -193,7 +179,7 @@ def _view(
     place: int, step: Step, sampled: Sampled | None, page: BehindPage, behind: Behind
 ) -> StepView:
     texts = [step.shown, step.observation, step.said, step.action]
-    shown, raw, said, action = (_bounded(text) for text in texts)
+    shown, raw, said, action = (cut(text, MOST_CHARACTERS) for text in texts)
     advantages = behind.advantages
     each = advantages if isinstance(advantages, Sequence) else None
     version = sampled.policy_version if sampled else UNKNOWN_VERSION
@@ -244,10 +230,6 @@ def _whole(advantages: float | Sequence[float] | None) -> float | None:
 
 def _at(values: Sequence[Any] | None, place: int) -> Any:
     return values[place] if values is not None and place < len(values) else None
-
-
-def _bounded(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
 
 
 def system_text(

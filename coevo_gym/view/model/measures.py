@@ -298,8 +298,7 @@ def task_set(run: ShownRun) -> TaskSet:
         arms = _found_by_arm(run)
         return _compared(arms, _held_out(run) if arms else ())
 
-    found: TaskSet = run.kept("task set", compare)
-    return found
+    return run.kept("task set", compare)
 
 
 def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
@@ -329,8 +328,7 @@ def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
             return ()
         return tuple(AskedTasks(task.id, task.instruction) for task in tasks)
 
-    found: tuple[AskedTasks, ...] = run.kept("held-out instructions", read, until=config)
-    return found
+    return run.kept("held-out instructions", read, until=config)
 
 
 def _compared(

@@ -6,12 +6,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from coevo_gym.core.notes import INTERFACE, VERDICTS, Note
 from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
 from coevo_gym.store.note_rows import NoteCount, StoredNote, TurnCount
-from coevo_gym.view.model.base import Shape, TaskBrief
+from coevo_gym.view.model.base import Shape, TaskBrief, cut
 
 Tone = Literal["good", "bad", ""]
 
@@ -99,36 +99,39 @@ MAX_BINS = 20
 MAX_LABELS = 40
 """Maximum number of labels per kind that are listed; all others are only counted."""
 
+MOST_LINES = 100
+"""Maximum number of listed lines of an interface."""
+MOST_CHARACTERS = 2_000
+"""Maximum length of a line; longer lines are cut."""
+MOST_RETURNS = 20
+"""Maximum number of listed returns of an interface."""
+
 EnvSteps = Mapping[int, float]
 """Env steps that an arm had used by the end of each learner step."""
 
 
-class Said(NamedTuple):
-    """The content of an interface version.
+class InterfaceRow(Shape):
+    """An interface version that presented episodes to the policy.
 
     Attributes:
-        version: the version.
-        name: short version.
-        lines: lines that it adds to the env's own text.
+        version: version, as named in episodes.
+        name: short form of the version.
+        step: learner step at which the version was first used.
+        env_steps: env steps spent by the end of that step.
+        again: first steps, up to 20, at which the version returned after another one.
+        says: lines that the interface adds to the env's own text.
+        left: number of lines omitted because there are too many.
+        episode: id of the first episode with this version; null if it is not stored.
     """
 
     version: str
     name: str
-    lines: tuple[str, ...]
-
-
-class ShownVersion(NamedTuple):
-    """An interface version, and the times at which it was used.
-
-    Attributes:
-        said: the version and its content.
-        first: the first note about it.
-        again: learner steps at which it was used again after other versions.
-    """
-
-    said: Said
-    first: StoredNote
+    step: int
+    env_steps: float | None = None
     again: tuple[int, ...] = ()
+    says: tuple[str, ...] = ()
+    left: int = 0
+    episode: str | None = None
 
 
 def arm_labels(
@@ -240,38 +243,41 @@ def tone_of(label: str) -> Tone:
     return "good" if VERDICTS.get(label, 0) > 0 else ""
 
 
-def said_in(note: Note) -> Said:
-    """Return the content of the interface version that an :data:`INTERFACE` note is about.
+def shown_in(notes: Iterable[StoredNote]) -> list[tuple[InterfaceRow, Note]]:
+    """Return the versions in notes of kind :data:`INTERFACE`, each with the first note about it.
 
-    Parts missing in the note's evidence are empty.
-    """
-    version, says = note.evidence.get("version"), note.evidence.get("says")
-    lines = tuple(str(line) for line in says) if isinstance(says, (list, tuple)) else ()
-    name = note.label or str(version or "")
-    return Said(str(version or name), name, lines)
-
-
-def shown_in(notes: Iterable[StoredNote]) -> list[ShownVersion]:
-    """Return the versions in notes of kind :data:`INTERFACE`, in order of first use.
-
-    A version is used again at a step if that step has a note about it and the previous step with
-    such notes has none. If each version was noted only once, later uses are unknown.
+    They are in order of first use; parts missing in a note's evidence are empty. A version is used
+    again at a step if that step has a note about it and the previous step with such notes has none.
+    If each version was noted only once, later uses are unknown.
 
     Args:
         notes: notes of one arm, in order.
     """
-    found: dict[str, ShownVersion] = {}
+    found: dict[str, tuple[InterfaceRow, Note]] = {}
     before: set[str] = set()
     now: set[str] = set()
     last = 0
-    for note in notes:
-        if note.at != last:
-            before, now, last = now, set(), note.at
-        said = said_in(note.note)
-        known = found.get(said.version)
-        if known is None:
-            found[said.version] = ShownVersion(said, note)
-        elif said.version not in before | now:
-            found[said.version] = known._replace(again=(*known.again, note.at))
-        now.add(said.version)
+    for at, note in notes:
+        if at != last:
+            before, now, last = now, set(), at
+        version = str(note.evidence.get("version") or note.label)
+        if version not in found:
+            found[version] = _interface(version, at, note), note
+        elif version not in before | now:
+            row, first = found[version]
+            again = (*row.again, at)[:MOST_RETURNS]
+            found[version] = row.model_copy(update={"again": again}), first
+        now.add(version)
     return list(found.values())
+
+
+def _interface(version: str, step: int, note: Note) -> InterfaceRow:
+    says = note.evidence.get("says")
+    lines = says if isinstance(says, (list, tuple)) else ()
+    return InterfaceRow(
+        version=version,
+        name=note.label or version,
+        step=step,
+        says=tuple(cut(str(line), MOST_CHARACTERS) for line in lines[:MOST_LINES]),
+        left=max(0, len(lines) - MOST_LINES),
+    )

@@ -10,8 +10,10 @@ from pydantic import Field
 
 from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, Note
 from coevo_gym.core.task import Split
-from coevo_gym.view.model.base import Shape
+from coevo_gym.view.model.base import Shape, cut
 from coevo_gym.view.model.note_counts import (
+    MOST_CHARACTERS,
+    InterfaceRow,
     KindOfNotes,
     NotedEpisode,
     NotedTask,
@@ -48,30 +50,6 @@ class NumbersOfNotes(Shape):
     value: tuple[float, ...] = ()
     likeness: tuple[float | None, ...] = ()
     floor: tuple[float | None, ...] = ()
-
-
-class InterfaceRow(Shape):
-    """An interface version that presented episodes to the policy.
-
-    Attributes:
-        version: version, as named in episodes.
-        name: short form of the version.
-        step: learner step at which the version was first used.
-        env_steps: env steps spent by the end of that step.
-        again: first steps, up to 20, at which the version returned after another one.
-        says: lines that the interface adds to the env's own text.
-        left: number of lines omitted because there are too many.
-        episode: id of the first episode with this version; null if it is not stored.
-    """
-
-    version: str
-    name: str
-    step: int
-    env_steps: float | None = None
-    again: tuple[int, ...] = ()
-    says: tuple[str, ...] = ()
-    left: int = 0
-    episode: str | None = None
 
 
 class ArmNotes(Shape):
@@ -141,11 +119,6 @@ class NoteView(Shape):
 
 
 MOST_INTERFACES = 200
-MOST_LINES = 100
-MOST_RETURNS = 20
-"""Maximum number of listed returns of an interface."""
-MOST_CHARACTERS = 2_000
-"""Maximum length of a line; longer lines are cut."""
 MOST_LABELLED = 12
 """Maximum number of labels per kind for which the latest episodes are listed."""
 MOST_TASKS = 12
@@ -231,7 +204,7 @@ def _view(note: Note) -> NoteView:
         floor=_number(note.evidence.get("floor")),
         labels=_labels(note),
         says={
-            name: _bounded(text)
+            name: cut(text, MOST_CHARACTERS)
             for name, text in note.evidence.items()
             if isinstance(text, str) and text.strip()
         },
@@ -250,9 +223,10 @@ def _expected(note: Note) -> tuple[Expected, ...]:
     if not isinstance(texts, tuple):
         return ()
     numbers = found if isinstance(found, tuple) else ()
+    said = (None if text is None else cut(str(text), MOST_CHARACTERS) for text in texts)
     return tuple(
-        Expected(text=None if text is None else _bounded(str(text)), likeness=_number(number))
-        for text, number in zip_longest(texts, numbers[: len(texts)])
+        Expected(text=text, likeness=_number(number))
+        for text, number in zip_longest(said, numbers[: len(texts)])
     )
 
 
@@ -300,25 +274,11 @@ def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
 
 def _interfaces(reader: ViewReader, arm: str, spent: dict[int, float]) -> list[InterfaceRow]:
     rows = []
-    for said, (at, note), again in shown_in(reader.notes_when(arm, INTERFACE)):
+    for row, note in shown_in(reader.notes_when(arm, INTERFACE)):
         stored = reader.stores(arm, note.group_id, note.index)
-        rows.append(
-            InterfaceRow(
-                version=said.version,
-                name=said.name,
-                step=at,
-                env_steps=spent.get(at),
-                again=again[:MOST_RETURNS],
-                says=tuple(map(_bounded, said.lines[:MOST_LINES])),
-                left=max(0, len(said.lines) - MOST_LINES),
-                episode=_id(arm, note.group_id, note.index) if stored else None,
-            )
-        )
+        episode = _id(arm, note.group_id, note.index) if stored else None
+        rows.append(row.model_copy(update={"env_steps": spent.get(row.step), "episode": episode}))
     return rows
-
-
-def _bounded(line: str) -> str:
-    return line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
 
 
 def _id(arm: str, group: str, position: int) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 from coevo_gym.core.notes import INTERFACE
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
-from coevo_gym.store.rows import Decision
 from coevo_gym.view.filters import TASKS, select
 from coevo_gym.view.index.index import Index
 from coevo_gym.view.model.base import Paged, Row, Shape, TaskBrief
-from coevo_gym.view.model.drafts import DraftDetail, story_of
+from coevo_gym.view.model.drafts import DraftDetail, decision_view, story_of
 from coevo_gym.view.model.steps import GroupRow, groups_where
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query
@@ -291,8 +290,7 @@ def task_page(run: ShownRun, query: Query) -> TaskPage:
 
 def task_rows(run: ShownRun) -> list[TaskRow]:
     """Return the rows of all tasks."""
-    rows: list[TaskRow] = run.kept("tasks", lambda: _rows(run))
-    return rows
+    return run.kept("tasks", lambda: _rows(run))
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
@@ -334,7 +332,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         practice=tuple(groups),
         arms=row.practice,
         interfaces=pairs,
-        decision=_decision(decision),
+        decision=decision_view(decision),
     )
 
 
@@ -436,9 +434,3 @@ def _tags(task: Task) -> tuple[str, ...]:
         return tuple(sorted(tags_of(task)))
     except Exception:  # the benchmark is not installed
         return ()
-
-
-def _decision(decision: Decision | None) -> dict[str, str] | None:
-    if decision is None:
-        return None
-    return {"what": decision.what, "reason": decision.reason, "at": decision.at}

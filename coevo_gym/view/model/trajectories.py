@@ -168,10 +168,7 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         last_observation=episode.last_observation,
         last_page=last,
         grade=_grade(episode, task if task and not withheld(task) else None),
-        signals=tuple(
-            SignalView(kind=one.kind, evidence=one.model_dump(mode="json")["evidence"])
-            for one in signals
-        ),
+        signals=tuple(SignalView(kind=one.kind, evidence=one.evidence) for one in signals),
         siblings=tuple(here),
         policy_version=episode.policy_version,
         advantage=row.advantage if advantages is None else _mean(advantages),
