@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from coevo_gym.core.task import JsonObject, Task
+from coevo_gym.runs.folders.listing import OnDisk
 
 BRIEF = 300
 
@@ -29,6 +30,28 @@ class Rated(Shape):
     success: float | None = None
     low: float | None = None
     high: float | None = None
+
+
+class FolderRow(Rated):
+    """A base for rows of runs and evaluations, which are folders.
+
+    Attributes:
+        id: id of the run or evaluation, used in paths.
+        name: its name.
+        path: path of its folder, for display.
+        benchmark: name of the benchmark; this and the following are empty if it cannot be read.
+        model: short name of the policy's model; "" for a baseline.
+        problem: why it cannot be read and what to do, or "".
+        on_disk: the state of the folder, for listings in a terminal.
+    """
+
+    id: str
+    name: str
+    path: str
+    benchmark: str = ""
+    model: str = ""
+    problem: str = ""
+    on_disk: OnDisk | None = Field(default=None, exclude=True)
 
 
 class Row(Shape):

@@ -15,6 +15,7 @@ from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
 from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
@@ -22,7 +23,7 @@ from coevo_gym.store.secrets import without_secrets
 from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.base import Ended, Paged, Rated, Shape, TaskBrief, brief
+from coevo_gym.view.model.base import Ended, FolderRow, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
@@ -33,17 +34,12 @@ from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
-class EvalRow(Rated):
+class EvalRow(FolderRow):
     """An evaluation in the list, with the success rate averaged over its tasks.
 
     Attributes:
-        id: id of the evaluation, used in paths.
-        name: name of the evaluation.
-        path: path of its folder, for display.
         source: the run or benchmark that was evaluated.
         policy: name of the policy.
-        model: short name of the model; "" for a baseline.
-        benchmark: name of the benchmark.
         split: split of the tasks.
         n_tasks: number of tasks.
         samples: episodes per task.
@@ -53,16 +49,10 @@ class EvalRow(Rated):
         finished: true if the summary has been written.
         running: true while a process writes to the evaluation.
         updated_at: time of the last write in UTC (ISO 8601).
-        problem: why the evaluation cannot be read and what to do, or "".
     """
 
-    id: str
-    name: str
-    path: str
     source: str = ""
     policy: str = ""
-    model: str = ""
-    benchmark: str = ""
     split: str = ""
     n_tasks: int = 0
     samples: int = 1
@@ -72,7 +62,6 @@ class EvalRow(Rated):
     finished: bool = False
     running: bool = False
     updated_at: str | None = None
-    problem: str = ""
 
 
 class EvalList(Shape):
@@ -216,6 +205,20 @@ def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
     """Return the rows of all evaluations, latest first."""
     rows = sorted(map(_row, shelf.evals()), key=lambda row: row.updated_at or "", reverse=True)
     return tuple(rows)
+
+
+def listed_evals(shelf: Shelf) -> list[EvalRow]:
+    """Return the rows of all evaluations by name, as a terminal lists them.
+
+    The success is that of the summary; None before the evaluation is finished.
+    """
+    rows = []
+    for shown in shelf.evals():
+        on_disk = evaluation_on_disk(shown.folder)
+        summary = shown.summary if on_disk.state != "damaged" else None
+        success = (summary or {}).get("success")
+        rows.append(_row(shown).model_copy(update={"on_disk": on_disk, "success": success}))
+    return rows
 
 
 def eval_detail(shown: ShownEval) -> EvalDetail:
@@ -426,7 +429,12 @@ def _share(outcomes: Sequence[Evaluated]) -> float:
 
 def _row(shown: ShownEval) -> EvalRow:
     folder = shown.folder
-    files = (folder.results, folder.summary, folder.config)
+    row = EvalRow(
+        id=shown.id,
+        name=name_of(folder.path),
+        path=str(folder.path),
+        updated_at=written_at(folder.results, folder.summary, folder.config),
+    )
     try:
         config, lines = shown.config, list(shown.lines.values())
         rate = rate_of(by_task(lines).values())
@@ -434,35 +442,27 @@ def _row(shown: ShownEval) -> EvalRow:
             lost = len(read_lines(folder.lost))
         n_tasks, samples = int(config.get("n_tasks", 0)), int(config["samples"])
         finished = shown.summary is not None
-        return EvalRow(
-            id=shown.id,
-            name=name_of(folder.path),
-            path=str(folder.path),
-            source=str(config.get("source", "")),
-            policy=config["policy"],
-            model=str(config.get("model", "")),
-            benchmark=config["benchmark"],
-            split=config["split"],
-            n_tasks=n_tasks,
-            samples=samples,
-            done=len(lines),
-            total=n_tasks * samples,
-            lost=lost,
-            finished=finished,
-            running=not finished and in_use(folder.path),
-            success=rate.success,
-            low=rate.low,
-            high=rate.high,
-            updated_at=written_at(*files),
-        )
     except Damaged as error:
-        return EvalRow(
-            id=shown.id,
-            name=name_of(folder.path),
-            path=str(folder.path),
-            updated_at=written_at(*files),
-            problem=str(error),
-        )
+        return row.model_copy(update={"problem": str(error)})
+    return row.model_copy(
+        update={
+            "source": str(config.get("source", "")),
+            "policy": config["policy"],
+            "model": str(config.get("model", "")),
+            "benchmark": config["benchmark"],
+            "split": config["split"],
+            "n_tasks": n_tasks,
+            "samples": samples,
+            "done": len(lines),
+            "total": n_tasks * samples,
+            "lost": lost,
+            "finished": finished,
+            "running": not finished and in_use(folder.path),
+            "success": rate.success,
+            "low": rate.low,
+            "high": rate.high,
+        }
+    )
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:

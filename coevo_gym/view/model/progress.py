@@ -9,11 +9,9 @@ from typing import Literal
 
 from pydantic import Field
 
-from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import in_use
 from coevo_gym.store.progress import WorkProgress, WorkState, read_progress
 from coevo_gym.view.model.base import Shape
-from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.shelf import Line, ShownRun
 
 State = Literal["training", "stopped", "failed", "finished", "damaged"]
@@ -148,7 +146,7 @@ def written_at(*files: Path) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
-def unreadable(run: ShownRun, error: Damaged | StoreError) -> ProgressView:
+def unreadable(run: ShownRun) -> ProgressView:
     """Return the progress of a run that cannot be read."""
     return ProgressView(state="damaged", updated_at=written_at(run.folder.manifest))
 

@@ -10,10 +10,11 @@ from typing import Any, Literal
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.config.keys import with_current_keys
+from coevo_gym.runs.folders.listing import preset_of, run_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.protocols import training_success
-from coevo_gym.view.model.base import Rated, Shape
+from coevo_gym.view.model.base import FolderRow, Rated, Shape
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.progress import ProgressView, progress_of, unreadable
@@ -23,34 +24,24 @@ from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 
-class RunRow(Rated):
+class RunRow(FolderRow):
     """A run in the list, with the success of its last arm on held-out tasks.
 
     Attributes:
-        id: id of the run, used in paths.
-        name: name of the run.
-        path: path of its folder, for display.
-        benchmark: name of the benchmark; "" if the run cannot be read.
-        model: short name of the policy's model.
+        preset: its preset or settings file; "" for settings from Python.
         seed: seed of the run; null if the run cannot be read.
         arms: names of its arms, in order.
         progress: progress of the run.
         trajectories: number of stored trajectories.
         tasks: number of stored tasks.
-        problem: why the run cannot be read and what to do, or "".
     """
 
-    id: str
-    name: str
-    path: str
-    benchmark: str = ""
-    model: str = ""
+    preset: str = ""
     seed: int | None = None
     arms: tuple[str, ...] = ()
     progress: ProgressView
     trajectories: int = 0
     tasks: int = 0
-    problem: str = ""
 
 
 class RunList(Shape):
@@ -217,19 +208,26 @@ def run_detail(run: ShownRun) -> RunDetail:
     )
 
 
+def listed_runs(shelf: Shelf) -> list[RunRow]:
+    """Return the rows of runs by name, as a terminal lists them."""
+    rows = [(run.folder, _row(run)) for run in shelf.runs()]
+    return [
+        row.model_copy(update={"on_disk": run_on_disk(folder, row.arms)}) for folder, row in rows
+    ]
+
+
 def _row(run: ShownRun) -> RunRow:
-    path = run.folder.path
+    known = {"id": run.id, "name": run.name, "path": str(run.folder.path)}
     try:
         manifest, config = run.manifest, run.config
         table = _table(run)
         last = next((row for row in reversed(table) if row.name in config.arms), None)
         trajectories, tasks = _counts(run)
         return RunRow(
-            id=run.id,
-            name=run.name,
-            path=str(path),
+            **known,
             benchmark=config.benchmark.name,
             model=str(manifest.get("model", "")),
+            preset=preset_of(manifest.get("origins", {})),
             seed=config.seed,
             arms=config.arms,
             progress=progress_of(run),
@@ -240,13 +238,7 @@ def _row(run: ShownRun) -> RunRow:
             tasks=tasks,
         )
     except Damaged as error:
-        return RunRow(
-            id=run.id,
-            name=run.name,
-            path=str(path),
-            progress=unreadable(run, error),
-            problem=str(error),
-        )
+        return RunRow(**known, progress=unreadable(run), problem=str(error))
 
 
 def _when(row: RunRow) -> str:
