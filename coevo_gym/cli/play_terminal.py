@@ -15,9 +15,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import Played, PlayedGame, RefusedAction
-from coevo_gym.view.play.hands import action_of, is_unfinished
 from coevo_gym.view.play.shop import read_shop
-from coevo_gym.view.play.tools import Tool, message, read_tools, value_of
+from coevo_gym.view.play.tools import Tool, action_of, is_unfinished, message, read_tools, value_of
 from coevo_gym.view.shop import SEPARATOR
 
 Read = Callable[[], str]

@@ -14,10 +14,9 @@ from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
 from coevo_gym.view.grade import GradeCheck, grade_of
 from coevo_gym.view.play.game import PlayedGame
-from coevo_gym.view.play.hands import is_unfinished
 from coevo_gym.view.play.shop import PlayShopPage, read_shop
 from coevo_gym.view.play.state import read_docs
-from coevo_gym.view.play.tools import NoCall, Tool, meant
+from coevo_gym.view.play.tools import NoCall, Tool, is_unfinished, meant
 from coevo_gym.view.shop import SEPARATOR
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv

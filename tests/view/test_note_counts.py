@@ -13,7 +13,7 @@ from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.note_rows import NoteCount, StoredNote
-from coevo_gym.view.model.note_counts import (
+from coevo_gym.view.model.notes import (
     MAX_BINS,
     MAX_LABELS,
     arm_labels,

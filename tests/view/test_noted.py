@@ -20,8 +20,8 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.export.gathering import answers
 from coevo_gym.view.library import Library
-from coevo_gym.view.model import note_counts, tasks
 from coevo_gym.view.model import notes as notes_model
+from coevo_gym.view.model import tasks
 from coevo_gym.view.model.notes import note_views
 from coevo_gym.view.model.trajectory_list import TrajectoryRow
 from coevo_gym.view.refusals import NotFound
@@ -123,7 +123,7 @@ def test_an_interface_is_told_once_with_what_it_says(shelf: Shelf) -> None:
 def test_of_many_lines_and_versions_some_are_told(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(note_counts, "MOST_LINES", 2)
+    monkeypatch.setattr(notes_model, "MOST_LINES", 2)
     monkeypatch.setattr(notes_model, "MOST_INTERFACES", 1)
     monkeypatch.setattr(notes_model, "spread", lambda n, most: [0])
     found = ask(shelf, PATH)

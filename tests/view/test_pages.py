@@ -26,7 +26,8 @@ from coevo_gym.view.model.runs import RunDetail, RunList
 from coevo_gym.view.model.search import SearchResult
 from coevo_gym.view.model.steps import GroupDetail, GroupPage, StepTable
 from coevo_gym.view.model.tasks import TaskDetail, TaskPage
-from coevo_gym.view.model.trajectories import TrajectoryDetail, TrajectoryPage
+from coevo_gym.view.model.trajectories import TrajectoryDetail
+from coevo_gym.view.model.trajectory_list import TrajectoryPage
 from tests.view import browsing
 from tests.view.browsing import Visit
 from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, hostile

@@ -363,7 +363,3 @@ def _similarity(
         if tasks:
             counts = max_similarity(embed([task.text for task in tasks]), wanted).counts
             yield Similarity(label=label, counts=tuple(int(n) for n in counts))
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
