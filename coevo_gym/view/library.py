@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from coevo_gym.core.errors import ConfigError
+from coevo_gym.runs.evals.sides import find_source
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.view.refusals import NotFound
@@ -99,23 +99,11 @@ class Library:
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
     """Return the run or evaluation with a name, or the path of a table of runs."""
-    run, evaluation = RunFolder.find(name), EvalFolder.find(name)
-    if run and evaluation:
-        raise ConfigError(
-            f"{name} is both a run and an evaluation: use {run.path} or {evaluation.path}."
-        )
-    if run or evaluation:
-        return run or evaluation  # type: ignore[return-value]  # one of them exists
-    for table in (RUNS / name, Path(name)):
-        if name and RunFolder.of_table(table):
-            return table
-    runs, evals = RunFolder.names(), EvalFolder.names()
-    close = get_close_matches(name, [*runs, *evals], n=1)
-    meant = f"Did you mean {close[0]!r}? " if close else ""
-    raise ConfigError(
-        f"There is no run or evaluation {name!r}, neither by name nor by path. {meant}In {RUNS}/: "
-        f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evals) or 'none'}."
-    )
+    if name and not (RunFolder.find(name) or EvalFolder.find(name)):
+        for table in (RUNS / name, Path(name)):
+            if RunFolder.of_table(table):
+                return table
+    return find_source(name)
 
 
 def name_of(folder: Path) -> str:

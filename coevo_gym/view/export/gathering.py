@@ -133,9 +133,9 @@ def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
     for shown in shelf.evals():
         with suppress(Refusal):
             if held_out or shown.config["split"] == Split.TRAIN:
-                for row in episode_rows(shown):
-                    if row.stored:
-                        path = f"evals/{shown.id}/episodes/{row.id}"
+                for episode in episode_rows(shown):
+                    if episode.stored:
+                        path = f"evals/{shown.id}/episodes/{episode.id}"
                         yield ExportedPage(path, shown.id, "episodes")
 
 
