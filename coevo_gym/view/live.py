@@ -53,12 +53,7 @@ def changes(before: State, now: State) -> list[dict[str, str]]:
 
 
 async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes]:
-    """Yield the event stream of ``/api/live`` until it is stopped.
-
-    Args:
-        shelf: the runs and evaluations.
-        stopping: event that is set when the server shuts down.
-    """
+    """Yield the event stream of ``/api/live`` until it is stopped."""
     import asyncio
 
     from starlette.concurrency import run_in_threadpool

@@ -31,12 +31,7 @@ _PREFIX = "/api/"
 
 
 def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
-    """Create the ASGI app that shows runs and evaluations.
-
-    Args:
-        shelf: the runs and evaluations.
-        stopping: event that ends the streams of ``/api/live`` at shutdown.
-    """
+    """Create the ASGI app that shows runs and evaluations."""
     stop = stopping or threading.Event()
 
     @asynccontextmanager

@@ -174,10 +174,6 @@ def need_pyarrow() -> tuple[Any, Any]:
 def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]]) -> bytes:
     """Return a table as the bytes of a Parquet file.
 
-    Args:
-        columns: columns of the table.
-        rows: rows of the table, by column name.
-
     Raises:
         ImportError: if pyarrow is missing.
     """
@@ -227,17 +223,7 @@ def croissant(
     files: Mapping[str, bytes],
     tables: Mapping[str, Sequence[FileColumn]],
 ) -> dict[str, Any]:
-    """Return the metadata of a data set.
-
-    Args:
-        name: name of the data set.
-        description: description for readers.
-        terms: terms for sharing the data set.
-        made_by: creator of the data set.
-        published: publication date.
-        files: contents of the data files, by name.
-        tables: columns to describe, by file name.
-    """
+    """Return the metadata of a data set."""
     return {
         "@context": dict(_CONTEXT),
         "@type": "sc:Dataset",

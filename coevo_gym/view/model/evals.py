@@ -23,7 +23,7 @@ from coevo_gym.store.secrets import without_secrets
 from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.base import Ended, FolderRow, Paged, Rated, Shape, TaskBrief, brief
+from coevo_gym.view.model.base import FolderRow, Paged, Rated, Shape, TaskBrief, brief
 from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
 from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
@@ -112,7 +112,7 @@ class EvalDetail(Shape):
     config: dict[str, Any]
 
 
-class EpisodeRow(Ended):
+class EpisodeRow(Sibling):
     """An episode of an evaluation in a list.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
@@ -120,7 +120,6 @@ class EpisodeRow(Ended):
     ``score``, ``steps``, ``success``.
 
     Attributes:
-        id: id of the episode in paths: ``TASK.SAMPLE``.
         task: id of the task.
         name: name of the task.
         instruction: the task's instruction, cut with ``…`` after 300 characters.
@@ -129,7 +128,6 @@ class EpisodeRow(Ended):
         stored: true if ``evals/{name}/episodes/{id}`` returns the episode.
     """
 
-    id: str
     task: str
     name: str
     instruction: str
@@ -262,6 +260,10 @@ def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
     return EpisodePage(rows=tuple(found.rows), **found.paging)
 
 
+_SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
+"""Fields of a line that its row shows, too."""
+
+
 def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
     """Return the rows of all episodes, sorted by name."""
     tasks, stored = _known(shown)
@@ -269,16 +271,11 @@ def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
     for line in sorted(shown.lines.values(), key=lambda line: (line.name, line.sample)):
         asked = tasks[line.id].instruction if line.id in tasks else ""
         row = EpisodeRow(
+            **line.model_dump(include=_SHOWN),
             id=f"{line.id}.{line.sample}",
+            position=line.sample,
             task=line.id,
-            name=line.name,
             instruction=brief(asked),
-            sample=line.sample,
-            tags=line.tags,
-            success=line.success,
-            score=line.score,
-            end_reason=line.end_reason,
-            steps=line.steps,
             stored=line.key in stored,
             words=fold(f"{line.name} {line.id} {asked}"),
         )
@@ -289,9 +286,7 @@ def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
     """Return an evaluation episode, without the data that must not reach training.
 
-    Args:
-        shown: the evaluation.
-        id: ``TASK.SAMPLE``.
+    Its id is ``TASK.SAMPLE``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -334,18 +329,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
         last_observation=episode.last_observation,
         last_page=last,
         grade=_grade(episode, split, held_out=held_out),
-        siblings=tuple(
-            Sibling(
-                id=f"{one.id}.{one.sample}",
-                position=one.sample,
-                success=one.success,
-                score=one.score,
-                end_reason=one.end_reason,
-                steps=one.steps,
-            )
-            for one in sorted(lines.values(), key=lambda one: one.sample)
-            if one.id == task_id
-        ),
+        siblings=tuple(one for one in episode_rows(shown) if one.task == task_id),
         stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
         before=order[place - 1] if place else None,
         after=order[place + 1] if place + 1 < len(order) else None,

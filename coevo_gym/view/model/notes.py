@@ -418,15 +418,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
-    """Return the notes about one training episode, without those about its interface.
-
-    Args:
-        reader: reader of the run's database.
-        arm: name of the arm.
-        step: learner step.
-        group: id of its group.
-        position: its position in the group.
-    """
+    """Return the notes about one training episode, without those about its interface."""
     found = reader.notes_about(arm, step, group, position)
     return [note for note in found if note.kind != INTERFACE]
 

@@ -235,12 +235,7 @@ class Family:
 
 
 def lineage_of(id: str, rows: Rows) -> Lineage:
-    """Return the ancestors and descendants of a task.
-
-    Args:
-        id: id of the task.
-        rows: the rows of all tasks of the run, by id.
-    """
+    """Return the ancestors and descendants of a task."""
     children: dict[str, list[str]] = {}
     for row in rows.values():
         for parent in row.parents:

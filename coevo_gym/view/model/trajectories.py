@@ -112,11 +112,7 @@ class TrajectoryDetail(Shape):
 
 
 def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
-    """Return a whole episode.
-
-    Args:
-        run: the run.
-        id: ``ARM.GROUP.POSITION``.
+    """Return a whole episode, by its id ``ARM.GROUP.POSITION``.
 
     Raises:
         NotFound: if the episode is not stored.

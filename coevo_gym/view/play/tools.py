@@ -6,7 +6,7 @@ import codeop
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
@@ -92,17 +92,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
     )
 
 
-class NoCall(NamedTuple):
-    """The reason why a line is not sent.
-
-    Attributes:
-        reason: the reason in words.
-    """
-
-    reason: str
-
-
-def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
+def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
     """Return the message for a line, or the reason why the line is not sent.
 
     Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
@@ -130,7 +120,7 @@ def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
     calls = parse_message(sent)
     if calls and all(isinstance(call, Call) and call.name in offered for call in calls):
         return sent
-    return NoCall(_why_not(said, calls, offered))
+    return RefusedAction(_why_not(said, calls, offered))
 
 
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
@@ -139,12 +129,14 @@ _FEW_WORDS = 5
 """Minimum number of words of a sentence that may begin with a function's name."""
 
 
-def _closing(words: str | None) -> str | NoCall:
+def _closing(words: str | None) -> str | RefusedAction:
     """Return the message that ends a turn; reject text that would be parsed as calls."""
     words = words or CLOSING
     name = _NAME.match(words)
     if parse_message(words) or (name and name[2]):
-        return NoCall(f"{words[:80]!r} looks like a call. Send it without end, or say it in words.")
+        return RefusedAction(
+            f"{words[:80]!r} looks like a call. Send it without end, or say it in words."
+        )
     return words
 
 
@@ -196,23 +188,8 @@ def message(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
-    """Return the action for a person's input, or the reason for a refusal.
-
-    Args:
-        benchmark: name of the benchmark.
-        view: the person's view.
-        typed: the typed text, or a chosen action.
-    """
-    understand = _MEANINGS.get(benchmark)
-    return understand(view, typed) if understand else typed
-
-
-def _call(view: View, typed: str) -> str | RefusedAction:
-    found = meant(typed, read_tools(view))
-    return RefusedAction(found.reason, "") if isinstance(found, NoCall) else found
-
-
-_MEANINGS: Mapping[str, Callable[[View, str], str | RefusedAction]] = {"bfcl": _call}
+    """Return the action for a person's input, or the reason for a refusal."""
+    return meant(typed, read_tools(view)) if benchmark == "bfcl" else typed
 
 
 def is_unfinished(code: str) -> bool:
