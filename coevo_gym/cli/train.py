@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -29,8 +29,7 @@ from coevo_gym.cli.settings import IgnoreMemory, Sets
 from coevo_gym.cli.sources import RunName
 from coevo_gym.core.errors import CoevoError, ConfigError, StoreError, TaskError, TrainingDiverged
 from coevo_gym.runs.stop import Stopped, StopRequest
-from coevo_gym.runs.table import FinalScores, TableRow
-from coevo_gym.store.folder import RUNS, RunFolder, read_json
+from coevo_gym.store.folder import RUNS, RunFolder
 
 if TYPE_CHECKING:
     from coevo_gym.runs.train import RunSummary
@@ -137,15 +136,13 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
     """
     from coevo_gym.runs.manifest import read_manifest
     from coevo_gym.runs.planning.fitting import require_memory
+    from coevo_gym.runs.train import RunSummary
     from coevo_gym.runs.train import resume as resume_run
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
-        summary = read_json(folder.summary)
-        rows = [TableRow.from_json(row) for row in summary["table"]]
-        final = summary.get("final", {})  # runs of earlier versions have no plan
-        _end(folder, rows, summary["split"], summary["arms"], summary.get("samples", 1), final)
+        _end(folder, RunSummary.read(folder))
         return
     if not ignore_memory:
         require_memory(read_manifest(folder)[1])
@@ -212,25 +209,19 @@ def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSum
             if folder.manifest.is_file():
                 error.add_note(f"Go on with: {hint}")
             raise
-    _end(folder, summary.table, summary.split, summary.arms, summary.samples, summary.final)
+    _end(folder, summary)
 
 
-def _end(
-    folder: RunFolder,
-    rows: Sequence[TableRow],
-    split: str,
-    arms: Mapping[str, Mapping[str, Any]],
-    samples: int,
-    final: FinalScores,
-) -> None:
+def _end(folder: RunFolder, summary: RunSummary) -> None:
     """Print the results of a finished run, and the command that opens them."""
     from coevo_gym.runs.evolving.answers import in_words, warnings
     from coevo_gym.view.export.write import write_report
 
-    print_numbers(result_table(rows, split, samples=samples, final=final))
+    samples, final = summary.samples, summary.final
+    print_numbers(result_table(summary.table, summary.split, samples=samples, final=final))
     say("This is one seed: repeats can differ by more than these intervals.")
     # Earlier versions did not count answers.
-    answers = {arm: asked for arm, told in arms.items() if (asked := told.get("answers"))}
+    answers = {arm: asked for arm, told in summary.arms.items() if (asked := told.get("answers"))}
     for arm, asked in answers.items():
         say(f"Model answers in {arm}: {in_words(asked)}")
     for warning in warnings(answers):

@@ -10,7 +10,7 @@ import gc
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,14 @@ from coevo_gym.runs.warmup import imitate_references
 from coevo_gym.store.checkpoint import Checkpoints
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.deleting import delete
-from coevo_gym.store.folder import RunFolder, append_line, keep_lines, storing, write_json
+from coevo_gym.store.folder import (
+    RunFolder,
+    append_line,
+    keep_lines,
+    read_json,
+    storing,
+    write_json,
+)
 from coevo_gym.store.reader import Evaluated, RunReader
 from coevo_gym.store.secrets import without_secrets
 
@@ -81,6 +88,18 @@ class RunSummary:
     arms: Mapping[str, Mapping[str, Any]]
     samples: int = 1
     final: FinalScores = NO_SCORES
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> RunSummary:
+        """Read the results of a finished run; runs of earlier versions lack some of them.
+
+        Raises:
+            StoreError: if the file is missing or damaged.
+        """
+        found = read_json(folder.summary)
+        names = {one.name for one in fields(cls)}
+        table = tuple(map(TableRow.from_json, found["table"]))
+        return cls(**{name: found[name] for name in found if name in names} | {"table": table})
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ def episodes(samples: int = 4, n: int = 12) -> EpisodePage:
     rows = tuple(
         EpisodeRow(
             id=f"{task:064x}.{sample}", task=f"{task:064x}", name=f"webshop/{task}",
-            instruction=ASKED, sample=sample, position=sample, tags=TAGS, success=(task + sample) % 3 > 0,
+            instruction=ASKED, sample=sample, position=sample, tags=TAGS,
+            success=(task + sample) % 3 > 0,
             score=1.0 if (task + sample) % 3 else 0.5, steps=3 + (5 * task + sample) % 12,
             end_reason="finished" if (task + sample) % 3 else "max_steps", stored=True,
         )
