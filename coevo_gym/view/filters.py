@@ -201,34 +201,15 @@ def _test(rule: Filter, name: str, query: Query) -> Callable[[Row], bool] | None
     """Return the test for a parameter; None if the parameter is not set."""
     if not query.all(name):
         return None
-    op, field, flag = rule
-    if op == "words":
+    wanted: Sequence[Any] = query.all(name)
+    if rule.op == "words":
         wanted = query.words(name)
-        return lambda row: all(word in value_of(row, field) for word in wanted)
-    if op in ("from", "to"):
-        bounds = query.numbers(name)
-        sign = 1 if op == "from" else -1
-
-        def within(row: Row) -> bool:
-            value = value_of(row, field)
-            return value is not None and any(sign * value >= sign * bound for bound in bounds)
-
-        return within
-    if op == "more":
-        flags = query.flags(name)
-
-        def above(row: Row) -> bool:
-            value = value_of(row, field)
-            return value is not None and (value > 0) in flags
-
-        return above
-    if op == "has":
-        values = query.all(name)
-        return lambda row: any(_holds(value_of(row, field), value) for value in values)
-    if flag:
-        query.flags(name)  # rejects any other value
-    texts = query.all(name)
-    return lambda row: _text(value_of(row, field)) in texts
+    elif rule.op in ("from", "to"):
+        wanted = query.numbers(name)
+    elif rule.flag:
+        wanted = query.flags(name)
+    matches = _MATCHES[rule.op]
+    return lambda row: matches(value_of(row, rule.field), wanted)
 
 
 def _holds(values: Sequence[str], wanted: str) -> bool:
@@ -237,5 +218,16 @@ def _holds(values: Sequence[str], wanted: str) -> bool:
     return not values if wanted == "none" else wanted in values
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _bounded(value: float | None, bounds: Sequence[float], sign: int) -> bool:
+    return value is not None and any(sign * value >= sign * bound for bound in bounds)
+
+
+_MATCHES: Mapping[Op, Callable[[Any, Sequence[Any]], bool]] = {
+    "is": lambda value, wanted: value in wanted or str(value) in wanted,
+    "has": lambda values, wanted: any(_holds(values, one) for one in wanted),
+    "from": lambda value, bounds: _bounded(value, bounds, 1),
+    "to": lambda value, bounds: _bounded(value, bounds, -1),
+    "more": lambda value, flags: value is not None and (value > 0) in flags,
+    "words": lambda text, words: all(word in text for word in words),
+}
+"""Conditions by operation: of a row's value and the parameter's values, one of which must match."""

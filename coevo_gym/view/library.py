@@ -80,10 +80,7 @@ class Library:
         Raises:
             NotFound: if there is no such run.
         """
-        runs = self.runs()
-        if id not in runs:
-            raise _missing("run", id, "runs", runs)
-        return runs[id]
+        return _found("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
         """Return the evaluation with an id.
@@ -91,10 +88,7 @@ class Library:
         Raises:
             NotFound: if there is no such evaluation.
         """
-        evals = self.evals()
-        if id not in evals:
-            raise _missing("evaluation", id, "evals", evals)
-        return evals[id]
+        return _found("evaluation", id, "evals", self.evals())
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
@@ -127,11 +121,12 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
     return found
 
 
-def _missing(noun: str, id: str, root: str, there: Iterable[str]) -> NotFound:
-    """Return the error for an unknown id, with the most similar ones, or else the first ones."""
-    names = list(there)
-    close = get_close_matches(id, names, n=MOST_OFFERED)
+def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
+    """Return the folder with an id; the error offers the most similar ids, or else the first."""
+    if id in there:
+        return there[id]
+    close = get_close_matches(id, there, n=MOST_OFFERED)
     meant = f" Did you mean {close[0]!r}?" if close else ""
-    offered = [*close, *(name for name in names if name not in close)][:MOST_OFFERED]
+    offered = [*close, *(name for name in there if name not in close)][:MOST_OFFERED]
     message = f"There is no {noun} {id[:100]!r} here.{meant}"
-    return NotFound(message, [f"{root}/{name}" for name in offered])
+    raise NotFound(message, [f"{root}/{name}" for name in offered])
