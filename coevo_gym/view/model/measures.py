@@ -18,7 +18,7 @@ from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.final import final_scores
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
 from coevo_gym.view.model.base import Shape
-from coevo_gym.view.model.rounds import RoundRow, rounds_of
+from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
 
 
@@ -177,15 +177,10 @@ def run_measures(run: ShownRun) -> RunMeasures:
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
     """Return model usage by arm and purpose; usage for the shared D_0 is counted once."""
     found: dict[tuple[str, str], Usage] = {}
-    seen = set[str]()
-    for arm, rows in rounds.items():
-        for row in rows:
-            if row.first and row.id in seen:
-                continue
-            seen |= {row.id} if row.first else set()
-            for purpose, used in row.usage.items():
-                key = (FIRST if row.first else arm, purpose)
-                found[key] = found.get(key, NO_USAGE) + used
+    for row in each_once(rounds):
+        for purpose, used in row.usage.items():
+            key = (FIRST if row.first else row.arm, purpose)
+            found[key] = found.get(key, NO_USAGE) + used
     return tuple(
         PurposeUsage(arm=arm, purpose=purpose, usage=used) for (arm, purpose), used in found.items()
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from pydantic import Field
 
@@ -100,6 +102,14 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
         RoundRow(id=id, arm=arm, step=step, env_steps=env_steps, pool_size=pool, **json.loads(body))
         for id, step, env_steps, pool, body in rows
     )
+
+
+def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
+    """Return the rounds of all arms, with the first round, which arms share, only once."""
+    found: dict[tuple[str, str], RoundRow] = {}
+    for row in chain.from_iterable(rounds.values()):
+        found.setdefault(("" if row.first else row.arm, row.id), row)
+    return list(found.values())
 
 
 def round_detail(run: ShownRun, arm: str, id: str) -> RoundDetail:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import nan
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from coevo_gym.view.model.base import FolderRow, Rated, Shape
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
 from coevo_gym.view.model.progress import ProgressView, progress_of, unreadable
-from coevo_gym.view.model.rounds import RoundRow, rounds_of
+from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
@@ -198,7 +199,7 @@ def run_detail(run: ShownRun) -> RunDetail:
         arms=arms,
         evaluations=tuple(_evaluations(run, table)),
         training=tuple(_training(run)),
-        gates=_added(row.rejected for row in _each_once(rounds.values())),
+        gates=_added(row.rejected for row in each_once(rounds)),
         signals=_added(arm.signals for arm in arms),
         record=config.store.record,
         stores=_stores(run),
@@ -369,22 +370,12 @@ def _training(run: ShownRun) -> Iterator[Series]:
             )
 
 
-def _each_once(rounds: Any) -> list[RoundRow]:
-    """Return all rounds, without duplicates of rounds that arms share."""
-    found: dict[tuple[str, str], RoundRow] = {}
-    for mine in rounds:
-        for row in mine:
-            found.setdefault(("" if row.first else row.arm, row.id), row)
-    return list(found.values())
-
-
-def _added(counts: Any) -> dict[str, int]:
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sums of counts by name, largest first."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for one in counts:
-        for name, n in one.items():
-            total[name] = total.get(name, 0) + n
-    return dict(sorted(total.items(), key=lambda item: -item[1]))
+        total.update(one)
+    return dict(total.most_common())
 
 
 def _stores(run: ShownRun) -> dict[str, bool]:
