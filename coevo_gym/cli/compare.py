@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,8 +78,8 @@ def compare(
     found = compare_sides(*find_sides(a, b, arm or ()))
     final = {name: compare_sides(*pair) for name, pair in final_sides(a, b, arm or ()).items()}
     if as_json:
-        of_final = {name: one.to_json() for name, one in final.items()}
-        print_json({**found.to_json(), "final": of_final})
+        of_final = {name: asdict(one) for name, one in final.items()}
+        print_json({**asdict(found), "final": of_final})
         return
     if b is None and not arm and (others := other_arms(a)):
         say_aside(
@@ -113,22 +114,17 @@ def _in_words(found: Comparison) -> Iterator[str]:
             yield f"{n} tasks of {side} are left out: the other side has no results for them."
     if found.uneven:
         yield f"The two sides were played differently: {'; '.join(found.uneven)}."
-    if _several(found):
+    if found.several:
         yield "Below, a task counts as solved if at least half of its episodes succeed."
 
 
 def _difference(found: Comparison) -> str:
-    test = "sign test over tasks" if _several(found) else "McNemar's exact test"
     return (
         f"B - A: {100 * found.difference:+.1f} points, 95 % interval {100 * found.low:+.1f} to "
-        f"{100 * found.high:+.1f}, p = {_p(found.p)} ({test}), over {found.tasks} {found.split} "
-        f"tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
+        f"{100 * found.high:+.1f}, p = {_p(found.p)} ({found.test}), over {found.tasks} "
+        f"{found.split} tasks of {found.benchmark}: {found.better} better, {found.worse} worse, "
         f"{found.tasks - found.better - found.worse} equal."
     )
-
-
-def _several(found: Comparison) -> bool:
-    return max(*found.samples_a, *found.samples_b) > 1
 
 
 def _sampled(samples: tuple[int, int]) -> str:

@@ -15,9 +15,8 @@ from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import View
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import Played, PlayedGame, RefusedAction
-from coevo_gym.view.play.hands import action_of, is_unfinished
-from coevo_gym.view.play.shop import PlayShopPage, read_shop
-from coevo_gym.view.play.tools import Tool, message, read_tools, value_of
+from coevo_gym.view.play.shop import read_shop
+from coevo_gym.view.play.tools import Tool, action_of, is_unfinished, message, read_tools, value_of
 from coevo_gym.view.shop import SEPARATOR
 
 Read = Callable[[], str]
@@ -93,25 +92,25 @@ class ShopHand(Hand):
         """Show a page of the shop."""
         page = read_shop(view)
         number = {action: place for place, action in enumerate(choices, start=1)}
-        wanted = [*_things(page)] if page else []
+        wanted = page.actions if page and page.page in ("results", "item") else []
         if page is None or not wanted or any(action not in number for action in wanted):
             super().draw(view, choices)
             return
         if page.listed:
-            self.show(f"Page {page.number} (Total results: {page.found})")
+            self.show(f"Page {page.number or 0} (Total results: {page.found or 0})")
             for item in page.listed:
                 told = f"{escape(item.asin)}  {escape(item.title)}  [bold]{escape(item.price)}[/]"
                 self.show(f"  {_number(number[item.action])}  {told}")
         else:
             self.show(f"[bold]{escape(page.title)}[/]")
             self.show(f"Price: {escape(page.price)}")
-            for option in page.options:
+            for option in page.choices:
                 self.show(f"{escape(option.name)}:")
                 for value in option.values:
                     mark = " [green](chosen)[/]" if value.chosen else ""
                     told = f"{escape(value.label)}{mark}"
                     self.show(f"  {_number(number[value.action])}  {told}")
-        for thing in page.buttons:
+        for thing in page.things:
             told = f"{_number(number[thing.action])}  [bold]{escape(thing.label)}[/]"
             self.show(f"  {told}")
 
@@ -208,15 +207,6 @@ _HANDS: Mapping[str, type[Hand]] = {
     "bfcl": ToolsHand,
     "appworld": CodeHand,
 }
-
-
-def _things(page: PlayShopPage) -> list[str]:
-    """Return the numbered actions on a page of the shop; pages of text have none."""
-    values = [value.action for option in page.options for value in option.values]
-    listed = [item.action for item in page.listed]
-    if page.kind not in ("results", "item"):
-        return []
-    return [*listed, *values, *(thing.action for thing in page.buttons)]
 
 
 def _number(number: int) -> str:

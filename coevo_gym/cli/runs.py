@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,11 +13,14 @@ from coevo_gym.cli.output import AsJson, errors, print_json, print_table, say, s
 from coevo_gym.cli.sources import completing, evaluations, runs
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.waiting import duration
+from coevo_gym.store.folder import RUNS, RunFolder, finite
 from coevo_gym.store.progress import WorkProgress
 
 if TYPE_CHECKING:
-    from coevo_gym.runs.folders.listing import ListedEval, ListedRun, TableOfRuns
+    from coevo_gym.runs.folders.listing import TableOfRuns
     from coevo_gym.runs.folders.removing import Freeable
+    from coevo_gym.view.model.evals import EvalRow
+    from coevo_gym.view.model.runs import RunRow
 
 app = typer.Typer(
     help="List and delete runs and evaluations.",
@@ -49,10 +51,18 @@ def list_runs(
       coevo runs list --json
     """
     from coevo_gym.runs.folders import listing
+    from coevo_gym.view.library import Library
+    from coevo_gym.view.model.evals import listed_evals
+    from coevo_gym.view.model.runs import listed_runs
+    from coevo_gym.view.shelf import Shelf
 
-    rows = listing.cells(table) if table is not None else listing.runs()
-    tables = [] if table is not None else listing.tables()
-    evaluations = [] if table is not None else listing.evaluations()
+    if table is not None:
+        listing.check_table(table)
+        rows, tables, evaluations = listed_runs(Shelf(Library([str(RUNS / table)]))), [], []
+    else:
+        alone = [RunFolder(RUNS / name) for name in RunFolder.names()]
+        rows = listed_runs(Shelf(Library(alone))) if alone else []
+        tables, evaluations = listing.tables(), listed_evals(Shelf(Library()))
     if as_json:
         print_json(
             {
@@ -68,11 +78,9 @@ def list_runs(
     for drawn in (_runs(rows), _tables(tables), _evaluations(evaluations)):
         if drawn.row_count:
             print_table(drawn)
-    problems = {row.name: row.problem for row in rows}
-    problems |= {row.name: row.problem for row in evaluations}
-    for name, problem in problems.items():
-        if problem:
-            say(f"{name}: {problem}")
+    for row in (*rows, *evaluations):
+        if problem := row.problem or (row.on_disk and row.on_disk.problem):
+            say(f"{row.name}: {problem}")
 
 
 @app.command("rm")
@@ -185,52 +193,52 @@ def _agree(question: str, yes: bool) -> None:
         raise typer.Abort
 
 
-def _json(row: ListedRun | TableOfRuns | ListedEval) -> dict[str, Any]:
-    progress = row.progress.model_dump(mode="json") if row.progress is not None else None
-    return {**asdict(row), "progress": progress}
+def _json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
+    found = row.model_dump(mode="json", exclude={"on_disk"})
+    on_disk = row.on_disk.model_dump(mode="json") if row.on_disk else {}
+    problem = found.get("problem") or on_disk["problem"]
+    whole: dict[str, Any] = finite({**found, **on_disk, "problem": problem})
+    return whole
 
 
-def _runs(rows: list[ListedRun]) -> Table:
-    drawn = Table(
-        Column("run", overflow="fold"), Column("state", no_wrap=True), "benchmark", "preset",
-        "steps of the arms", Column("size", justify="right"), "changed (UTC)", box=None,
-    )  # fmt: skip
+def _runs(rows: list[RunRow]) -> Table:
+    drawn = _listing("run", "benchmark", "preset", "steps of the arms")
     for row in rows:
-        steps = ", ".join(f"{arm} {row.steps.get(arm, 0)}" for arm in row.arms)
-        drawn.add_row(
-            escape(row.name), _state(row.state, row.progress), escape(row.benchmark),
-            escape(row.preset), escape(steps), _size(row.size), _moment(row.changed),
-        )  # fmt: skip
+        saved = row.on_disk.steps if row.on_disk else {}
+        steps = ", ".join(f"{arm} {saved.get(arm, 0)}" for arm in row.arms)
+        _add(drawn, row, row.benchmark, row.preset, steps)
     return drawn
 
 
 def _tables(rows: list[TableOfRuns]) -> Table:
-    drawn = Table(
-        Column("table", overflow="fold"), Column("state", no_wrap=True), "cells",
-        Column("size", justify="right"), "changed (UTC)", box=None,
-    )  # fmt: skip
+    drawn = _listing("table", "cells")
     for row in rows:
-        cells = ", ".join(f"{n} {state}" for state, n in row.cells.items())
-        drawn.add_row(
-            escape(row.name), _state(row.state, row.progress), cells, _size(row.size),
-            _moment(row.changed),
-        )  # fmt: skip
+        _add(drawn, row, ", ".join(f"{n} {state}" for state, n in row.cells.items()))
     return drawn
 
 
-def _evaluations(rows: list[ListedEval]) -> Table:
-    drawn = Table(
-        Column("evaluation", overflow="fold"), Column("state", no_wrap=True), "of", "split",
-        "episodes", "success", Column("size", justify="right"), "changed (UTC)", box=None,
-    )  # fmt: skip
+def _evaluations(rows: list[EvalRow]) -> Table:
+    drawn = _listing("evaluation", "of", "split", "episodes", "success")
     for row in rows:
         success = "" if row.success is None else f"{row.success:.1%}"
-        drawn.add_row(
-            escape(row.name), _state(row.state, row.progress),
-            escape(f"{row.policy} of {row.source}" if row.source else ""), escape(row.split),
-            f"{row.done}/{row.total}", success, _size(row.size), _moment(row.changed),
-        )  # fmt: skip
+        of = f"{row.policy} of {row.source}" if row.source else ""
+        _add(drawn, row, of, row.split, f"{row.done}/{row.total}", success)
     return drawn
+
+
+def _listing(kind: str, *columns: str) -> Table:
+    return Table(
+        Column(kind, overflow="fold"), Column("state", no_wrap=True), *columns,
+        Column("size", justify="right"), "changed (UTC)", box=None,
+    )  # fmt: skip
+
+
+def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None:
+    """Add a row with its state, its own cells, its size, and the time of the last write."""
+    assert row.on_disk is not None
+    state = _state(row.on_disk.state, row.on_disk.progress)
+    changed = row.on_disk.changed[:16].replace("T", " ")
+    drawn.add_row(escape(row.name), state, *map(escape, cells), _size(row.on_disk.size), changed)
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:
@@ -242,10 +250,6 @@ def _state(state: str, progress: WorkProgress | None) -> str:
         later = f", {duration(left)} left" if left is not None else ""
         text = f"{state}: {progress.phase}{how_far}{later}"
     return f"[{_STYLES[state]}]{escape(text)}[/]"
-
-
-def _moment(when: str) -> str:
-    return when[:16].replace("T", " ")
 
 
 def _size(size: float) -> str:

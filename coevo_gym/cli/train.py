@@ -124,13 +124,13 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
     """
     from coevo_gym.runs.manifest import read_manifest
     from coevo_gym.runs.planning.memory import require_memory
-    from coevo_gym.runs.train import read_summary
+    from coevo_gym.runs.train import RunSummary
     from coevo_gym.runs.train import resume as resume_run
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
         say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
-        _end(folder, read_summary(folder))
+        _end(folder, RunSummary.read(folder))
         return
     if not ignore_memory:
         require_memory(read_manifest(folder)[1])

@@ -82,7 +82,7 @@ def view(
             written = export_pages(library, export, episodes=with_episodes, tell=tell)
         for line in written.left_out:
             say_aside(line)
-        say(f"Open {written.page} ({written.megabytes:.1f} MB).")
+        say(f"Open {written.page} ({written.bytes / 1e6:.1f} MB).")
         return
     _serve(library, port, browser=browser)
 

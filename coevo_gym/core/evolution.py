@@ -248,6 +248,13 @@ class Verdict(FrozenModel):
     checks: tuple[Check, ...] = ()
 
 
+def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
+    """Return the instruction of a draft, given as JSON, in its latest wording; "" for none."""
+    turns = " / ".join(map(str, proposal.get("turns", ())))
+    found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
+    return str(found or "")
+
+
 class Explored(FrozenModel):
     """A record of the exploration of one context, for reports.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.evolution import asked_for
 from coevo_gym.core.task import Task, parse_split
 from coevo_gym.envs.held_out import native_tasks
 from coevo_gym.runs.manifest import read_manifest
@@ -49,7 +49,7 @@ def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
                     "round": applied.round.id,
                     "gate": verdict.gate,
                     "reason": verdict.reason,
-                    "instruction": _asked_for(verdict),
+                    "instruction": asked_for(verdict.draft, verdict.proposal),
                 }
     return list(rows.values())
 
@@ -121,13 +121,6 @@ def matching(rows: Sequence[dict[str, Any]], search: str) -> list[dict[str, Any]
 
 def _text(row: Mapping[str, Any]) -> str:
     return "\n".join(str(value) for value in row.values()).casefold()
-
-
-def _asked_for(verdict: Verdict) -> str:
-    """Return the instruction of a draft in its latest wording."""
-    draft, proposal = verdict.draft, verdict.proposal
-    turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
-    return str(draft.get("instruction") or turns or draft.get("text", ""))
 
 
 def _row(task: Task) -> dict[str, Any]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean
 from types import MappingProxyType
+from typing import Any, Self
 
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.stats import wilson_interval
@@ -54,6 +55,13 @@ class TableRow:
     mixed_groups: float | None = None
     explored: float | None = None
     mark: str = ""
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of a run's summary, which writes unknown numbers as null."""
+        known = {one.name for one in fields(cls)}
+        given = {key: value for key, value in row.items() if key in known and value is not None}
+        return cls(**{"success": math.nan, **given})
 
 
 def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:

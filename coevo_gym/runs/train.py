@@ -87,16 +87,17 @@ class RunSummary:
     samples: int = 1
     final: FinalScores = NO_SCORES
 
+    @classmethod
+    def read(cls, folder: RunFolder) -> RunSummary:
+        """Read the results of a finished run; runs of earlier versions lack some of them.
 
-def read_summary(folder: RunFolder) -> RunSummary:
-    """Read the results of a finished run; those of earlier versions have no final scores.
-
-    Raises:
-        StoreError: if the file is missing or damaged.
-    """
-    found = read_json(folder.summary)
-    known = {one.name: found[one.name] for one in fields(RunSummary) if one.name in found}
-    return RunSummary(**known | {"table": tuple(TableRow(**row) for row in found["table"])})
+        Raises:
+            StoreError: if the file is missing or damaged.
+        """
+        found = read_json(folder.summary)
+        names = {one.name for one in fields(cls)}
+        table = tuple(map(TableRow.from_json, found["table"]))
+        return cls(**{name: found[name] for name in found if name in names} | {"table": table})
 
 
 @dataclass(frozen=True)

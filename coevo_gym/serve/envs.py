@@ -215,7 +215,7 @@ class EnvsFace:
         most = self._limits.sessions
         if self.n_sessions >= most:
             why = f"All {most} envs are in use. Close one, or start the server with --sessions."
-            await _send(socket, _error("CAPACITY_REACHED", why))
+            await socket.send_text(_error("CAPACITY_REACHED", why))
             await socket.close(1013)
             return
         self.n_sessions += 1
@@ -237,11 +237,11 @@ class EnvsFace:
                 text = await asyncio.wait_for(socket.receive_text(), self._limits.idle_s)
             except TimeoutError:
                 why = f"Nothing was said for {self._limits.idle_s:g} s; the env is closed."
-                await _send(socket, _error("SESSION_ERROR", why))
+                await socket.send_text(_error("SESSION_ERROR", why))
                 await socket.close(1001)
                 return
             except KeyError:  # bytes instead of text
-                await _send(socket, _error("INVALID_JSON", "Messages are JSON in text frames."))
+                await socket.send_text(_error("INVALID_JSON", "Messages are JSON in text frames."))
                 continue
             kind, data, problem = _parse(text)
             if problem is None and kind == "close":
@@ -297,10 +297,6 @@ def _dump(kind: str, data: dict[str, Any]) -> str:
 
 def _error(code: str, message: str, **more: Any) -> str:
     return _dump("error", {"message": message, "code": code, **more})
-
-
-async def _send(socket: WebSocket, text: str) -> None:
-    await socket.send_text(text)
 
 
 def _answering(answer: Callable[[], dict[str, Any]]) -> Callable[[Request], Any]:

@@ -171,9 +171,6 @@ class Recorded:
     def breaking(self, what: str) -> Iterator[None]:
         """Mark the session as broken on any exception, because it may differ from its journal.
 
-        Args:
-            what: name of the call, for the message.
-
         Raises:
             StoreError: for any exception.
         """

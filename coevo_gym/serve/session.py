@@ -52,11 +52,6 @@ def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> No
     Groups are recorded when their last episode arrives, and recording reads the benchmark's symbol
     of every step.
 
-    Args:
-        episode: reported episode.
-        body: JSON of the episode.
-        task: task of its ticket.
-
     Raises:
         TaskError: if the episode cannot be recorded or saved.
     """

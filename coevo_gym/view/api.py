@@ -7,17 +7,54 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from coevo_gym import __version__
-from coevo_gym.core.kinds import kinds
-from coevo_gym.view.model import advice, comparing, drafts, evals, notes, rounds, runs, steps, tasks
-from coevo_gym.view.model import search as searching
-from coevo_gym.view.model import task_set as task_sets
-from coevo_gym.view.model import trajectories as episodes
-from coevo_gym.view.model.measures import run_measures
+from coevo_gym.core.kinds import Kind, kinds
+from coevo_gym.view.model.advice import arm_advice
+from coevo_gym.view.model.base import Shape
+from coevo_gym.view.model.comparing import compared
+from coevo_gym.view.model.drafts import draft_detail, draft_page
+from coevo_gym.view.model.evals import (
+    episode_detail,
+    episode_page,
+    eval_detail,
+    eval_list,
+    evaluation_detail,
+)
+from coevo_gym.view.model.measures import run_measures, task_set
+from coevo_gym.view.model.notes import arm_notes
 from coevo_gym.view.model.progress import progress_of
+from coevo_gym.view.model.rounds import round_detail, round_list
+from coevo_gym.view.model.runs import run_detail, run_list
+from coevo_gym.view.model.search import search
+from coevo_gym.view.model.steps import group_detail, group_page, step_table
+from coevo_gym.view.model.tasks import task_detail, task_page
+from coevo_gym.view.model.trajectories import trajectory_detail
+from coevo_gym.view.model.trajectory_list import trajectory_page
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shapes.base import About, KindInfo, Shape
-from coevo_gym.view.shelf import Shelf
+from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
+
+
+class About(Shape):
+    """The contents and the version of this viewer.
+
+    Attributes:
+        version: version of coevo_gym.
+        exported: true for an export, whose files never change; false for a server.
+        made_at: creation time of an export in UTC (ISO 8601); null for a server.
+        left_out: sentences that list what an export leaves out; empty for a server.
+        kinds: kinds of signals and contexts in display order, with labels and colours. Rows may
+            contain other kinds, which are shown by name in grey.
+        home: start page of a viewer of a single run or evaluation, such as ``runs/quickstart``; ""
+            to start at the list.
+    """
+
+    version: str
+    exported: bool = False
+    made_at: str | None = None
+    left_out: tuple[str, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    home: str = ""
+
 
 Answer = Callable[[Shelf, Query, Mapping[str, str]], Shape]
 
@@ -26,83 +63,44 @@ def about(shelf: Shelf) -> About:
     """Return the contents and the version of this viewer."""
     return About(
         version=__version__,
-        kinds=tuple(
-            KindInfo(
-                name=kind.name,
-                label=kind.label,
-                colour=kind.colour,
-                dark=kind.dark,
-                fires=kind.fires,
-            )
-            for kind in kinds()
-        ),
+        kinds=tuple(kinds()),
         home=shelf.library.home,
     )
 
 
-_PLAIN: Mapping[str, Answer] = {
-    "about": lambda shelf, query, _: about(shelf),
-    "runs": lambda shelf, query, _: runs.run_list(shelf),
-    "runs/{run}": lambda shelf, query, of: runs.run_detail(shelf.run(of["run"])),
-    "runs/{run}/progress": lambda shelf, query, of: progress_of(shelf.run(of["run"])),
-    "runs/{run}/measures": lambda shelf, query, of: run_measures(shelf.run(of["run"])),
-    "runs/{run}/task-set": lambda shelf, query, of: task_sets.task_set(shelf.run(of["run"])),
-    "runs/{run}/arms/{arm}/steps": lambda shelf, query, of: steps.step_table(
-        shelf.run(of["run"]), of["arm"]
-    ),
-    "runs/{run}/arms/{arm}/groups/{id}": lambda shelf, query, of: steps.group_detail(
-        shelf.run(of["run"]), of["arm"], of["id"]
-    ),
-    "runs/{run}/arms/{arm}/notes": lambda shelf, query, of: notes.arm_notes(
-        shelf.run(of["run"]), of["arm"]
-    ),
-    "runs/{run}/arms/{arm}/advice": lambda shelf, query, of: advice.arm_advice(
-        shelf.run(of["run"]), of["arm"]
-    ),
-    "runs/{run}/arms/{arm}/rounds": lambda shelf, query, of: rounds.round_list(
-        shelf.run(of["run"]), of["arm"]
-    ),
-    "runs/{run}/arms/{arm}/rounds/{id}": lambda shelf, query, of: rounds.round_detail(
-        (run := shelf.run(of["run"])),
-        of["arm"],
-        of["id"],
-        drafts.drafts_of_round(run, of["arm"], of["id"]),
-    ),
-    "runs/{run}/trajectories/{id}": lambda shelf, query, of: episodes.trajectory_detail(
-        shelf.run(of["run"]), of["id"]
-    ),
-    "runs/{run}/tasks/{id}": lambda shelf, query, of: tasks.task_detail(
-        shelf.run(of["run"]), of["id"]
-    ),
-    "runs/{run}/drafts/{id}": lambda shelf, query, of: drafts.draft_detail(
-        shelf.run(of["run"]), of["id"]
-    ),
-    "runs/{run}/evaluations/{arm}/{step}": lambda shelf, query, of: evals.evaluation_detail(
-        shelf.run(of["run"]), of["arm"], of["step"]
-    ),
-    "evals": lambda shelf, query, _: evals.eval_list(shelf),
-    "evals/{name}": lambda shelf, query, of: evals.eval_detail(shelf.evaluation(of["name"])),
-    "evals/{name}/episodes/{id}": lambda shelf, query, of: evals.episode_detail(
-        shelf.evaluation(of["name"]), of["id"]
-    ),
+_PLAIN: Mapping[str, Callable[..., Shape]] = {
+    "about": about,
+    "runs": run_list,
+    "runs/{run}": run_detail,
+    "runs/{run}/progress": progress_of,
+    "runs/{run}/measures": run_measures,
+    "runs/{run}/task-set": task_set,
+    "runs/{run}/arms/{arm}/steps": step_table,
+    "runs/{run}/arms/{arm}/groups/{id}": group_detail,
+    "runs/{run}/arms/{arm}/notes": arm_notes,
+    "runs/{run}/arms/{arm}/advice": arm_advice,
+    "runs/{run}/arms/{arm}/rounds": round_list,
+    "runs/{run}/arms/{arm}/rounds/{id}": round_detail,
+    "runs/{run}/trajectories/{id}": trajectory_detail,
+    "runs/{run}/tasks/{id}": task_detail,
+    "runs/{run}/drafts/{id}": draft_detail,
+    "runs/{run}/evaluations/{arm}/{step}": evaluation_detail,
+    "evals": eval_list,
+    "evals/{eval}": eval_detail,
+    "evals/{eval}/episodes/{id}": episode_detail,
 }
-"""Handlers of paths without parameters in the path."""
-_QUERIED: Mapping[str, Answer] = {
-    "runs/{run}/arms/{arm}/groups": lambda shelf, query, of: steps.group_page(
-        shelf.run(of["run"]), of["arm"], query
-    ),
-    "runs/{run}/trajectories": lambda shelf, query, of: episodes.trajectory_page(
-        shelf.run(of["run"]), query
-    ),
-    "runs/{run}/tasks": lambda shelf, query, of: tasks.task_page(shelf.run(of["run"]), query),
-    "runs/{run}/drafts": lambda shelf, query, of: drafts.draft_page(shelf.run(of["run"]), query),
-    "evals/{name}/episodes": lambda shelf, query, of: evals.episode_page(
-        shelf.evaluation(of["name"]), query
-    ),
-    "compare": lambda shelf, query, _: comparing.compared(shelf, query),
-    "search": lambda shelf, query, _: searching.search(shelf, query),
+"""Handlers of paths without a query. Their arguments are the run, the evaluation or the shelf, and
+the other parts of the path in order."""
+_QUERIED: Mapping[str, Callable[..., Shape]] = {
+    "runs/{run}/arms/{arm}/groups": group_page,
+    "runs/{run}/trajectories": trajectory_page,
+    "runs/{run}/tasks": task_page,
+    "runs/{run}/drafts": draft_page,
+    "evals/{eval}/episodes": episode_page,
+    "compare": compared,
+    "search": search,
 }
-"""Handlers of paths with query parameters, such as filters."""
+"""Handlers whose last argument is the query, such as filters."""
 _PATHS = [
     (re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]{1,200})", path)), answer, path in _QUERIED)
     for path, answer in {**_PLAIN, **_QUERIED}.items()
@@ -136,6 +134,11 @@ def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
         if match := pattern.fullmatch(path):
             if not queried:
                 query.check_known(())
-            of = {name: unquote(value) for name, value in match.groupdict().items()}
-            return make(shelf, query, of)
+            source: Shelf | ShownRun | ShownEval = shelf
+            parts = {name: unquote(value) for name, value in match.groupdict().items()}
+            if "run" in parts:
+                source = shelf.run(parts.pop("run"))
+            elif "eval" in parts:
+                source = shelf.evaluation(parts.pop("eval"))
+            return make(source, *parts.values(), *([query] if queried else []))
     raise NotFound(f"The path /api/{path[:200]} does not exist.")

@@ -7,8 +7,10 @@ A filter is an operation on a field of a row. Exported pages apply the same tabl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from operator import attrgetter
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from coevo_gym.view.model.base import Row
 from coevo_gym.view.query import Query, pages_of
 
 Op = Literal["is", "has", "from", "to", "more", "words"]
@@ -16,10 +18,7 @@ Op = Literal["is", "has", "from", "to", "more", "words"]
 ``from``, ``to``: inclusive bounds; ``more``: true if a number is above 0; ``words``: a text
 contains all words."""
 
-WORDS = "_words"
-"""The row field that word searches use; servers never return it."""
-
-Row = Mapping[str, Any]
+RowT = TypeVar("RowT", bound=Row)
 
 
 class Filter(NamedTuple):
@@ -27,7 +26,8 @@ class Filter(NamedTuple):
 
     Attributes:
         op: the operation.
-        field: the row's field; dots access nested objects.
+        field: the row's field; dots access nested objects, and ``_`` marks a field that responses
+            leave out.
         flag: True if the parameter's values are ``true`` and ``false``.
     """
 
@@ -73,7 +73,7 @@ TRAJECTORIES = Listing(
         "version": Filter("is", "policy_version"),
         "error": Filter("more", "errors", flag=True),
         "advice": Filter("has", "advice"),
-        "q": Filter("words", WORDS),
+        "q": Filter("words", "_words"),
     },
     {
         "step": "_place",
@@ -92,7 +92,7 @@ GROUPS = Listing(
         "outcome": Filter("is", "_outcome"),
         "signal": Filter("has", "signals"),
         "stored": Filter("is", "stored", flag=True),
-        "q": Filter("words", WORDS),
+        "q": Filter("words", "_words"),
     },
     {"step": "_place"},
 )
@@ -105,7 +105,7 @@ TASKS = Listing(
         "practised": Filter("more", "episodes", flag=True),
         "success_from": Filter("from", "success"),
         "success_to": Filter("to", "success"),
-        "q": Filter("words", WORDS),
+        "q": Filter("words", "_words"),
     },
     {
         "found": "_place",
@@ -124,7 +124,7 @@ DRAFTS = Listing(
         "signal": Filter("is", "signal"),
         "step_from": Filter("from", "step"),
         "step_to": Filter("to", "step"),
-        "q": Filter("words", WORDS),
+        "q": Filter("words", "_words"),
     },
     {"found": "_place", "gate": "gate", "task": "instruction", "signal": "signal"},
 )
@@ -135,7 +135,7 @@ EPISODES = Listing(
         "type": Filter("has", "tags"),
         "sample": Filter("is", "sample"),
         "task": Filter("is", "task"),
-        "q": Filter("words", WORDS),
+        "q": Filter("words", "_words"),
     },
     {"name": "name", "score": "score", "steps": "steps", "success": "success"},
 )
@@ -149,7 +149,7 @@ LISTS: Mapping[str, Listing] = {
 """All lists, by the last word of their path."""
 
 
-class Selected(NamedTuple):
+class Selected(NamedTuple, Generic[RowT]):
     """A page of a filtered list.
 
     Attributes:
@@ -158,12 +158,12 @@ class Selected(NamedTuple):
         paging: ``total``, ``page``, ``pages`` and ``per_page`` of the response.
     """
 
-    rows: Sequence[Row]
-    matching: Sequence[Row]
+    rows: Sequence[RowT]
+    matching: Sequence[RowT]
     paging: dict[str, int]
 
 
-def select(rows: Sequence[Row], listing: Listing, query: Query) -> Selected:
+def select(rows: Sequence[RowT], listing: Listing, query: Query) -> Selected[RowT]:
     """Filter, sort and paginate rows in memory.
 
     Raises:
@@ -193,45 +193,23 @@ def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
 
 
 def value_of(row: Row, field: str) -> Any:
-    """Return a row's field; dots access nested objects."""
-    value: Any = row
-    for key in field.split("."):
-        value = value[key]
-    return value
+    """Return a row's field, see :class:`Filter`."""
+    return attrgetter(field.removeprefix("_"))(row)
 
 
 def _test(rule: Filter, name: str, query: Query) -> Callable[[Row], bool] | None:
     """Return the test for a parameter; None if the parameter is not set."""
     if not query.all(name):
         return None
-    op, field, flag = rule
-    if op == "words":
+    wanted: Sequence[Any] = query.all(name)
+    if rule.op == "words":
         wanted = query.words(name)
-        return lambda row: all(word in row[field] for word in wanted)
-    if op in ("from", "to"):
-        bounds = query.numbers(name)
-        sign = 1 if op == "from" else -1
-
-        def within(row: Row) -> bool:
-            value = value_of(row, field)
-            return value is not None and any(sign * value >= sign * bound for bound in bounds)
-
-        return within
-    if op == "more":
-        flags = query.flags(name)
-
-        def above(row: Row) -> bool:
-            value = value_of(row, field)
-            return value is not None and (value > 0) in flags
-
-        return above
-    if op == "has":
-        values = query.all(name)
-        return lambda row: any(_holds(value_of(row, field), value) for value in values)
-    if flag:
-        query.flags(name)  # rejects any other value
-    texts = query.all(name)
-    return lambda row: _text(value_of(row, field)) in texts
+    elif rule.op in ("from", "to"):
+        wanted = query.numbers(name)
+    elif rule.flag:
+        wanted = query.flags(name)
+    matches = _MATCHES[rule.op]
+    return lambda row: matches(value_of(row, rule.field), wanted)
 
 
 def _holds(values: Sequence[str], wanted: str) -> bool:
@@ -240,5 +218,16 @@ def _holds(values: Sequence[str], wanted: str) -> bool:
     return not values if wanted == "none" else wanted in values
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _bounded(value: float | None, bounds: Sequence[float], sign: int) -> bool:
+    return value is not None and any(sign * value >= sign * bound for bound in bounds)
+
+
+_MATCHES: Mapping[Op, Callable[[Any, Sequence[Any]], bool]] = {
+    "is": lambda value, wanted: value in wanted or str(value) in wanted,
+    "has": lambda values, wanted: any(_holds(values, one) for one in wanted),
+    "from": lambda value, bounds: _bounded(value, bounds, 1),
+    "to": lambda value, bounds: _bounded(value, bounds, -1),
+    "more": lambda value, flags: value is not None and (value > 0) in flags,
+    "words": lambda text, words: all(word in text for word in words),
+}
+"""Conditions by operation: of a row's value and the parameter's values, one of which must match."""

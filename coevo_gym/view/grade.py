@@ -50,11 +50,6 @@ class GradeInWords(NamedTuple):
     steps: int
     checks: tuple[GradeCheck, ...]
 
-    @property
-    def failed(self) -> tuple[GradeCheck, ...]:
-        """Return the checks that failed."""
-        return tuple(check for check in self.checks if check.passed is False)
-
 
 def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
     """Return the grade of a finished episode, for the person who played it."""

@@ -7,8 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
-from coevo_gym.core.errors import ConfigError
-from coevo_gym.core.registry import meant
+from coevo_gym.runs.evals.sides import find_source
 from coevo_gym.store.eval_folder import EVALS, EvalFolder
 from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.view.refusals import NotFound
@@ -81,10 +80,7 @@ class Library:
         Raises:
             NotFound: if there is no such run.
         """
-        runs = self.runs()
-        if id not in runs:
-            raise _missing("run", id, "runs", runs)
-        return runs[id]
+        return _found("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
         """Return the evaluation with an id.
@@ -92,30 +88,16 @@ class Library:
         Raises:
             NotFound: if there is no such evaluation.
         """
-        evals = self.evals()
-        if id not in evals:
-            raise _missing("evaluation", id, "evals", evals)
-        return evals[id]
+        return _found("evaluation", id, "evals", self.evals())
 
 
 def _find(name: str) -> RunFolder | EvalFolder | Path:
     """Return the run or evaluation with a name, or the path of a table of runs."""
-    run, evaluation = RunFolder.find(name), EvalFolder.find(name)
-    if run and evaluation:
-        raise ConfigError(
-            f"{name} is both a run and an evaluation: use {run.path} or {evaluation.path}."
-        )
-    if run or evaluation:
-        return run or evaluation  # type: ignore[return-value]  # one of them exists
-    for table in (RUNS / name, Path(name)):
-        if name and RunFolder.of_table(table):
-            return table
-    runs, evals = RunFolder.names(), EvalFolder.names()
-    raise ConfigError(
-        f"There is no run or evaluation {name!r}, neither by name nor by path. "
-        f"{meant(name, [*runs, *evals])}In {RUNS}/: {', '.join(runs) or 'none'}. "
-        f"In {EVALS}/: {', '.join(evals) or 'none'}."
-    )
+    if name and not (RunFolder.find(name) or EvalFolder.find(name)):
+        for table in (RUNS / name, Path(name)):
+            if RunFolder.of_table(table):
+                return table
+    return find_source(name)
 
 
 def name_of(folder: Path) -> str:
@@ -139,11 +121,12 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
     return found
 
 
-def _missing(noun: str, id: str, root: str, there: Iterable[str]) -> NotFound:
-    """Return the error for an unknown id, with the most similar ones, or else the first ones."""
-    names = list(there)
-    close = get_close_matches(id, names, n=MOST_OFFERED)
+def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
+    """Return the folder with an id; the error offers the most similar ids, or else the first."""
+    if id in there:
+        return there[id]
+    close = get_close_matches(id, there, n=MOST_OFFERED)
     meant = f" Did you mean {close[0]!r}?" if close else ""
-    offered = [*close, *(name for name in names if name not in close)][:MOST_OFFERED]
+    offered = [*close, *(name for name in there if name not in close)][:MOST_OFFERED]
     message = f"There is no {noun} {id[:100]!r} here.{meant}"
-    return NotFound(message, [f"{root}/{name}" for name in offered])
+    raise NotFound(message, [f"{root}/{name}" for name in offered])

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.store.progress import PROGRESS
-from coevo_gym.view.index.index import Index
+from coevo_gym.view.index.index import Index, Stamps, stamps
 from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.shelf import Shelf
 
@@ -25,19 +25,19 @@ logger = logging.getLogger(__name__)
 EVERY_S = 1.0
 _COMMENT_S = 15.0
 _AT_ONCE = 300
-State = Mapping[tuple[str, str], tuple[object, ...]]
+State = Mapping[tuple[str, str], Stamps]
 
 
 def state_of(shelf: Shelf) -> State:
     """Return a stamp for each run and evaluation, by kind and id, that changes with its files."""
     runs = {
-        ("run", id): _stamps(
+        ("run", id): stamps(
             *(run.metrics, run.database, _log(run.database), run.summary, run.path / PROGRESS)
         )
         for id, run in shelf.library.runs().items()
     }
     evals = {
-        ("eval", id): _stamps(shown.results, shown.summary)
+        ("eval", id): stamps(shown.results, shown.summary)
         for id, shown in shelf.library.evals().items()
     }
     return {**runs, **evals}
@@ -53,12 +53,7 @@ def changes(before: State, now: State) -> list[dict[str, str]]:
 
 
 async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes]:
-    """Yield the event stream of ``/api/live`` until it is stopped.
-
-    Args:
-        shelf: the runs and evaluations.
-        stopping: event that is set when the server shuts down.
-    """
+    """Yield the event stream of ``/api/live`` until it is stopped."""
     import asyncio
 
     from starlette.concurrency import run_in_threadpool
@@ -114,17 +109,6 @@ class Reading:
         except (CoevoError, Refusal) as error:
             logger.debug("not read: %s", error)  # requests for this run report the error
             return False
-
-
-def _stamps(*files: Path) -> tuple[object, ...]:
-    found = list[object]()
-    for file in files:
-        try:
-            stat = file.stat()
-            found.append((stat.st_mtime_ns, stat.st_size))
-        except OSError:
-            found.append(None)
-    return tuple(found)
 
 
 def _log(database: Path) -> Path:

@@ -22,13 +22,6 @@ from coevo_gym.store.sampled import ChoicesMade, Sampled, sampled_from_json
 _AT_ONCE = 500
 
 
-class StoredCounts(NamedTuple):
-    """Numbers of stored episodes and tasks in a run."""
-
-    trajectories: int
-    tasks: int
-
-
 class NoteMeans(NamedTuple):
     """Means over an arm's notes of one kind about steps of episodes, at one learner step.
 
@@ -51,14 +44,6 @@ class NoteMeans(NamedTuple):
     most: float
     likeness: float | None
     floor: float | None
-
-
-class NoteTally(NamedTuple):
-    """A task that notes mention or describe, the number of notes, and their latest learner step."""
-
-    id: str
-    n: int
-    step: int
 
 
 class StoredAdvice(NamedTuple):
@@ -99,11 +84,11 @@ class ViewReader(RunReader):
             last = self._last_round = super().round(arm, round_id)
         return last
 
-    def counts(self) -> StoredCounts:
+    def counts(self) -> tuple[int, int]:
         """Return the numbers of episodes and tasks."""
         ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
         ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
-        return StoredCounts(trajectories, tasks)
+        return trajectories, tasks
 
     def instructions(self) -> dict[str, str]:
         """Return the instructions of all tasks by id."""
@@ -177,10 +162,13 @@ class ViewReader(RunReader):
         )
         return [NoteMeans(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
 
-    def tasks_noted(self, arm: str, kind: str, label: str) -> list[NoteTally]:
+    def tasks_noted(self, arm: str, kind: str, label: str) -> list[tuple[str, int, int]]:
         """Return the tasks of notes of a kind and label, sorted by latest note.
 
         The tasks are those named in the notes' evidence, or else the tasks that the notes describe.
+
+        Returns:
+            For each task: its id, the number of notes, and their latest learner step.
         """
         where = "FROM notes AS n {} WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
         order = "GROUP BY 1 ORDER BY max(n.step) DESC, count(*) DESC, 1"
@@ -188,7 +176,7 @@ class ViewReader(RunReader):
         for task, source in (("e.value", each), ("n.task_id", where.format(""))):
             query = f"SELECT {task}, count(*), max(n.step) {source} {order}"
             if found := self._rows(query, arm, kind, label):
-                return [NoteTally(str(id), n, step) for id, n, step in found]
+                return [(str(id), n, step) for id, n, step in found]
         return []
 
     def advice(self, arm: str) -> list[StoredAdvice]:

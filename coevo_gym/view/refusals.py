@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
-from coevo_gym.view.shapes.base import ApiProblem
+from coevo_gym.view.model.base import Shape
+
+
+class ApiProblem(Shape):
+    """An error response.
+
+    Attributes:
+        error: ``BadRequest``, ``NotFound``, ``Damaged``, ``Refused`` or ``Failed``.
+        message: the error in words: what happened, with which value, and what to do.
+        places: paths of existing pages to offer instead, such as ``runs/quickstart``.
+    """
+
+    error: Literal["BadRequest", "NotFound", "Damaged", "Refused", "Failed"]
+    message: str
+    places: tuple[str, ...] = ()
 
 
 class Refusal(Exception):
@@ -13,7 +27,7 @@ class Refusal(Exception):
 
     Attributes:
         status: HTTP status of the response.
-        error: kind of error, see :class:`~coevo_gym.view.shapes.base.ApiProblem`.
+        error: kind of error, see :class:`~coevo_gym.view.refusals.ApiProblem`.
     """
 
     status: ClassVar[int]

@@ -20,8 +20,7 @@ from starlette.types import ASGIApp
 from coevo_gym.view.api import answer
 from coevo_gym.view.index.schema import remove_stale
 from coevo_gym.view.live import Reading, events
-from coevo_gym.view.refusals import Refusal
-from coevo_gym.view.shapes.base import ApiProblem
+from coevo_gym.view.refusals import ApiProblem, Refusal
 from coevo_gym.view.shelf import Shelf
 from coevo_gym.view.shell import STATIC, guarded
 
@@ -32,12 +31,7 @@ _PREFIX = "/api/"
 
 
 def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
-    """Create the ASGI app that shows runs and evaluations.
-
-    Args:
-        shelf: the runs and evaluations.
-        stopping: event that ends the streams of ``/api/live`` at shutdown.
-    """
+    """Create the ASGI app that shows runs and evaluations."""
     stop = stopping or threading.Event()
 
     @asynccontextmanager

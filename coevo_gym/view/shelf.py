@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.eval_folder import EvalFolder, EvalLine
 from coevo_gym.store.folder import RunFolder, read_json
-from coevo_gym.view.index.index import Index
+from coevo_gym.view.index.index import Index, Stamps, stamps
 from coevo_gym.view.library import OF_TABLE, Library, name_of
+from coevo_gym.view.model.base import TaskBrief
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import Censor
 
+T = TypeVar("T")
 Line = Mapping[str, Any]
-Stamp = tuple[int, int, int]
 
 
 class Shelf:
@@ -88,7 +89,7 @@ class ShownRun:
         self.id, self.folder = id, folder
         self._lock = threading.Lock()
         self._index: Index | None = None
-        self._manifest: tuple[Stamp, dict[str, Any], RunConfig] | None = None
+        self._manifest: tuple[Stamps, dict[str, Any], RunConfig] | None = None
         self._lines = _Lines(folder.metrics)
         self._reader: ViewReader | None = None
         self._kept: dict[str, tuple[object, Any]] = {}
@@ -158,6 +159,14 @@ class ShownRun:
         """Return the run's metrics lines, in order."""
         return self._lines.read()
 
+    def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
+        """Return the metrics lines of an arm's steps or evaluations, by step."""
+        return {
+            line["step"]: line
+            for line in self.lines
+            if line["event"] == event and line.get("arm") == arm
+        }
+
     @property
     def summary(self) -> dict[str, Any] | None:
         """Return the run's summary; None if the run is not finished.
@@ -175,17 +184,38 @@ class ShownRun:
             )
         return found
 
-    def kept(self, name: str, make: Any, *, until: object = None) -> Any:
+    def require_arm(self, arm: str, others: Collection[str] = ()) -> None:
+        """Check that the run has an arm.
+
+        Args:
+            arm: name of the arm.
+            others: names of baselines that are accepted, too.
+
+        Raises:
+            NotFound: if the run has no such arm.
+        """
+        arms = self.config.arms
+        if arm not in arms and arm not in others:
+            raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Its arms: {', '.join(arms)}.")
+
+    def brief_of(self, id: str) -> TaskBrief:
+        """Return a short description of the task with an id; only the id if it is unknown."""
+        found = self.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
+        name, instruction, origin = found[0] if found else ("", "", "")
+        return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
+
+    def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
         """Return the result of ``make()``, cached until the index, or a given value, changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
         if known is None or known[0] != revision:
             known = self._kept[name] = (revision, make())
-        return known[1]
+        found: T = known[1]
+        return found
 
     def _read(self) -> tuple[dict[str, Any], RunConfig]:
-        stamp = _stamp(self.folder.manifest)
+        stamp = stamps(self.folder.manifest)
         if self._manifest is None or self._manifest[0] != stamp:
             with told_as_damaged():
                 self._manifest = (stamp, *read_manifest(self.folder))
@@ -245,7 +275,7 @@ class ShownEval:
         return found if isinstance(found, dict) else None
 
     def _read(self) -> tuple[dict[str, Any], dict[tuple[str, int], EvalLine]]:
-        stamp = (_stamp(self.folder.config), _stamp(self.folder.results))
+        stamp = stamps(self.folder.config, self.folder.results)
         if self._known is None or self._known[0] != stamp:
             with told_as_damaged():
                 config = self.folder.read_config()
@@ -275,7 +305,7 @@ class _Lines:
             return tuple(self._lines)
 
     def _read_on(self, file: Any) -> None:
-        inode = _stamp(self._path)[2]
+        ((_, _, inode),) = stamps(self._path)
         size = file.seek(0, 2)
         if inode != self._inode or size < self._end:  # the file was replaced
             self._lines, self._inode, self._end = [], inode, 0
@@ -300,12 +330,3 @@ def told_as_damaged() -> Iterator[None]:
         raise Damaged(str(error)) from error
     except (ValueError, KeyError, TypeError) as error:  # an unexpected format
         raise Damaged(f"The data cannot be read: {type(error).__name__}: {error}.") from error
-
-
-def _stamp(path: Path) -> Stamp:
-    """Return a stamp that changes with every write to a file."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return (-1, -1, -1)
-    return (stat.st_mtime_ns, stat.st_size, stat.st_ino)

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from coevo_gym.core.errors import ConfigError
 from coevo_gym.provision import extra_advice
 
 if TYPE_CHECKING:
@@ -62,13 +61,9 @@ def listen_here(port: int) -> socket.socket:
     Raises:
         ConfigError: if the port is in use.
     """
-    try:
-        return socket.create_server((LOOPBACK, port), backlog=128)
-    except OSError as error:
-        raise ConfigError(
-            f"Cannot listen on {LOOPBACK} port {port}: {error.strerror or error}. Choose another "
-            "--port, or 0 for any that is free."
-        ) from error
+    from coevo_gym.serve.server import listen
+
+    return listen(LOOPBACK, port)
 
 
 def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:

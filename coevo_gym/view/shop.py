@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
-from coevo_gym.core.task import FrozenDict
+from pydantic import Field
 
-__all__ = ["SEPARATOR", "Option", "ParsedPage", "ParsedProduct", "clicked", "read_page"]
+from coevo_gym.view.model.base import Shape
 
 SEPARATOR = " [SEP] "
 _COUNTED = re.compile(r"Page (\d{1,9}) \(Total results: (\d{1,9})\)")
@@ -25,7 +25,7 @@ _PRICE = "Price: "
 _ASIN = re.compile(r"[0-9A-Z]{10}")
 
 
-class ParsedProduct(NamedTuple):
+class ShopItem(Shape):
     """A product in a list of results: its code, its name, and its price as displayed."""
 
     asin: str
@@ -33,49 +33,52 @@ class ParsedProduct(NamedTuple):
     price: str
 
 
-class Option(NamedTuple):
-    """An option of a product: its name, its values, and the chosen value or ""."""
+class ShopOption(Shape):
+    """A product option: its name, its values, and the chosen value, or "" if none is chosen."""
 
     name: str
     values: tuple[str, ...]
-    chosen: str
+    chosen: str = ""
 
 
-class ParsedPage(NamedTuple):
-    """A parsed page of the shop.
+class ShopPage(Shape):
+    """A parsed WebShop page; fields that cannot be parsed are empty.
 
     Attributes:
-        kind: ``search``, ``results``, ``item``, the name of a product subpage, or ``done``.
+        kind: always ``shop``.
+        page: ``search``, ``results``, ``item``, ``description``, ``features``, ``reviews``,
+            ``attributes`` or ``done``.
         instruction: the shopper's instruction.
         buttons: texts of the buttons, as shown on the page.
-        number: number of a page of results, from 1; None for other pages.
-        found: total number of results; None for other pages.
+        number: number of a page of results, from 1.
+        found: total number of results.
         products: products on a page of results.
-        title: name of the product.
-        price: displayed price of the product.
-        asin: code of the product.
-        options: options of the product.
+        title: product name, on a product page.
+        price: displayed price, on a product page.
+        asin: product code, on a product page.
+        options: product options, on a product page.
         chosen: chosen values by option, also on product subpages.
-        texts: texts of a product subpage or of the receipt.
+        texts: texts of a product subpage or of the receipt, in order.
     """
 
-    kind: str
+    kind: Literal["shop"] = "shop"
+    page: str
     instruction: str = ""
     buttons: tuple[str, ...] = ()
     number: int | None = None
     found: int | None = None
-    products: tuple[ParsedProduct, ...] = ()
+    products: tuple[ShopItem, ...] = ()
     title: str = ""
     price: str = ""
     asin: str = ""
-    options: tuple[Option, ...] = ()
-    chosen: Mapping[str, str] = FrozenDict()
+    options: tuple[ShopOption, ...] = ()
+    chosen: dict[str, str] = Field(default_factory=dict)
     texts: tuple[str, ...] = ()
 
 
 def read_page(
     observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()
-) -> ParsedPage:
+) -> ShopPage:
     """Parse the page of an observation; any text yields a page.
 
     Args:
@@ -89,28 +92,28 @@ def read_page(
         >>> env = make_env("webshop")
         >>> _ = env.step("search[dress]")
         >>> page = read_page(env.view.observation, env.view.info)
-        >>> page.kind, len(page.products), page.buttons[0]
+        >>> page.page, len(page.products), page.buttons[0]
         ('results', 10, 'Back to Search')
     """
     parts = observation.split(SEPARATOR)
-    kind = str(extras.get("webshop.page") or _guessed(parts))
-    page = ParsedPage(
-        kind,
-        instruction=_after(parts, "Instruction:"),
-        asin=str(extras.get("webshop.asin") or ""),
-        chosen=_chosen(extras),
-    )
-    if kind == "search":
-        return page._replace(buttons=("Search",))
-    if kind == "done":
-        return page._replace(asin=page.asin or _after(parts, "asin"), texts=tuple(parts))
+    page = str(extras.get("webshop.page") or _guessed(parts))
+    known: dict[str, Any] = {
+        "page": page,
+        "instruction": _after(parts, "Instruction:"),
+        "asin": str(extras.get("webshop.asin") or ""),
+        "chosen": _chosen(extras),
+    }
+    if page == "search":
+        return ShopPage(**known, buttons=("Search",))
+    if page == "done":
+        known["asin"] = known["asin"] or _after(parts, "asin")
+        return ShopPage(**known, texts=tuple(parts))
     rest, buttons = _without_buttons(parts[2:])
-    page = page._replace(buttons=buttons)
-    if kind == "results":
-        return _results(page, rest)
-    if kind == "item":
-        return _item(page, rest, clicked(choices))
-    return page._replace(texts=tuple(rest))
+    if page == "results":
+        return ShopPage(**known, **_results(rest, buttons))
+    if page == "item":
+        return ShopPage(**known, **_item(rest, buttons, known["chosen"], clicked(choices)))
+    return ShopPage(**known, buttons=buttons, texts=tuple(rest))
 
 
 def clicked(choices: Collection[str]) -> dict[str, str]:
@@ -119,44 +122,55 @@ def clicked(choices: Collection[str]) -> dict[str, str]:
     return {match[1].lower(): choice for choice, match in found if match}
 
 
-def _results(page: ParsedPage, rest: Sequence[str]) -> ParsedPage:
-    if rest and (counted := _COUNTED.fullmatch(rest[0])):
-        page = page._replace(number=int(counted[1]), found=int(counted[2]))
-        rest, more = _without_buttons(rest[1:])
-        page = page._replace(buttons=tuple(dict.fromkeys((*page.buttons, *more))))
-    return page._replace(products=tuple(_products(rest)))
+def _results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
+    """Parse a page of results: their number, more buttons, and the products."""
+    if not (rest and (counted := _COUNTED.fullmatch(rest[0]))):
+        return {"buttons": buttons, "products": tuple(_products(rest))}
+    rest, more = _without_buttons(rest[1:])
+    return {
+        "buttons": tuple(dict.fromkeys((*buttons, *more))),
+        "number": int(counted[1]),
+        "found": int(counted[2]),
+        "products": tuple(_products(rest)),
+    }
 
 
-def _products(parts: Sequence[str]) -> Iterator[ParsedProduct]:
+def _products(parts: Sequence[str]) -> Iterator[ShopItem]:
     """Yield the products: the text between a code and a price is the name, possibly empty."""
     told: list[str] = []
     for part in parts:
         if told or _ASIN.fullmatch(part):
             told.append(part)
         if len(told) > 1 and part.startswith("$"):
-            yield ParsedProduct(told[0], SEPARATOR.join(told[1:-1]), part)
+            yield ShopItem(asin=told[0], title=SEPARATOR.join(told[1:-1]), price=part)
             told = []
 
 
-def _item(page: ParsedPage, rest: Sequence[str], clickable: Collection[str]) -> ParsedPage:
+def _item(
+    rest: Sequence[str],
+    buttons: tuple[str, ...],
+    chosen: Mapping[str, str],
+    clickable: Collection[str],
+) -> dict[str, Any]:
     """Parse a product page: option names and values in a row, then title, price and buttons."""
     prices = (i for i, part in enumerate(rest) if part.startswith(_PRICE))
     place = next(prices, len(rest))
     found: list[tuple[str, list[str]]] = []
     for part in rest[: max(0, place - 1)]:
-        is_value = part.lower() in clickable if clickable else part not in page.chosen
+        is_value = part.lower() in clickable if clickable else part not in chosen
         if is_value and found:
             found[-1][1].append(part)
         else:
             found.append((part, []))
-    return page._replace(
-        buttons=(*page.buttons, *(name for name in _BEHIND_ITEM if name in rest[place:])),
-        title=rest[place - 1] if place else "",
-        price=rest[place].removeprefix(_PRICE) if place < len(rest) else "",
-        options=tuple(
-            Option(name, tuple(values), page.chosen.get(name, "")) for name, values in found
+    return {
+        "buttons": (*buttons, *(name for name in _BEHIND_ITEM if name in rest[place:])),
+        "title": rest[place - 1] if place else "",
+        "price": rest[place].removeprefix(_PRICE) if place < len(rest) else "",
+        "options": tuple(
+            ShopOption(name=name, values=tuple(values), chosen=chosen.get(name, ""))
+            for name, values in found
         ),
-    )
+    }
 
 
 def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:

@@ -13,11 +13,10 @@ from coevo_gym.core.task import Split, freeze
 from coevo_gym.core.trajectory import EndReason, EvalTrajectory, PastStep, View
 from coevo_gym.episodes import EnvPool, EvalEpisode, Finished, run_one
 from coevo_gym.view.grade import GradeCheck, grade_of
-from coevo_gym.view.play.game import PlayedGame
-from coevo_gym.view.play.hands import is_unfinished
+from coevo_gym.view.play.game import PlayedGame, RefusedAction
 from coevo_gym.view.play.shop import PlayShopPage, read_shop
 from coevo_gym.view.play.state import read_docs
-from coevo_gym.view.play.tools import NoCall, Tool, meant
+from coevo_gym.view.play.tools import Tool, is_unfinished, meant
 from coevo_gym.view.shop import SEPARATOR
 from tests.play.test_tools import TOOLS
 from tests.toy import BENCHMARK, ToyEnv
@@ -53,14 +52,13 @@ def test_any_text_is_a_page_of_the_shop_or_none(
     found = read_shop(View("Buy.", text, info))
     assert found is None or isinstance(found, PlayShopPage)
     if found is not None:
-        shown = {thing.action for thing in (*found.buttons, *found.listed)}
-        assert shown <= set(info["admissible"])
+        assert set(found.actions) <= set(info["admissible"])
 
 
 @given(st.text() | st.builds("{}{}".format, st.sampled_from(("mv(", "[mv(", "mv ")), st.text()))
 def test_any_line_is_a_message_or_refused(line: str) -> None:
     found = meant(line, TOOLS)
-    assert isinstance(found, (str, NoCall))
+    assert isinstance(found, (str, RefusedAction))
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABC_0"
@@ -98,7 +96,7 @@ def misspelt(draw: st.DrawFn) -> str:
 @given(misspelt(), st.sampled_from(FORMS))
 def test_a_misspelt_function_takes_no_step(name: str, form: str) -> None:
     found = meant(form.format(name), OFFERED)
-    assert isinstance(found, NoCall)
+    assert isinstance(found, RefusedAction)
 
 
 @given(st.text() | st.lists(st.sampled_from("([{'\"\\\n:#x "), max_size=40).map("".join))

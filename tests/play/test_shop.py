@@ -17,8 +17,7 @@ from coevo_gym.view.shop import SEPARATOR, read_page
 def clickable(view: View) -> set[str]:
     page = read_shop(view)
     assert page is not None
-    values = [value for option in page.options for value in option.values]
-    return {thing.action for thing in (*page.buttons, *page.listed, *values)}
+    return set(page.actions)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -42,11 +41,11 @@ def walk(seed: int) -> None:
         view = env.view
         page = read_shop(view)
         assert page is not None
-        kinds.add(page.kind)
+        kinds.add(page.page)
         offered = set(view.info["admissible"])
         assert clickable(view) == offered
         likely = sorted(offered - {"click[buy now]", "click[back to search]"})
-        search = page.kind == "search" or not likely
+        search = page.page == "search" or not likely
         asked = " ".join(rng.choice(words, 3))
         env.step(f"search[{asked}]" if search else str(rng.choice(likely)))
     env.close()
@@ -64,12 +63,12 @@ def test_pages_tell_what_an_agent_reads() -> None:
         shown = env.view.observation.split(SEPARATOR)
         for item in page.listed:
             assert {item.asin, item.title, item.price} <= set(shown)
-        if page.kind == "item":
+        if page.page == "item":
             assert page.title in shown
             assert f"Price: {page.price}" in shown
-    assert page.kind == "item"
-    chosen = {value.label for option in page.options for value in option.values if value.chosen}
-    assert chosen == {value for _, value in page.chosen}
+    assert page.page == "item"
+    chosen = {value.label for option in page.choices for value in option.values if value.chosen}
+    assert chosen == set(page.chosen.values())
     assert chosen
     env.step("click[description]")
     behind = read_shop(env.view)
@@ -79,7 +78,7 @@ def test_pages_tell_what_an_agent_reads() -> None:
     env.step(task.solution[-1])
     done = read_shop(env.view)
     assert done is not None
-    assert done.kind == "done"
+    assert done.page == "done"
     env.close()
 
 

@@ -9,7 +9,8 @@ import pytest
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_message
 from coevo_gym.testing import make_env
-from coevo_gym.view.play.tools import NoCall, ToolParameter, meant, message, read_tools, value_of
+from coevo_gym.view.play.game import RefusedAction
+from coevo_gym.view.play.tools import ToolParameter, meant, message, read_tools, value_of
 
 SCHEMA = {
     "name": "mv",
@@ -82,7 +83,7 @@ def test_calls_stand_with_or_without_brackets(line: str) -> None:
 )
 def test_a_line_that_calls_no_function_is_not_sent(line: str, reason: str) -> None:
     found = meant(line, TOOLS)
-    assert isinstance(found, NoCall)
+    assert isinstance(found, RefusedAction)
     assert reason in found.reason
 
 

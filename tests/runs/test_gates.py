@@ -174,9 +174,9 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
     run = Shelf(Library([folder])).runs()[0]
     gates = run_detail(run).gates
     assert sum(n for gate, n in gates.items() if gate != "hold") > 0
-    accepted = [row for row in draft_rows(run) if row["accepted"]]
+    accepted = [row for row in draft_rows(run) if row.accepted]
     assert accepted
-    stories = [story_of(run, row["id"]) for row in accepted]
+    stories = [story_of(run, row.id) for row in accepted]
     assert all(
         story and [g.gate for g in story.gates][-2:] == ["solve", "hold"] for story in stories
     )

@@ -21,9 +21,8 @@ from coevo_gym.store.checkpoint import Checkpoint, Checkpoints
 from coevo_gym.store.folder import RunFolder, read_json, read_lines
 from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.measures import run_measures
+from coevo_gym.view.model.measures import run_measures, task_set
 from coevo_gym.view.model.runs import run_detail
-from coevo_gym.view.model.task_set import task_set
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.shelf import Shelf, ShownRun
 from tests.runs.conftest import TOY, Child
@@ -116,12 +115,12 @@ def test_the_report_shows_the_run(finished: Path) -> None:
     assert evaluations[-1].env_steps == static.env_steps
     assert len(detail.training[0].success) == 6
     rows = task_rows(run)
-    evolved = [row for row in rows if row["step"]]
+    evolved = [row for row in rows if row.step]
     assert coevolve.pool_size == 8 + len(evolved) > 8
-    assert sum(row["step"] == 0 for row in rows) == 8
+    assert sum(row.step == 0 for row in rows) == 8
     assert sum(coevolve.signals.values()) > 0
-    assert all(row["parents"] and row["signal"] for row in evolved)
-    assert any(row["practice"] for row in evolved)
+    assert all(row.parents and row.signal for row in evolved)
+    assert any(row.practice for row in evolved)
     assert {item.label for item in sets.similarity} == {"D_0", "evolved by coevolve"}
     assert len(measures.warmup_loss) > 1
     (arm,) = sets.arms

@@ -337,7 +337,8 @@ def task_row(id: str = TASK, *, round: str = "round-4") -> dict[str, Any]:
         "id": id, "name": f"webshop/evolved/{id[:12]}", "instruction": ASKED,
         "origin": "evolved" if round else "native", "split": "train", "arms": list(ARMS),
         "round": round, "step": 20 if round else None, "signal": "boundary" if round else "",
-        "parents": [PARENT], "children": 1, "generation": 1 if round else 0,
+        "first": round == "round-0", "parents": [PARENT] if id == TASK else [TASK],
+        "children": 1, "generation": 1 if round else 0,
         "practice": [_practice("static", 3), _practice("coevolve", 9)], "episodes": 24,
         "successes": 12, "success": 0.5,
     }  # fmt: skip
@@ -388,13 +389,11 @@ def draft(n: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _node(id: str, generation: int, round: str, **more: Any) -> dict[str, Any]:
-    return {
-        "id": id, "name": id[:6], "instruction": ASKED, "generation": generation, "round": round,
-        "origin": "evolved" if round else "native", "first": round == "round-0",
-        "arms": ["coevolve"], "signal": "boundary" if round else "", "success": 0.5, "known": True,
-        **more,
-    }  # fmt: skip
+def _node(id: str, generation: int, round: str) -> dict[str, Any]:
+    names = ("name", "instruction", "origin", "arms", "round", "first", "signal", "parents")
+    row = task_row(id, round=round)
+    card = {name: row[name] for name in ("id", *names, "success")}
+    return {"id": id, "generation": generation, "task": card}
 
 
 def task() -> dict[str, Any]:
@@ -406,13 +405,12 @@ def task() -> dict[str, Any]:
         "withheld": "",
         "lineage": {
             "nodes": [_node(PARENT, 1, ""), _node(TASK, 0, "round-4"), _node(CHILD, -1, "round-5")],
-            "edges": [{"parent": PARENT, "child": TASK}, {"parent": TASK, "child": CHILD}],
             "more": 0,
         },
         "story": draft(),
         "practice": [
-            {"arm": arm, "step": step, "group": f"g{step}", "episodes": 4, "successes": won,
-             "stored": True}
+            {"id": f"g{step}", "arm": arm, "step": step, "task": _brief(), "size": 4,
+             "episodes": 4, "successes": won, "score": won / 4, "signals": [], "stored": True}
             for arm, won_at in (("static", (1, 1, 1)), ("coevolve", (2, 3, 4)))
             for step, won in zip((7, 18, 31), won_at, strict=True)
         ],

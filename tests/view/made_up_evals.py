@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from coevo_gym.view.shapes.base import Shape, TaskBrief
-from coevo_gym.view.shapes.evals import (
-    ChangedTaskRow,
-    Compared,
-    ComparedType,
+from coevo_gym.runs.evals.comparison import ChangedTask, ComparedType, Comparison
+from coevo_gym.view.model.base import Shape, TaskBrief
+from coevo_gym.view.model.comparing import Compared
+from coevo_gym.view.model.evals import (
     EpisodePage,
     EpisodeRow,
     EvalDetail,
     EvalList,
     EvalRow,
     EvaluationDetail,
-    SideInfo,
     TaskOutcome,
     TypeRow,
 )
-from coevo_gym.view.shapes.steps import GroupPage, GroupRow, RoundRow, StepTable
+from coevo_gym.view.model.rounds import RoundRow
+from coevo_gym.view.model.steps import GroupPage, GroupRow, StepTable
 
 ASKED = "I am looking for a lightweight rain jacket in navy, size large, under 60 dollars."
 TAGS = ("category:fashion", "subset:few-shot")
@@ -61,7 +60,8 @@ def episodes(samples: int = 4, n: int = 12) -> EpisodePage:
     rows = tuple(
         EpisodeRow(
             id=f"{task:064x}.{sample}", task=f"{task:064x}", name=f"webshop/{task}",
-            instruction=ASKED, sample=sample, tags=TAGS, success=(task + sample) % 3 > 0,
+            instruction=ASKED, sample=sample, position=sample, tags=TAGS,
+            success=(task + sample) % 3 > 0,
             score=1.0 if (task + sample) % 3 else 0.5, steps=3 + (5 * task + sample) % 12,
             end_reason="finished" if (task + sample) % 3 else "max_steps", stored=True,
         )
@@ -71,33 +71,22 @@ def episodes(samples: int = 4, n: int = 12) -> EpisodePage:
     return EpisodePage(rows=rows, total=len(rows), page=1, pages=1, per_page=500)
 
 
-def _changed(which: str, n: int) -> tuple[ChangedTaskRow, ...]:
+def _changed(which: str, n: int) -> tuple[ChangedTask, ...]:
     won = which == "won"
     return tuple(
-        ChangedTaskRow(
-            id=f"{which}-{i}", name=f"webshop/{which}-{i}", instruction=ASKED, tags=TAGS,
-            success_a=float(not won), success_b=float(won),
-            link_a=f"evals/before/episodes/{which}-{i}.0",
-            link_b=f"evals/after/episodes/{which}-{i}.0",
-        )
+        ChangedTask(f"{which}-{i}", f"webshop/{which}-{i}", ASKED, TAGS, float(not won), float(won))
         for i in range(n)
-    )  # fmt: skip
-
-
-def _side(place: str, success: float) -> SideInfo:
-    return SideInfo(
-        place=place, label=place, policy="coevolve", success=success, samples=(1, 1), only=0
     )
 
 
 def compared() -> Compared:
-    return Compared(
-        a=_side("evals/before", 0.4), b=_side("evals/after", 0.55), benchmark="webshop",
-        split="val", tasks=60, difference=0.15, low=0.02, high=0.28, p=0.035,
-        test="McNemar's exact test", verdict="On tasks like these, B does better than A.",
-        better=13, worse=4, both=20, neither=23,
-        won=_changed("won", 13), lost=_changed("lost", 4),
-        uneven=("max_steps: 15 in A, 20 in B",),
+    won, lost = _changed("won", 13), _changed("lost", 4)
+    found = Comparison(
+        a="evals/before", b="evals/after", benchmark="webshop", split="val", tasks=60,
+        only_in_a=0, only_in_b=0, samples_a=(1, 1), samples_b=(1, 1), success_a=0.4,
+        success_b=0.55, difference=0.15, low=0.02, high=0.28, p=0.035,
+        better=13, worse=4, both=20, neither=23, won=won, lost=lost,
+        uneven=("max_steps: 15 in A, 20 in B",), trained=False,
         types=tuple(
             ComparedType(kind="category", value=value, tasks=n, success_a=a, success_b=b, won=w,
                          lost=x)
@@ -105,7 +94,12 @@ def compared() -> Compared:
                 ("fashion", 40, 0.5, 0.6, 7, 3), ("beauty", 20, 0.2, 0.45, 6, 1)
             )
         ),
-        places=("evals/before", "evals/after", "runs/shop-1/static"),
+    )  # fmt: skip
+    places = ("evals/before", "evals/after")
+    links = [{task.id: f"{at}/episodes/{task.id}.0" for task in (*won, *lost)} for at in places]
+    return Compared(
+        found=found, verdict=found.verdict, test=found.test, place_a=places[0], place_b=places[1],
+        links_a=links[0], links_b=links[1], places=(*places, "runs/shop-1/static"),
     )  # fmt: skip
 
 

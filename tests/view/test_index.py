@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,12 +20,15 @@ from coevo_gym.core.trajectory import EndReason, Group, Step, Trajectory
 from coevo_gym.store.database import RunStore
 from coevo_gym.store.folder import RunFolder
 from coevo_gym.view.api import answer
-from coevo_gym.view.export.gathering import _trajectories
 from coevo_gym.view.filters import TRAJECTORIES, select
 from coevo_gym.view.index import schema
-from coevo_gym.view.index.asking import find_trajectories
 from coevo_gym.view.index.index import Index
 from coevo_gym.view.library import Library
+from coevo_gym.view.model.trajectory_list import (
+    TrajectoryRow,
+    all_trajectories,
+    find_trajectories,
+)
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Damaged
 from coevo_gym.view.shelf import Shelf
@@ -72,8 +74,8 @@ def store(run: RunFolder) -> Iterator[RunStore]:
         yield opened
 
 
-def rows_of(index: Index, query: str = "") -> list[dict[str, Any]]:
-    return find_trajectories(index, Query.read(f"per_page=500&{query}"))[0]
+def rows_of(index: Index, query: str = "") -> list[TrajectoryRow]:
+    return list(find_trajectories(index, Query.read(f"per_page=500&{query}")).rows)
 
 
 def test_what_a_run_writes_is_taken_in_while_it_does(run: RunFolder, store: RunStore) -> None:
@@ -87,13 +89,13 @@ def test_what_a_run_writes_is_taken_in_while_it_does(run: RunFolder, store: RunS
         assert index.refresh() > before
         before = index.revision
         assert len(rows_of(index)) == 4 * step
-        assert [row["group_id"] for row in rows_of(index, "signal=boundary")] == [
+        assert [row.group for row in rows_of(index, "signal=boundary")] == [
             f"group-{2 * one}" for one in range(1, step + 1)
         ]
     assert index.refresh() == before  # nothing new
     store.add_advantages("a", 3, [group(6)], [[1.5, -0.5]])
     index.refresh()
-    assert [row["advantage"] for row in rows_of(index, "group=group-6")] == [1.5, -0.5]
+    assert [row.advantage for row in rows_of(index, "group=group-6")] == [1.5, -0.5]
 
 
 def test_actions_are_read_little_by_little(run: RunFolder, store: RunStore) -> None:
@@ -102,7 +104,7 @@ def test_actions_are_read_little_by_little(run: RunFolder, store: RunStore) -> N
     index.refresh()
     assert index.read == 0.0
     assert rows_of(index, "q=tickle") == []
-    assert {row["errors"] for row in rows_of(index)} == {None}
+    assert {row.errors for row in rows_of(index)} == {None}
     assert index.read_on(3)
     assert 0 < index.read < 1
     while index.read_on(3):
@@ -123,12 +125,12 @@ def test_a_run_that_was_rewound_is_read_anew(run: RunFolder, store: RunStore) ->
     index.refresh()
     store.rewind("a", 1)
     assert index.refresh()
-    assert [row["step"] for row in rows_of(index)] == [1, 1]
+    assert [row.step for row in rows_of(index)] == [1, 1]
     for step in (2, 3, 4):  # others than before, with the numbers of rows that were there
         store.add_groups("a", step, [group(step + 10, success=False)], [])
     index.refresh()
     assert len(rows_of(index)) == 8
-    assert {row["group_id"] for row in rows_of(index, "step_from=2")} == {
+    assert {row.group for row in rows_of(index, "step_from=2")} == {
         "group-12",
         "group-13",
         "group-14",
@@ -149,7 +151,7 @@ def test_another_run_in_the_same_folder_is_another(run: RunFolder, store: RunSto
     with closing(RunStore(run.database, record="all")) as new:
         new.add_groups("a", 1, [group(2)], [])
         index.refresh()
-    assert [row["group_id"] for row in rows_of(index)] == ["group-2", "group-2"]
+    assert [row.group for row in rows_of(index)] == ["group-2", "group-2"]
 
 
 def test_a_damaged_index_is_made_anew(run: RunFolder, store: RunStore) -> None:
@@ -217,7 +219,7 @@ def test_indexes_of_runs_that_are_gone_are_removed(run: RunFolder, store: RunSto
 
 
 @pytest.fixture(scope="module")
-def known(sample_folder: Path, coevo_home: Path) -> Iterator[tuple[Index, list[dict[str, Any]]]]:
+def known(sample_folder: Path, coevo_home: Path) -> Iterator[tuple[Index, list[TrajectoryRow]]]:
     """The index of the small run, and its rows as an export has them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COEVO_HOME", str(coevo_home))
@@ -225,7 +227,7 @@ def known(sample_folder: Path, coevo_home: Path) -> Iterator[tuple[Index, list[d
         shown = Shelf(Library([RUN])).run(RUN)
         while shown.index.read_on():
             pass
-        yield shown.index, _trajectories(shown)
+        yield shown.index, all_trajectories(shown)
 
 
 VALUES: dict[str, st.SearchStrategy[str]] = {
@@ -252,16 +254,15 @@ PAIRS = st.sampled_from([*VALUES]).flatmap(lambda n: st.tuples(st.just(n), VALUE
 @settings(max_examples=80)
 @given(pairs=st.lists(PAIRS, max_size=6))
 def test_the_index_filters_as_its_rows_do(
-    known: tuple[Index, list[dict[str, Any]]], pairs: list[tuple[str, str]]
+    known: tuple[Index, list[TrajectoryRow]], pairs: list[tuple[str, str]]
 ) -> None:
     index, rows = known
     once = {name: (name, value) for name, value in pairs if name in ONCE}
     query = Query([*(pair for pair in pairs if pair[0] not in ONCE), *once.values()])
-    found, paging = find_trajectories(index, query)
+    found = find_trajectories(index, query)
     expected = select(rows, TRAJECTORIES, query)
-    assert paging == expected.paging
-    places = [(row["arm"], row["group_id"], row["position"]) for row in found]
-    assert places == [(row["arm"], row["group"], row["position"]) for row in expected.rows]
+    assert found.model_dump(include={*expected.paging}) == expected.paging
+    assert [row.id for row in found.rows] == [row.id for row in expected.rows]
 
 
 def refusals(shelf: Shelf, *paths: str) -> list[str]:

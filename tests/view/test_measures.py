@@ -25,8 +25,8 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.view.api import answer
 from coevo_gym.view.library import Library
 from coevo_gym.view.model.measures import unused_answers, usage_of
+from coevo_gym.view.model.rounds import RoundRow
 from coevo_gym.view.numbers import compact, count, headline, interval, percent, plural, spread
-from coevo_gym.view.shapes.steps import RoundRow
 from coevo_gym.view.shelf import Shelf
 from tests.view.sample import RUN
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from coevo_gym.core.notes import INTERFACE, Note
 from coevo_gym.core.task import FrozenDict
 from coevo_gym.store.database import RunStore
-from coevo_gym.store.rows import NoteCount
-from coevo_gym.view.model.note_counts import (
+from coevo_gym.store.rows import NoteCount, StoredNote
+from coevo_gym.view.model.notes import (
     MAX_BINS,
     MAX_LABELS,
     arm_labels,
     parts_of,
-    said_in,
     shown_in,
 )
 
@@ -93,11 +92,11 @@ def test_an_interface_is_listed_from_where_it_was_first_shown(tmp_path: Path) ->
     store.add_notes("a", 15, [interface("v1")])
     store.add_notes("b", 2, [interface("v3")])
     rows = shown_in(store.notes_when("a", INTERFACE))
-    assert [(row.said.name, row.first.at, row.said.lines) for row in rows] == [
+    assert [(row.name, row.step, row.says) for row, _ in rows] == [
         ("v1", 1, ()),
         ("v2", 4, ("Look first.", "Then act.")),
     ]
-    assert [row.again for row in rows] == [(9, 15), (10,)]
+    assert [row.again for row, _ in rows] == [(9, 15), (10,)]
     assert {row.label for row in store.note_counts("a")} == {"empty", "late", "v1", "v2"}
     assert {row.arm for row in store.note_counts()} == {"a", "b"}
     assert store.turn_counts() == []
@@ -129,6 +128,8 @@ def test_turns_are_counted_by_the_third_of_their_episode(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("evidence", [{}, {"says": "one text", "version": 3}, {"says": None}])
 def test_a_note_about_an_interface_may_lack_anything(evidence: dict[str, Any]) -> None:
-    said = said_in(note(INTERFACE, "v1", evidence=FrozenDict(evidence)))
-    assert (said.name, said.lines) == ("v1", ())
-    assert said_in(note(INTERFACE, "", evidence=FrozenDict(evidence))).lines == ()
+    noted = note(INTERFACE, "v1", evidence=FrozenDict(evidence))
+    unnamed = note(INTERFACE, "", evidence=FrozenDict(evidence))
+    for row, _ in (*shown_in([StoredNote(1, noted)]), *shown_in([StoredNote(1, unnamed)])):
+        assert row.says == ()
+        assert row.name in ("v1", row.version)

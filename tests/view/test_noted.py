@@ -23,6 +23,7 @@ from coevo_gym.view.library import Library
 from coevo_gym.view.model import notes as notes_model
 from coevo_gym.view.model import tasks
 from coevo_gym.view.model.notes import note_views
+from coevo_gym.view.model.trajectory_list import TrajectoryRow
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.shelf import Shelf
 from tests.view.sample import EVAL, RUN
@@ -197,9 +198,9 @@ def test_a_task_links_to_an_episode_before_and_one_after_its_interface_changed(
     once = next((id for id, when in steps.items() if max(when) < 3), None)
     read: list[int] = []
 
-    def version(reader: object, row: dict[str, Any]) -> str:
-        read.append(row["step"])
-        return "whole-3" if row["step"] >= 3 else "whole-1"
+    def version(reader: object, row: TrajectoryRow) -> str:
+        read.append(row.step)
+        return "whole-3" if row.step >= 3 else "whole-1"
 
     monkeypatch.setattr(tasks, "_version", version)
     (pair,) = ask(shelf, f"runs/{RUN}/tasks/{often}")["interfaces"]

@@ -14,23 +14,20 @@ pytest.importorskip("playwright.sync_api", reason="install the extra `[dev]`")
 
 from playwright.sync_api import Browser, Page, expect
 
+from coevo_gym.view.api import About
+from coevo_gym.view.model.advice import ArmAdvice
+from coevo_gym.view.model.base import Shape
+from coevo_gym.view.model.drafts import DraftDetail, DraftPage
+from coevo_gym.view.model.evals import EvalList, EvaluationDetail
+from coevo_gym.view.model.measures import RunMeasures, TaskSet
+from coevo_gym.view.model.notes import ArmNotes
+from coevo_gym.view.model.rounds import RoundDetail, RoundList
+from coevo_gym.view.model.runs import RunDetail, RunList
 from coevo_gym.view.model.search import SearchResult
+from coevo_gym.view.model.steps import GroupDetail, GroupPage, StepTable
 from coevo_gym.view.model.tasks import TaskDetail, TaskPage
-from coevo_gym.view.shapes.advice import ArmAdvice
-from coevo_gym.view.shapes.base import About, Shape
-from coevo_gym.view.shapes.drafts import DraftDetail, DraftPage
-from coevo_gym.view.shapes.evals import EvalList, EvaluationDetail
-from coevo_gym.view.shapes.measures import RunMeasures, TaskSet
-from coevo_gym.view.shapes.notes import ArmNotes
-from coevo_gym.view.shapes.runs import RunDetail, RunList
-from coevo_gym.view.shapes.steps import (
-    GroupDetail,
-    GroupPage,
-    RoundDetail,
-    RoundList,
-    StepTable,
-)
-from coevo_gym.view.shapes.trajectories import TrajectoryDetail, TrajectoryPage
+from coevo_gym.view.model.trajectories import TrajectoryDetail
+from coevo_gym.view.model.trajectory_list import TrajectoryPage
 from tests.view import browsing
 from tests.view.browsing import Visit
 from tests.view.made_up import ADVICE, ANSWERS, PLACES, RUN, STEP_LABELS, TASK, hostile

@@ -318,8 +318,7 @@ def export_tasks(
     """
     from coevo_gym.core.benchmark import get_benchmark
     from coevo_gym.core.task import Split
-    from coevo_gym.view.files.bundle import write_bundle
-    from coevo_gym.view.files.rows import of_benchmark, of_run
+    from coevo_gym.view.files.bundle import of_benchmark, of_run, write_bundle
 
     found = find_source(source)
     with only_looking():

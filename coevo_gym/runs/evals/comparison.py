@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.stats import SOLVED, paired_shares_interval, sign_test
@@ -37,7 +37,8 @@ class Side:
     trained: bool = False
 
 
-class ChangedTask(NamedTuple):
+@dataclass(frozen=True)
+class ChangedTask:
     """A task that one side solves and the other does not.
 
     Attributes:
@@ -151,12 +152,15 @@ class Comparison:
             differ = "It takes several seeds to tell whether the methods differ."
         return f"{found} {differ}" if self.trained else found
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the comparison as a JSON object."""
-        listed = {
-            which: [one._asdict() for one in getattr(self, which)] for which in ("won", "lost")
-        }
-        return {**asdict(self), **listed}
+    @property
+    def several(self) -> bool:
+        """Whether a task was tried several times."""
+        return max(*self.samples_a, *self.samples_b) > 1
+
+    @property
+    def test(self) -> str:
+        """Name of the test behind ``p``."""
+        return "sign test over tasks" if self.several else "McNemar's exact test"
 
 
 def compare(a: Side, b: Side) -> Comparison:

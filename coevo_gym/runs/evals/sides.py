@@ -37,12 +37,12 @@ def find_sides(
         ConfigError: if a name is unknown, or the required results were not stored.
         StoreError: if a file is missing or damaged.
     """
-    first = _find(a)
+    first = find_source(a)
     if b is None:
         if not isinstance(first, RunFolder):
             raise ConfigError(f"Compare {a} with what? An evaluation is of one policy: name two.")
         return _arms_of(first, arms, final)
-    second = _find(b)
+    second = find_source(b)
     runs = [found for found in (first, second) if isinstance(found, RunFolder)]
     if len(arms) > len(runs):
         raise ConfigError(
@@ -63,7 +63,7 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
-    runs = [_find(name) for name in (a, a if b is None else b)]
+    runs = [find_source(name) for name in (a, a if b is None else b)]
     if not all(isinstance(run, RunFolder) for run in runs):
         return {}
     first, second = (read_manifest(RunFolder(run.path))[1].evaluation.final for run in runs)
@@ -77,7 +77,12 @@ def other_arms(run: str) -> Sequence[str]:
     return config.arms[1:-1]
 
 
-def _find(name: str) -> Source:
+def find_source(name: str) -> Source:
+    """Return the run or evaluation with a name or path.
+
+    Raises:
+        ConfigError: if there is none, or the name is ambiguous.
+    """
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run and evaluation:
         raise ConfigError(

@@ -1,19 +1,19 @@
-"""Rows for listings of runs, tables and evaluations."""
+"""State and size of the folders of runs, tables and evaluations."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from coevo_gym.core.errors import ConfigError, StoreError
+from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.manifest import read_manifest
 from coevo_gym.store.checkpoint import Checkpoints
-from coevo_gym.store.eval_folder import EVALS, EvalFolder
-from coevo_gym.store.folder import RUNS, RunFolder, in_use, read_json, read_lines
+from coevo_gym.store.eval_folder import EvalFolder
+from coevo_gym.store.folder import RUNS, RunFolder, in_use, read_json
 from coevo_gym.store.progress import WorkProgress, read_progress
 from coevo_gym.store.reader import RunReader
 
@@ -84,84 +84,66 @@ def _bytes(path: Path) -> int:
         return 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedRow:
-    """Common columns of all rows.
+class OnDisk(FrozenModel):
+    """A folder on the disk, as a terminal lists it.
 
     Attributes:
-        size: size of its folder in bytes.
+        state: its state.
+        problem: description of the damage; "" if it is not damaged.
+        size: size of the folder in bytes.
         changed: time of the last write, in UTC.
         progress: progress of its work; None if unknown.
+        steps: for a run, saved learner steps by arm; arms without any are missing.
+    """
+
+    state: State
+    problem: str = ""
+    size: int
+    changed: str
+    progress: WorkProgress | None
+    steps: Mapping[str, int] = FrozenDict()
+
+
+class TableOfRuns(FrozenModel):
+    """Row of a table: ``running`` if a cell is, ``finished`` if all existing cells are.
+
+    Attributes:
+        name: its name.
+        path: its folder.
+        cells: number of cells by state.
+        on_disk: its folder on the disk.
     """
 
     name: str
     path: str
-    state: State
-    size: int
-    changed: str
-    progress: WorkProgress | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListedRun(ListedRow):
-    """Row of a run; a cell of a table is named ``TABLE/CELL``.
-
-    Attributes:
-        problem: description of the damage; "" if the run is not damaged.
-        benchmark: name of the benchmark; this and the following are empty if unreadable.
-        preset: its preset or settings file; "" for settings from Python.
-        seed: its seed; -1 if unreadable.
-        arms: names of its arms.
-        steps: saved learner steps by arm; arms without any are missing.
-    """
-
-    problem: str
-    benchmark: str
-    preset: str
-    seed: int
-    arms: tuple[str, ...]
-    steps: Mapping[str, int]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableOfRuns(ListedRow):
-    """Row of a table: ``running`` if a cell is, ``finished`` if all existing cells are.
-
-    Attributes:
-        cells: number of cells by state.
-    """
-
     cells: Mapping[str, int]
+    on_disk: OnDisk
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedEval(ListedRow):
-    """Row of an evaluation.
-
-    Attributes:
-        problem: description of the damage; "" if the evaluation is not damaged.
-        source: its run or benchmark.
-        policy: name of the policy.
-        benchmark: name of the benchmark.
-        split: split of the tasks.
-        done: number of finished episodes.
-        total: number of episodes.
-        success: share of successes; None before the evaluation is finished.
-    """
-
-    problem: str
-    source: str
-    policy: str
-    benchmark: str
-    split: str
-    done: int
-    total: int
-    success: float | None
+def run_on_disk(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
+    """Return the state of the folder of a run with these arms."""
+    state, problem = state_of_run(folder)
+    saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in arms}
+    steps = {arm: found[0] for arm, found in saved.items() if found}
+    return _on_disk(folder.path, state, problem, steps)
 
 
-def runs() -> list[ListedRun]:
-    """Return the runs under ``runs/`` by name, without the cells of tables."""
-    return [run_row(RunFolder(RUNS / name), name) for name in RunFolder.names()]
+def evaluation_on_disk(folder: EvalFolder) -> OnDisk:
+    """Return the state of an evaluation's folder."""
+    return _on_disk(folder.path, *state_of_evaluation(folder))
+
+
+def _on_disk(
+    path: Path, state: State, problem: str = "", steps: Mapping[str, int] = FrozenDict()
+) -> OnDisk:
+    return OnDisk(
+        state=state,
+        problem=problem,
+        size=size_of(path),
+        changed=changed_at(path),
+        progress=read_progress(path),
+        steps=steps,
+    )
 
 
 def tables() -> list[TableOfRuns]:
@@ -169,51 +151,15 @@ def tables() -> list[TableOfRuns]:
     return [_table(folder) for folder in RunFolder.tables()]
 
 
-def cells(table: str) -> list[ListedRun]:
-    """Return the cells of a table by name.
+def check_table(table: str) -> None:
+    """Check that there is a table of runs with this name.
 
     Raises:
-        ConfigError: if there is no such table.
+        ConfigError: if there is none.
     """
-    found = RunFolder.of_table(RUNS / table)
-    if not found:
+    if not RunFolder.of_table(RUNS / table):
         names = ", ".join(folder.name for folder in RunFolder.tables()) or "none"
         raise ConfigError(f"There is no table {table!r} in {RUNS}/. Tables here: {names}.")
-    return [run_row(folder, f"{table}/{folder.path.name}") for folder in found]
-
-
-def evaluations() -> list[ListedEval]:
-    """Return the evaluations under ``evals/`` by name."""
-    return [_eval_row(EvalFolder(EVALS / name)) for name in EvalFolder.names()]
-
-
-def run_row(folder: RunFolder, name: str) -> ListedRun:
-    """Return the row of a run."""
-    state, problem = state_of_run(folder)
-    known: dict[str, Any] = {"benchmark": "", "preset": "", "seed": -1, "arms": ()}
-    try:
-        manifest, config = read_manifest(folder)
-    except StoreError:
-        pass  # the state reports it
-    else:
-        known = {
-            "benchmark": config.benchmark.name,
-            "preset": preset_of(manifest.get("origins", {})),
-            "seed": config.seed,
-            "arms": config.arms,
-        }
-    saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in known["arms"]}
-    return ListedRun(
-        name=name,
-        path=str(folder.path),
-        state=state,
-        problem=problem,
-        **known,
-        steps={arm: steps[0] for arm, steps in saved.items() if steps},
-        size=size_of(folder.path),
-        changed=changed_at(folder.path),
-        progress=read_progress(folder.path),
-    )
 
 
 def preset_of(origins: Mapping[str, str]) -> str:
@@ -228,41 +174,17 @@ def preset_of(origins: Mapping[str, str]) -> str:
 
 def _table(folder: Path) -> TableOfRuns:
     states = Counter(state_of_run(run)[0] for run in RunFolder.of_table(folder))
-    progress = read_progress(folder)
-    state: State = "finished" if set(states) == {"finished"} else "stopped"
+    on_disk = _on_disk(folder, "finished" if set(states) == {"finished"} else "stopped")
+    progress, state = on_disk.progress, on_disk.state
     if states["damaged"]:
         state = "damaged"
     if states["running"] or (progress is not None and progress.state == "running"):
         state = "running"
+    inside = [path for path in (folder, *folder.glob("*/")) if path.is_dir()]
+    changed = max(map(changed_at, inside))
     return TableOfRuns(
         name=folder.name,
         path=str(folder),
-        state=state,
         cells=dict(sorted(states.items())),
-        size=size_of(folder),
-        changed=max(changed_at(path) for path in (folder, *folder.glob("*/")) if path.is_dir()),
-        progress=progress,
-    )
-
-
-def _eval_row(folder: EvalFolder) -> ListedEval:
-    state, problem = state_of_evaluation(folder)
-    config: dict[str, Any] = {}
-    success = None
-    if state != "damaged":
-        config = folder.read_config()
-        if folder.summary.is_file():
-            success = read_json(folder.summary).get("success")
-    return ListedEval(
-        name=folder.path.name,
-        path=str(folder.path),
-        state=state,
-        problem=problem,
-        **{key: str(config.get(key, "")) for key in ("source", "policy", "benchmark", "split")},
-        done=len(read_lines(folder.results)),
-        total=int(config.get("n_tasks", 0)) * int(config.get("samples", 1)),
-        success=success,
-        size=size_of(folder.path),
-        changed=changed_at(folder.path),
-        progress=read_progress(folder.path),
+        on_disk=on_disk.model_copy(update={"state": state, "changed": changed}),
     )

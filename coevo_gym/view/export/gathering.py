@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import permutations
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import shape_of
-from coevo_gym.view.filters import WORDS, paging_of
-from coevo_gym.view.index.asking import SELECTED, as_rows
+from coevo_gym.view.filters import paging_of
+from coevo_gym.view.model.base import Row
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows
+from coevo_gym.view.model.search import (
+    KINDS,
+    draft_hits,
+    episode_hits,
+    named_hits,
+    task_hits,
+    trajectory_hit,
+)
 from coevo_gym.view.model.steps import group_rows
 from coevo_gym.view.model.tasks import task_rows
-from coevo_gym.view.model.trajectories import id_of, trajectory_row
-from coevo_gym.view.query import Query, fold
+from coevo_gym.view.model.trajectory_list import all_trajectories
+from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
@@ -56,12 +65,9 @@ class ExportedPage(NamedTuple):
 def read_all(shelf: Shelf) -> None:
     """Read the actions of all episodes, so that they are searchable."""
     for run in shelf.runs():
-        try:
-            with told_as_damaged():
-                while run.index.read_on():
-                    pass
-        except Refusal:
-            continue  # the list of runs shows the problem
+        with suppress(Refusal), told_as_damaged():
+            while run.index.read_on():
+                pass
 
 
 def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
@@ -78,15 +84,11 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
     if episodes:
         yield Response("search", {"hits": list(_hits(shelf))})
     for run in shelf.runs():
-        try:
+        with suppress(Refusal):
             yield from list(_of_run(shelf, run, episodes=episodes))
-        except Refusal:
-            continue
     for shown in shelf.evals():
-        try:
+        with suppress(Refusal):
             yield from list(_of_eval(shelf, shown))
-        except Refusal:
-            continue
     yield from _comparisons(shelf)
 
 
@@ -100,10 +102,8 @@ def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Ex
     """
     for part in (_groups, _tasks, _drafts) if episodes else (_tasks,):
         for run in shelf.runs():
-            try:
+            with suppress(Refusal):
                 yield from list(part(run))
-            except Refusal:
-                continue
     if episodes:
         yield from _episodes(shelf, held_out=held_out)
 
@@ -111,38 +111,32 @@ def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[Ex
 def _groups(run: ShownRun) -> Iterator[ExportedPage]:
     for arm in run.config.arms:
         for group in reversed(group_rows(run, arm)):
-            yield ExportedPage(f"runs/{run.id}/arms/{arm}/groups/{group['id']}", run.id, "groups")
+            yield ExportedPage(f"runs/{run.id}/arms/{arm}/groups/{group.id}", run.id, "groups")
 
 
 def _tasks(run: ShownRun) -> Iterator[ExportedPage]:
     for row in reversed(task_rows(run)):
-        yield ExportedPage(f"runs/{run.id}/tasks/{row['id']}", run.id, "tasks")
+        yield ExportedPage(f"runs/{run.id}/tasks/{row.id}", run.id, "tasks")
 
 
 def _drafts(run: ShownRun) -> Iterator[ExportedPage]:
-    rows = run.kept("drafts", lambda: draft_rows(run))
-    for id in dict.fromkeys(row["id"] for row in reversed(rows)):
+    for id in dict.fromkeys(row.id for row in reversed(draft_rows(run))):
         yield ExportedPage(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
 
 
 def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
     """Yield the episodes of runs, then those of evaluations."""
     for run in shelf.runs():
-        try:
-            rows = _trajectories(run)
-        except Refusal:
-            continue
-        for row in reversed(rows):
-            yield ExportedPage(f"runs/{run.id}/trajectories/{row['id']}", run.id, "episodes")
+        with suppress(Refusal):
+            for row in reversed(all_trajectories(run)):
+                yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
     for shown in shelf.evals():
-        try:
+        with suppress(Refusal):
             if held_out or shown.config["split"] == Split.TRAIN:
-                for row in episode_rows(shown):
-                    if row["stored"]:
-                        path = f"evals/{shown.id}/episodes/{row['id']}"
+                for episode in episode_rows(shown):
+                    if episode.stored:
+                        path = f"evals/{shown.id}/episodes/{episode.id}"
                         yield ExportedPage(path, shown.id, "episodes")
-        except Refusal:
-            continue
 
 
 def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
@@ -187,10 +181,10 @@ def _of_run(shelf: Shelf, run: ShownRun, *, episodes: bool) -> Iterator[Response
     yield _ask(shelf, f"{at}/measures")
     yield _ask(shelf, f"{at}/task-set")
     if episodes:
-        yield Response(f"{at}/trajectories", {**_listed(_trajectories(run)), "read": 1.0})
+        yield Response(f"{at}/trajectories", {**_listed(all_trajectories(run)), "read": 1.0})
     yield Response(f"{at}/tasks", _listed(task_rows(run)))
-    drafts = run.kept("drafts", lambda: draft_rows(run))
-    yield Response(f"{at}/drafts", {**_ask(shelf, f"{at}/drafts").value, **_listed(drafts)})
+    rejected = _ask(shelf, f"{at}/drafts").value
+    yield Response(f"{at}/drafts", {**rejected, **_listed(draft_rows(run))})
     for arm in run.config.arms:
         yield _ask(shelf, f"{at}/arms/{arm}/steps")
         yield _ask(shelf, f"{at}/arms/{arm}/notes")
@@ -211,37 +205,14 @@ def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
     yield Response(f"evals/{shown.id}/episodes", _listed(episode_rows(shown)))
 
 
-def _trajectories(run: ShownRun) -> list[Json]:
-    """Return the rows of all stored episodes, with their filter fields."""
-    with told_as_damaged():
-        run.index.refresh()
-        rows = as_rows(run.index.rows(f"{SELECTED} ORDER BY t.number"))
-        tasks = dict(run.index.rows("SELECT id, text FROM tasks"))
-        places = "SELECT t.arm, t.group_id, t.position, w.text FROM trajectories AS t "
-        done = {
-            f"{arm}.{group}.{position}": text or ""
-            for arm, group, position, text in run.index.rows(
-                f"{places} LEFT JOIN words AS w ON w.number = t.number"
-            )
-        }
-    found = []
-    for row in rows:
-        id = id_of(row)
-        words = f"{tasks.get(row['task_id'], '')} {done[id]} {fold(id)}"
-        found.append({**trajectory_row(row).model_dump(mode="json"), WORDS: words})
-    return found
-
-
 def _comparisons(shelf: Shelf) -> Iterator[Response]:
     """Yield pairwise comparisons of sides with the same tasks, up to a maximum number of sides."""
     places: list[str] = []
     for run in shelf.runs():
-        try:
-            kept = [point for point in _ask(shelf, f"runs/{run.id}").value["evaluations"]]
+        with suppress(Refusal):
+            kept = _ask(shelf, f"runs/{run.id}").value["evaluations"]
             arms = dict.fromkeys(point["arm"] for point in kept if point["kept"])
             places += [f"runs/{run.id}/{arm}" for arm in arms]
-        except Refusal:
-            continue
     places += [f"evals/{shown.id}" for shown in shelf.evals()]
     for a, b in permutations(places[:MOST_COMPARED], 2):
         found = _compared(shelf, a, b)
@@ -263,56 +234,18 @@ def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
 
 def _hits(shelf: Shelf) -> Iterator[Json]:
     """Yield everything that a search can find, in display order."""
-    kinds: dict[str, list[Json]] = {}
+    found = list(named_hits(shelf))
     for run in shelf.runs():
-        try:
-            for hit in _hits_in(run):
-                kinds.setdefault(hit["what"], []).append(hit)
-        except Refusal:
-            continue
-        path = f"runs/{run.id}"
-        text = str(run.folder.path)
-        kinds.setdefault("run", []).append(_hit("run", path, run.id, run.id, text, "", run.id))
+        with suppress(Refusal):
+            found += task_hits(run)
+            found += [trajectory_hit(run, row) for row in all_trajectories(run)]
+            found += draft_hits(run)
     for shown in shelf.evals():
-        try:
-            at, config = f"evals/{shown.id}", shown.config
-            text = f"{config['policy']} on {config['split']} tasks of {config['benchmark']}"
-            words = f"{shown.id} {config['policy']}"
-            hit = _hit("eval", at, shown.id, shown.id, text, "", words)
-            kinds.setdefault("eval", []).append(hit)
-            for row in episode_rows(shown):
-                path = f"{at}/episodes/{row['id']}"
-                note = "solved" if row["success"] else row["end_reason"]
-                told = (row["name"], row["instruction"], note, row[WORDS])
-                kinds.setdefault("episode", []).append(_hit("episode", path, shown.id, *told))
-        except Refusal:
-            continue
-    for kind in ("task", "trajectory", "draft", "eval", "episode", "run"):
-        yield from kinds.get(kind, ())
+        with suppress(Refusal):
+            found += episode_hits(shown)
+    for hit in sorted(found, key=lambda hit: KINDS.index(hit.what)):
+        yield hit.exported()
 
 
-def _hits_in(run: ShownRun) -> Iterator[Json]:
-    at = f"runs/{run.id}"
-    for row in task_rows(run):
-        note = row["origin"] + (f", {row['round']}" if row["round"] else "")
-        told = (row["name"], row["instruction"], note, row[WORDS])
-        yield _hit("task", f"{at}/tasks/{row['id']}", run.id, *told)
-    for row in _trajectories(run):
-        outcome = "solved" if row["success"] else row["end_reason"]
-        note = f"{row['arm']}, step {row['step']}: {outcome}"
-        told = (row["id"], row["task"]["instruction"], note, row[WORDS])
-        yield _hit("trajectory", f"{at}/trajectories/{row['id']}", run.id, *told)
-    for row in run.kept("drafts", lambda: draft_rows(run)):
-        outcome = "accepted" if row["accepted"] else f"rejected by {row['gate']}"
-        note = f"{row['arm']}, {row['round']}: {outcome}"
-        told = (row["id"], row["instruction"], note, row[WORDS])
-        yield _hit("draft", f"{at}/drafts/{row['id']}", run.id, *told)
-
-
-def _hit(what: str, path: str, run: str, title: str, text: str, note: str, words: str) -> Json:
-    found = {"what": what, "path": path, "run": run, "title": title, "text": text, "note": note}
-    return {**found, WORDS: fold(words)}
-
-
-def _listed(rows: Sequence[Mapping[str, Any]]) -> Json:
-    return {"rows": list(rows), **paging_of(len(rows), 1, max(1, len(rows)))}
+def _listed(rows: Sequence[Row]) -> Json:
+    return {"rows": [row.exported() for row in rows], **paging_of(len(rows), 1, max(1, len(rows)))}

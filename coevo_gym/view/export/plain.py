@@ -12,11 +12,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from coevo_gym.core.kinds import kind_of
 from coevo_gym.core.spaces import visible
 from coevo_gym.view.export.curve import Line, Point, draw
-from coevo_gym.view.model.runs import run_detail
+from coevo_gym.view.model.runs import RunDetail, run_detail
 from coevo_gym.view.model.tasks import task_rows
 from coevo_gym.view.numbers import count, interval, percent
 from coevo_gym.view.refusals import Refusal
-from coevo_gym.view.shapes.runs import RunDetail
 from coevo_gym.view.shelf import Shelf, ShownRun
 
 MOST_RUNS = 20
@@ -41,7 +40,7 @@ def plain_page(run: ShownRun) -> str:
         Damaged: if the run cannot be read.
     """
     detail = run_detail(run)
-    found = [row for row in task_rows(run) if row["step"]]
+    found = [row for row in task_rows(run) if row.step]
     return _template().render(
         run=detail,
         curve=success_curve(detail),

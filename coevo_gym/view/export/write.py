@@ -257,11 +257,6 @@ class Written:
     bytes: int = 0
     left_out: list[str] = field(default_factory=list)
 
-    @property
-    def megabytes(self) -> float:
-        """Return the total size in megabytes."""
-        return self.bytes / 1e6
-
 
 def export_pages(
     library: Library,
@@ -303,10 +298,6 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
     """Write a run's report, by default into its folder, and return its path.
 
     The report of a running run shows the data so far. The same data gives the same bytes.
-
-    Args:
-        folder: folder of the run.
-        path: file to write.
 
     Raises:
         StoreError: if one of the run's files is missing or damaged, or writing fails.

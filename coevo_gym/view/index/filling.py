@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from coevo_gym.core.advice import advised
+from coevo_gym.core.evolution import Context, asked_for
 from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.curricula.signals import UNGUIDED
 from coevo_gym.store.reader import HOLD
+from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
 
-BRIEF = 300
 MOST_WORDS = 4000
 """Maximum number of searchable characters of an episode's actions."""
 
@@ -28,12 +29,6 @@ _FINGERPRINTS = {
 }
 
 Db = sqlite3.Connection
-
-
-def brief(text: str) -> str:
-    """Return a text on one line, cut if it is too long."""
-    flat = " ".join(text.split())
-    return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
 def forget(db: Db) -> None:
@@ -272,7 +267,7 @@ class _Told:
         for position, verdict in enumerate(self._result["verdicts"]):
             if not verdict["draft_id"]:
                 continue
-            asked = asked_for(verdict)
+            asked = asked_for(verdict.get("draft", {}), verdict.get("proposal", {}))
             words = " ".join(
                 [verdict["draft_id"], verdict.get("gate", ""), verdict.get("reason", "")]
             )
@@ -292,22 +287,17 @@ class _Told:
 
 def context_id(context: Mapping[str, Any]) -> str:
     """Return the id of a context given as JSON."""
-    from coevo_gym.core.evolution import Context
-
     return Context.model_validate(context).id
-
-
-def asked_for(verdict: Mapping[str, Any]) -> str:
-    """Return a draft's instruction, from the last stage that it reached."""
-    draft, proposal = verdict.get("draft", {}), verdict.get("proposal", {})
-    turns = " / ".join(str(turn) for turn in proposal.get("turns", ()))
-    found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
-    return str(found or "")
 
 
 def between_commas(names: Sequence[str]) -> str:
     """Join names into one text in which each name is between two commas."""
     return f",{','.join(dict.fromkeys(names))}," if names else ""
+
+
+def between(text: str | None) -> tuple[str, ...]:
+    """Return the names in a text in which each name is between two commas."""
+    return tuple(name for name in (text or "").split(",") if name)
 
 
 class _Said(NamedTuple):

@@ -18,9 +18,22 @@ from coevo_gym.core.errors import StoreError
 from coevo_gym.store.folder import RunFolder, storing
 from coevo_gym.store.reader import RunReader
 from coevo_gym.view.index import filling, schema
+from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
 
-Stamp = tuple[tuple[int, int], ...]
+Stamps = tuple[tuple[int, int, int], ...]
+
+
+def stamps(*files: Path) -> Stamps:
+    """Return a stamp of each file, which changes with every write to it."""
+    found = []
+    for file in files:
+        try:
+            stat = file.stat()
+            found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        except OSError:
+            found.append((-1, -1, -1))
+    return tuple(found)
 
 
 class Index:
@@ -40,7 +53,7 @@ class Index:
         self.run, self.file = run, file or schema.index_file(run.path)
         self.revision = -1
         self._lock = threading.Lock()
-        self._seen: Stamp | None = None
+        self._seen: Stamps | None = None
         self._opened = threading.local()
         self._files = 0  # number of damaged index files removed so far
 
@@ -164,7 +177,7 @@ class Index:
                 db.executescript(schema.TABLES)
                 db.execute(f"PRAGMA user_version={schema.VERSION}")
             db.create_function("fold", 1, fold, deterministic=True)
-            db.create_function("brief", 1, filling.brief, deterministic=True)
+            db.create_function("brief", 1, brief, deterministic=True)
         except BaseException:
             db.close()
             raise
@@ -186,15 +199,7 @@ class Index:
             raise StoreError(f"Cannot read {self.run.manifest}: {error.strerror}.") from error
         return hashlib.sha256(manifest).hexdigest()
 
-    def _stamp(self) -> Stamp:
+    def _stamp(self) -> Stamps:
         """Return a stamp that changes whenever the run writes."""
         database = self.run.database
-        files = (database, database.with_name(f"{database.name}-wal"), self.run.manifest)
-        found = []
-        for file in files:
-            try:
-                stat = file.stat()
-                found.append((stat.st_mtime_ns, stat.st_size))
-            except OSError:
-                found.append((-1, -1))
-        return tuple(found)
+        return stamps(database, database.with_name(f"{database.name}-wal"), self.run.manifest)

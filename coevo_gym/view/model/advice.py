@@ -6,12 +6,74 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from pydantic import Field
+
 from coevo_gym.core.advice import AdviceOrigin, AdviceState, advised
 from coevo_gym.core.task import Split
-from coevo_gym.view.model.briefs import brief_of_id, checked_arm
+from coevo_gym.view.model.base import Shape, TaskBrief, cut
 from coevo_gym.view.reader import StoredAdvice, ViewReader
-from coevo_gym.view.shapes.advice import AdviceRow, AdviceText, ArmAdvice
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class AdviceText(Shape):
+    """The text of a piece of advice.
+
+    Attributes:
+        id: id of the advice.
+        texts: its texts by name, possibly cut.
+    """
+
+    id: str
+    texts: dict[str, str] = Field(default_factory=dict)
+
+
+class AdviceRow(AdviceText):
+    """A piece of advice with its origin, and its usefulness over the arm's steps.
+
+    Attributes:
+        memory: name of the memory that holds or held it.
+        source: author or reason, in the memory's own words.
+        task: task of the rollout that it comes from.
+        episode: id of that rollout, used in paths; null if it is not stored.
+        step: learner step in which the memory took it in.
+        held: true if the memory still holds it.
+        why: reason for dropping it, or "".
+        utility: latest usefulness in [-1, 1]; null until it is measured.
+        groups: number of groups that the usefulness is measured on.
+        steps: learner steps in which it was measured.
+        utilities: usefulness at the end of each of these steps.
+    """
+
+    memory: str
+    source: str = ""
+    task: TaskBrief
+    episode: str | None = None
+    step: int
+    held: bool = True
+    why: str = ""
+    utility: float | None = None
+    groups: int = 0
+    steps: tuple[int, ...] = ()
+    utilities: tuple[float, ...] = ()
+
+
+class ArmAdvice(Shape):
+    """The advice of an arm; empty if no memory of it holds any.
+
+    Attributes:
+        arm: name of the arm.
+        held: number of pieces of advice that its memories hold.
+        dropped: numbers of dropped ones, by reason.
+        rows: held ones first, each in order of utility, those without one last.
+        left: number of rows omitted because there are too many.
+    """
+
+    arm: str
+    held: int = 0
+    dropped: dict[str, int] = Field(default_factory=dict)
+    rows: tuple[AdviceRow, ...] = ()
+    left: int = 0
+
 
 MOST_ADVICE = 300
 """Maximum number of rows for an arm."""
@@ -39,7 +101,7 @@ def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
         NotFound: if the run has no such arm.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     if not run.folder.database.is_file():
         return ArmAdvice(arm=arm)  # nothing is stored yet
     with told_as_damaged():
@@ -112,7 +174,7 @@ def _row(run: ShownRun, reader: ViewReader, arm: str, story: _Story) -> AdviceRo
         texts=_texts(origin),
         memory=story.memory,
         source=origin.source,
-        task=brief_of_id(run, origin.task_id),
+        task=run.brief_of(origin.task_id),
         episode=f"{arm}.{origin.group_id}.{origin.index}" if stored else None,
         step=story.step,
         held=last.held,
@@ -125,8 +187,4 @@ def _row(run: ShownRun, reader: ViewReader, arm: str, story: _Story) -> AdviceRo
 
 
 def _texts(origin: AdviceOrigin) -> dict[str, str]:
-    return {name: _bounded(str(text)) for name, text in origin.texts.items()}
-
-
-def _bounded(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+    return {name: cut(str(text), MOST_CHARACTERS) for name, text in origin.texts.items()}

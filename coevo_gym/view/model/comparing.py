@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.evals.comparison import ChangedTask, Comparison, Side, compare
+from coevo_gym.runs.evals.comparison import ChangedTask, Comparison, compare
 from coevo_gym.runs.evals.sides import find_sides
 from coevo_gym.runs.table import RANDOM, WARMUP
-from coevo_gym.view.index.filling import brief
+from coevo_gym.view.model.base import Shape, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import BadRequest, Damaged, NotFound
-from coevo_gym.view.shapes.evals import ChangedTaskRow, Compared, SideInfo
 from coevo_gym.view.shelf import Shelf, told_as_damaged
 
-Link = Callable[[str], str | None]
+
+class Compared(Shape):
+    """A task-by-task comparison of B against A, as computed by ``coevo compare``.
+
+    Query: ``a`` and ``b``, each ``runs/{run}/{arm}`` (or ``runs/{run}`` for its last arm) or
+    ``evals/{name}``. Without ``b``, the first and last arm of the run ``a`` are compared.
+
+    Attributes:
+        found: the comparison; instructions are cut with ``…`` after 300 characters.
+        verdict: the result in one or two sentences.
+        test: name of the test behind ``found.p``.
+        place_a: value of ``a`` in the query: ``runs/{run}/{arm}`` or ``evals/{name}``.
+        place_b: value of ``b``.
+        links_a: paths of A's episodes without ``/api/`` by task, for stored episodes of tasks that
+            one side alone solves.
+        links_b: the same of B.
+        places: everything that can be compared with A, as in ``place_a``.
+    """
+
+    found: Comparison
+    verdict: str
+    test: str
+    place_a: str
+    place_b: str
+    links_a: dict[str, str]
+    links_b: dict[str, str]
+    places: tuple[str, ...] = ()
 
 
 def compared(shelf: Shelf, query: Query) -> Compared:
@@ -34,13 +60,24 @@ def compared(shelf: Shelf, query: Query) -> Compared:
     first, second = _Side(shelf, a), _Side(shelf, b)
     try:
         with told_as_damaged():
-            sides = find_sides(first.path, second.path, [s.arm for s in (first, second) if s.arm])
-            found = compare(*sides)
+            arms = [side.arm for side in (first, second) if side.arm]
+            found = compare(*find_sides(first.path, second.path, arms))
     except Damaged as error:
         if isinstance(error.__cause__, ConfigError):
             raise BadRequest(str(error)) from error
         raise
-    return _told(found, sides, (first, second), _places(shelf, found))
+    won, lost = map(_brief, (found.won, found.lost))
+    changed = [task.id for task in (*won, *lost)]
+    return Compared(
+        found=replace(found, won=won, lost=lost),
+        verdict=found.verdict,
+        test=found.test,
+        place_a=first.place,
+        place_b=second.place,
+        links_a=first.links(changed),
+        links_b=second.links(changed),
+        places=tuple(_places(shelf, found)),
+    )
 
 
 class _Side:
@@ -63,17 +100,19 @@ class _Side:
     def place(self) -> str:
         return f"{self.kind}/{self.id}" + (f"/{self.arm}" if self.arm else "")
 
-    def link(self) -> Link:
-        """Return a function that maps a task to its episode's link; only evaluations have links."""
+    def links(self, tasks: Iterable[str]) -> dict[str, str]:
+        """Return the links of tasks to their first stored episodes; only evaluations have any."""
         if self.kind == "runs":
-            return lambda task: None
+            return {}
         shown = self._shelf.evaluation(self.id)
         with told_as_damaged():
             kept = shown.reader.eval_episodes_kept(shown.config["policy"])
         first = {task: sample for task, sample in sorted(kept, reverse=True)}
-        return lambda task: (
-            f"evals/{self.id}/episodes/{task}.{first[task]}" if task in first else None
-        )
+        return {
+            task: f"evals/{self.id}/episodes/{task}.{first[task]}"
+            for task in tasks
+            if task in first
+        }
 
 
 def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
@@ -86,67 +125,8 @@ def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 
 
-def _told(
-    found: Comparison,
-    sides: tuple[Side, Side],
-    places: tuple[_Side, _Side],
-    others: Sequence[str],
-) -> Compared:
-    links = [place.link() for place in places]
-
-    def changed(tasks: Sequence[ChangedTask]) -> tuple[ChangedTaskRow, ...]:
-        return tuple(
-            ChangedTaskRow(
-                id=task.id,
-                name=task.name,
-                instruction=brief(task.instruction),
-                tags=task.tags,
-                success_a=task.success_a,
-                success_b=task.success_b,
-                link_a=links[0](task.id),
-                link_b=links[1](task.id),
-            )
-            for task in tasks
-        )
-
-    several = max(*found.samples_a, *found.samples_b) > 1
-    numbers = (
-        (found.a, found.success_a, found.samples_a, found.only_in_a),
-        (found.b, found.success_b, found.samples_b, found.only_in_b),
-    )
-    infos = [
-        SideInfo(
-            place=place.place,
-            label=label,
-            policy=side.policy,
-            success=success,
-            samples=samples,
-            only=only,
-        )
-        for place, side, (label, success, samples, only) in zip(places, sides, numbers, strict=True)
-    ]
-    return Compared(
-        a=infos[0],
-        b=infos[1],
-        benchmark=found.benchmark,
-        split=found.split,
-        tasks=found.tasks,
-        difference=found.difference,
-        low=found.low,
-        high=found.high,
-        p=found.p,
-        test="sign test over tasks" if several else "McNemar's exact test",
-        verdict=found.verdict,
-        better=found.better,
-        worse=found.worse,
-        both=found.both,
-        neither=found.neither,
-        won=changed(found.won),
-        lost=changed(found.lost),
-        uneven=found.uneven,
-        types=found.types,
-        places=tuple(others),
-    )
+def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
+    return tuple(replace(task, instruction=brief(task.instruction)) for task in tasks)
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:

@@ -3,22 +3,181 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from pydantic import Field
+
 from coevo_gym.core.errors import TaskError
-from coevo_gym.core.evolution import Verdict
+from coevo_gym.core.evolution import (
+    Context,
+    ContextBrief,
+    Exchange,
+    Explored,
+    Signal,
+    Verdict,
+    asked_for,
+)
 from coevo_gym.core.task import thaw
 from coevo_gym.runs.tasks.story import Story, find_story
-from coevo_gym.view.filters import DRAFTS, WORDS, select
-from coevo_gym.view.index.asking import between
-from coevo_gym.view.index.filling import asked_for, brief
-from coevo_gym.view.model.rounds import context_view
+from coevo_gym.store.rows import Decision
+from coevo_gym.view.filters import DRAFTS, select
+from coevo_gym.view.index.filling import between
+from coevo_gym.view.model.base import Paged, Row, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shapes.base import GateView, TaskBrief, WalkView
-from coevo_gym.view.shapes.drafts import DraftDetail, DraftPage, DraftRow
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class DraftRow(Row):
+    """A draft in a list.
+
+    Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or
+    ``false``), ``signal`` (kind of its context), ``step_from``, ``step_to``, ``q`` (words of the
+    instruction, the reason or the id). Sorts: ``found`` (default), ``gate``,
+    ``task`` (instruction), ``signal``.
+
+    Attributes:
+        id: id of the draft, used in paths.
+        arm: the arm whose round judged the draft; the first arm if several arms share the round.
+        arms: all arms that share the round.
+        round: id of the round.
+        step: the arm's step after which the round was applied.
+        first: true for a draft for the first task set (D_0).
+        position: position among the round's verdicts.
+        accepted: true if the draft passed every gate.
+        gate: the gate that rejected the draft, or ``hold`` if the draft awaits review; "" if
+            accepted.
+        reason: the reason for the rejection in words, or "".
+        signal: kind of the context that the draft came from, or "".
+        context: id of that context, or "".
+        task: the task built from the draft if the run contains that task, else null.
+        instruction: the instruction from the last stage that the draft reached, cut with ``…``
+            after 300 characters.
+    """
+
+    id: str
+    arm: str
+    arms: tuple[str, ...]
+    round: str
+    step: int
+    first: bool
+    position: int
+    accepted: bool
+    gate: str
+    reason: str
+    signal: str
+    context: str
+    task: TaskBrief | None
+    instruction: str
+
+
+class DraftPage(Paged):
+    """A page of drafts.
+
+    Attributes:
+        gates: number of rejected drafts by gate, largest first, with held drafts under ``hold``.
+            All filters apply except ``gate`` and ``accepted``.
+        accepted: number of accepted drafts under the same filters.
+        examples: for each of these gates, the most common reasons with their counts.
+    """
+
+    rows: tuple[DraftRow, ...]
+    gates: dict[str, int]
+    accepted: int
+    examples: dict[str, dict[str, int]] = Field(default_factory=dict)
+
+
+class DraftDetail(Shape):
+    """A draft in full: why the explorer was sent out, its walks, and the verdict of each gate.
+
+    Attributes:
+        draft: the draft's row in the list.
+        gates: results of the gates in order; the last one decided.
+        asked: the full instruction.
+        actions: the actions claimed to solve the task.
+        body: the draft as JSON.
+        proposal: the model's proposal as JSON; null if no model proposed the draft.
+        context: the context of the exploration; null if the run did not store it.
+        walks: walks from the context; empty if no model explored.
+        elsewhere: other drafts with the same id or the same resulting task, each with ``arm``,
+            ``round``, ``position``, ``accepted`` and ``gate``.
+        decision: the user's decision about the task (``what``, ``reason``, ``at``), or null.
+        joined: the arms whose pools contain the task, each with ``arm`` and ``round``.
+    """
+
+    draft: DraftRow
+    gates: tuple[GateView, ...]
+    asked: str
+    actions: tuple[str, ...]
+    body: dict[str, Any]
+    proposal: dict[str, Any] | None
+    context: ContextView | None
+    walks: tuple[WalkView, ...]
+    elsewhere: tuple[dict[str, Any], ...] = ()
+    decision: dict[str, str] | None = None
+    joined: tuple[dict[str, str], ...] = ()
+
+
+class ContextView(Shape):
+    """The starting point of an exploration, and the information that the explorer received.
+
+    Attributes:
+        id: id of the context.
+        kind: kind of the signal behind the context, or another reason to explore.
+        task: the training task that the exploration starts from.
+        summary: the weakness in one sentence, or "".
+        success: true if the rollout behind the context succeeded.
+        actions: the agent's actions in that rollout.
+        evidence: steps of that rollout: ``action``, ``observation`` and ``error_kind``.
+        last_observation: the observation after the last action.
+        contrast: steps of a rollout in the same group with the opposite outcome.
+        target: tags of the wanted task; empty if any task will do.
+        signal: the signal that fired; null if no signal fired or the run did not store it.
+        brief: a study's report on the rollout, or null.
+        problems: deviations from the plan, in words.
+    """
+
+    id: str
+    kind: str
+    task: TaskBrief
+    summary: str = ""
+    success: bool = False
+    actions: tuple[str, ...] = ()
+    evidence: tuple[Exchange, ...] = ()
+    last_observation: str = ""
+    contrast: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    signal: SignalView | None = None
+    brief: ContextBrief | None = None
+    problems: tuple[str, ...] = ()
+
+
+class WalkView(Shape):
+    """One exploration walk.
+
+    Attributes:
+        number: position among the walks from this context, from 0.
+        exchanges: steps of the walk: ``action``, ``observation`` and ``error_kind``.
+    """
+
+    number: int
+    exchanges: tuple[Exchange, ...]
+
+
+class GateView(Shape):
+    """The result of one gate for a draft.
+
+    Attributes:
+        gate: name of the gate.
+        passed: true if the draft passed; null if the gate did not run.
+        said: the gate's finding or reason for the rejection, or "".
+    """
+
+    gate: str
+    passed: bool | None
+    said: str = ""
+
 
 _EXAMPLES = 5
 _QUERY = (
@@ -34,18 +193,18 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
     Raises:
         BadRequest: if a parameter is invalid.
     """
-    rows = run.kept("drafts", lambda: draft_rows(run))
+    rows = draft_rows(run)
     found = select(rows, DRAFTS, query)
     of_gates = select(rows, DRAFTS, query.without("gate", "accepted", "page")).matching
-    rejected = [row for row in of_gates if not row["accepted"]]
-    gates = Counter(row["gate"] for row in rejected)
+    rejected = [row for row in of_gates if not row.accepted]
+    gates = Counter(row.gate for row in rejected)
     reasons: dict[str, Counter[str]] = {}
     for row in rejected:
-        reasons.setdefault(row["gate"], Counter())[brief(row["reason"])] += 1
+        reasons.setdefault(row.gate, Counter())[brief(row.reason)] += 1
     return DraftPage(
-        rows=tuple(map(shown, found.rows)),
+        rows=tuple(found.rows),
         gates=dict(gates.most_common()),
-        accepted=sum(row["accepted"] for row in of_gates),
+        accepted=sum(row.accepted for row in of_gates),
         examples={
             gate: dict(reasons[gate].most_common(_EXAMPLES)) for gate, _ in gates.most_common()
         },
@@ -53,21 +212,18 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
     )
 
 
-def draft_rows(run: ShownRun) -> list[dict[str, Any]]:
-    """Return the rows of all drafts as JSON, with their filter fields."""
-    rows = run.index.rows(f"{_QUERY} ORDER BY d.number")
-    return [{**_row(row).model_dump(mode="json"), WORDS: row[12]} for row in rows]
+def draft_rows(run: ShownRun) -> list[DraftRow]:
+    """Return the rows of all drafts."""
+
+    def read() -> list[DraftRow]:
+        return list(map(_row, run.index.rows(f"{_QUERY} ORDER BY d.number")))
+
+    return run.kept("drafts", read)
 
 
 def drafts_of_round(run: ShownRun, arm: str, round_id: str) -> tuple[DraftRow, ...]:
     """Return the drafts of a round, in the order in which they were judged."""
-    rows = run.kept("drafts", lambda: draft_rows(run))
-    return tuple(shown(row) for row in rows if row["round"] == round_id and arm in row["arms"])
-
-
-def shown(row: Mapping[str, Any]) -> DraftRow:
-    """Return a row without its filter fields."""
-    return DraftRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
+    return tuple(row for row in draft_rows(run) if row.round == round_id and arm in row.arms)
 
 
 def draft_detail(run: ShownRun, id: str) -> DraftDetail:
@@ -99,16 +255,13 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
     return DraftDetail(
         draft=row,
         gates=_gates(verdict),
-        asked=asked_for(verdict.model_dump(mode="json")),
+        asked=asked_for(verdict.draft, verdict.proposal),
         actions=_actions(verdict),
         body=thaw(verdict.draft),
         proposal=thaw(verdict.proposal) or None,
         context=context_view(context, story.explored, story.signal) if context else None,
         walks=tuple(
-            WalkView(
-                number=walk.number,
-                exchanges=tuple(one.model_dump(mode="json") for one in walk.exchanges),
-            )
+            WalkView(number=walk.number, exchanges=walk.exchanges)
             for walk in (story.explored.walks if story.explored else ())
             if context is None or walk.context_id == context.id
         ),
@@ -122,24 +275,23 @@ def story_of(run: ShownRun, id: str) -> DraftDetail | None:
             }
             for place in story.elsewhere
         ),
-        decision=story.decision
-        and {
-            "what": story.decision.what,
-            "reason": story.decision.reason,
-            "at": story.decision.at,
-        },
+        decision=decision_view(story.decision),
         joined=tuple({"arm": arm, "round": round_id} for arm, round_id in story.joined),
     )
+
+
+def decision_view(decision: Decision | None) -> dict[str, str] | None:
+    """Return a user's decision about a task as JSON."""
+    return decision and {"what": decision.what, "reason": decision.reason, "at": decision.at}
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
     """Return the list row of a story; an imported task gets a row that is not in the list."""
     verdict = story.verdict
-    rows = run.kept("drafts", lambda: draft_rows(run))
-    for row in rows:
-        same = row["id"] == verdict.draft_id and row["round"] == story.round_id
-        if same and set(story.arms) & set(row["arms"]):
-            return shown(row)
+    for row in draft_rows(run):
+        same = row.id == verdict.draft_id and row.round == story.round_id
+        if same and set(story.arms) & set(row.arms):
+            return row
     task = story.task
     return DraftRow(
         id=verdict.draft_id,
@@ -154,19 +306,14 @@ def _row_of(run: ShownRun, story: Story) -> DraftRow:
         reason=verdict.reason,
         signal="",
         context=verdict.context_id,
-        task=task
-        and TaskBrief(
-            id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
-        ),
-        instruction=brief(asked_for(verdict.model_dump(mode="json"))),
+        task=TaskBrief.of(task) if task else None,
+        instruction=brief(asked_for(verdict.draft, verdict.proposal)),
     )
 
 
 def _row(row: Sequence[Any]) -> DraftRow:
-    arms, round_id, step, first, position, id, accepted, gate, reason, kind, context, asked = row[
-        :12
-    ]
-    task_id, name, instruction, origin = row[13:]
+    arms, round_id, step, first, position, id, accepted, gate, reason, kind, *rest = row
+    context, asked, words, task_id, name, instruction, origin = rest
     names = between(arms)
     return DraftRow(
         id=id,
@@ -185,6 +332,7 @@ def _row(row: Sequence[Any]) -> DraftRow:
         if task_id
         else None,
         instruction=asked,
+        words=words,
     )
 
 
@@ -199,3 +347,28 @@ def _gates(verdict: Verdict) -> tuple[GateView, ...]:
 def _actions(verdict: Verdict) -> tuple[str, ...]:
     draft, proposal = verdict.draft, verdict.proposal
     return tuple(map(str, draft.get("solution") or proposal.get("actions") or ()))
+
+
+def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
+    """Return an explorer's starting point, and the information that it received.
+
+    Args:
+        context: the explorer's context.
+        explored: the exploration of the context; None if not stored.
+        signal: the signal that the context comes from; None if there is none.
+    """
+    return ContextView(
+        id=context.id,
+        kind=context.kind,
+        task=TaskBrief.of(context.task),
+        summary=context.summary,
+        success=context.success,
+        actions=context.actions,
+        evidence=context.evidence,
+        last_observation=context.last_observation,
+        contrast=context.contrast,
+        target=context.target,
+        signal=SignalView(kind=signal.kind, evidence=signal.evidence) if signal else None,
+        brief=explored.brief if explored else None,
+        problems=explored.problems if explored else (),
+    )

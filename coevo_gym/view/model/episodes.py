@@ -3,29 +3,127 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
-from coevo_gym.core.task import thaw
-from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Trajectory
+from jinja2 import TemplateError
+from pydantic import Field
+
+from coevo_gym.core.errors import CoevoError
+from coevo_gym.core.task import FrozenDict, thaw
+from coevo_gym.core.trajectory import UNKNOWN_VERSION, EvalTrajectory, Step, Trajectory, View
+from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.sampled import ChoicesMade, Sampled, TokensSampled
-from coevo_gym.view.shapes.trajectories import (
-    BehindPage,
-    ChoiceView,
-    ShopItem,
-    ShopOption,
-    ShopPage,
-    StepView,
-    TextPage,
-    TokenView,
-)
-from coevo_gym.view.shop import read_page
+from coevo_gym.view.model.base import Shape, cut
+from coevo_gym.view.shop import ShopPage, read_page
 
-Extras = Mapping[str, Any]
+
+class ChoiceView(Shape):
+    """One of the candidate actions that a policy chose from.
+
+    Attributes:
+        text: the action.
+        probability: probability of the action, in [0, 1], under the sampling policy; null if not
+            stored.
+    """
+
+    text: str
+    probability: float | None = None
+
+
+class TokenView(Shape):
+    r"""A sampled token.
+
+    Attributes:
+        text: text that the token adds to the answer. A character that spans several tokens is shown
+            as ``\ufffd``. Null if the run does not store token texts.
+        id: id of the token.
+        logprob: log-probability under the sampling policy.
+    """
+
+    text: str | None
+    id: int
+    logprob: float
+
+
+class TextPage(Shape):
+    """The observation of an env that has no page layout of its own.
+
+    Attributes:
+        kind: always ``text``.
+        format: display format of the observation: ``plain``, ``json`` (results of calls) or
+            ``code`` (output of a program).
+        action: display format of the action: ``plain``, ``calls`` (one call per line) or ``code``
+            (Python).
+        admissible: actions known to be possible; empty if not stored.
+    """
+
+    kind: Literal["text"] = "text"
+    format: Literal["plain", "json", "code"] = "plain"
+    action: Literal["plain", "calls", "code"] = "plain"
+    admissible: tuple[str, ...] = ()
+
+
+BehindPage = ShopPage | TextPage
+
+
+class StepView(Shape):
+    """One step of an episode: the observation and the action.
+
+    Attributes:
+        number: step number, from 1.
+        observation: the exact text that the policy received.
+        raw: the env's own text if an interface replaced it, else null.
+        told: the exact text added to a language model's prompt before this answer, including chat
+            template markers; null if not stored. The first step includes the system text.
+        page: the parsed page of the observation.
+        said: the policy's full answer if it is longer than the action, else "".
+        action: the action sent to the env.
+        calls: names of the engine operations that ran.
+        error_kind: why the action had no effect, or "".
+        reward: reward of this step.
+        terminated: true if the task ended.
+        truncated: true if the episode was cut.
+        choices: candidate actions; null if not stored or the policy does not choose from a list.
+        taken: index of the chosen candidate; null if there are no candidates.
+        tokens: sampled tokens; null if not stored or the policy samples no tokens.
+        policy_version: version of the weights that acted; null if not stored.
+        advantage: advantage used for learning; null if not stored.
+        extras: the benchmark's own JSON about this step.
+        cut: true if a text of the step was too long and was cut.
+    """
+
+    number: int
+    observation: str
+    raw: str | None = None
+    told: str | None = None
+    page: BehindPage
+    said: str = ""
+    action: str
+    calls: tuple[str, ...] = ()
+    error_kind: str = ""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    choices: tuple[ChoiceView, ...] | None = None
+    taken: int | None = None
+    tokens: tuple[TokenView, ...] | None = None
+    policy_version: int | None = None
+    advantage: float | None = None
+    extras: dict[str, Any] = Field(default_factory=dict)
+    cut: bool = False
+
+
+_FORMATS: Mapping[str, dict[str, Any]] = {
+    "bfcl": {"format": "json", "action": "calls"},
+    "appworld": {"format": "code", "action": "code"},
+}
+"""Display formats by benchmark; all other benchmarks are shown as plain text."""
 
 
 def page_behind(
-    benchmark: str, observation: str, extras: Extras, choices: Sequence[str] = ()
+    benchmark: str, observation: str, extras: Mapping[str, Any], choices: Sequence[str] = ()
 ) -> BehindPage:
     """Return the parsed page of an observation.
 
@@ -35,44 +133,9 @@ def page_behind(
         extras: the benchmark's JSON about the step before the observation; {} at the start.
         choices: possible actions, as far as they are known.
     """
-    return _PAGES.get(benchmark, _plain)(observation, extras, choices)
-
-
-def _plain(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
-    return TextPage(admissible=tuple(choices))
-
-
-def _calls(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
-    return TextPage(format="json", action="calls", admissible=tuple(choices))
-
-
-def _code(observation: str, extras: Extras, choices: Sequence[str]) -> TextPage:
-    return TextPage(format="code", action="code", admissible=tuple(choices))
-
-
-def _shop(observation: str, extras: Extras, choices: Sequence[str]) -> ShopPage:
-    page = read_page(observation, extras, choices)
-    return ShopPage(
-        page=page.kind,
-        instruction=page.instruction,
-        buttons=page.buttons,
-        number=page.number,
-        found=page.found,
-        products=tuple(ShopItem(**product._asdict()) for product in page.products),
-        title=page.title,
-        price=page.price,
-        asin=page.asin,
-        options=tuple(ShopOption(**option._asdict()) for option in page.options),
-        texts=page.texts,
-    )
-
-
-_PAGES: Mapping[str, Callable[[str, Extras, Sequence[str]], BehindPage]] = {
-    "webshop": _shop,
-    "bfcl": _calls,
-    "appworld": _code,
-}
-"""Page parsers by benchmark; observations of all other benchmarks are shown as plain text."""
+    if benchmark == "webshop":
+        return read_page(observation, extras, choices)
+    return TextPage(admissible=tuple(choices), **_FORMATS.get(benchmark, {}))
 
 
 MOST_CHARACTERS = 200_000
@@ -116,7 +179,7 @@ def _view(
     place: int, step: Step, sampled: Sampled | None, page: BehindPage, behind: Behind
 ) -> StepView:
     texts = [step.shown, step.observation, step.said, step.action]
-    shown, raw, said, action = (_bounded(text) for text in texts)
+    shown, raw, said, action = (cut(text, MOST_CHARACTERS) for text in texts)
     advantages = behind.advantages
     each = advantages if isinstance(advantages, Sequence) else None
     version = sampled.policy_version if sampled else UNKNOWN_VERSION
@@ -169,5 +232,30 @@ def _at(values: Sequence[Any] | None, place: int) -> Any:
     return values[place] if values is not None and place < len(values) else None
 
 
-def _bounded(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+def system_text(
+    policy: PolicySettings,
+    benchmark: str,
+    about: Mapping[str, Any],
+    episode: Trajectory | EvalTrajectory,
+    instruction: str,
+) -> str | None:
+    """Return the system text; None if it cannot be determined with certainty.
+
+    Args:
+        policy: settings of the policy.
+        benchmark: name of the benchmark.
+        about: manifest of the run or config of the evaluation, which contain the prompt file's
+            hash.
+        episode: the episode.
+        instruction: the task's instruction.
+    """
+    try:
+        prompt = prompt_of(policy, benchmark)
+        known = about.get("prompt") or {}
+        if prompt is None or known.get("hash") != prompt.hash or not episode.steps:
+            return None
+        first = episode.steps[0]
+        view = View(instruction, first.shown, FrozenDict(first.extras))
+        return prompt.system(view, thinking=policy.chat.thinking) or None
+    except (CoevoError, TemplateError, OSError, ValueError, KeyError, AttributeError):
+        return None  # the prompt file is missing or needs data that was not stored

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -14,33 +15,183 @@ from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
 from coevo_gym.runs.config import PolicySettings
+from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import without_secrets
-from coevo_gym.view.filters import EPISODES, WORDS, select
+from coevo_gym.view.filters import EPISODES, select
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.index.filling import brief
 from coevo_gym.view.library import name_of
-from coevo_gym.view.model.episodes import Behind, steps_of
+from coevo_gym.view.model.base import FolderRow, Paged, Rated, Shape, TaskBrief, brief
+from coevo_gym.view.model.episodes import Behind, steps_of, system_text
 from coevo_gym.view.model.progress import written_at
-from coevo_gym.view.model.system_text import system_text
+from coevo_gym.view.model.trajectories import GradeView, TrajectoryDetail
+from coevo_gym.view.model.trajectory_list import Sibling
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import Damaged, NotFound
 from coevo_gym.view.safe import WITHHELD, notice_of, shares_of
-from coevo_gym.view.shapes.base import TaskBrief
-from coevo_gym.view.shapes.evals import (
-    EpisodePage,
-    EpisodeRow,
-    EvalDetail,
-    EvalList,
-    EvalRow,
-    EvaluationDetail,
-    TaskOutcome,
-    TypeRow,
-)
-from coevo_gym.view.shapes.trajectories import GradeView, Sibling, TrajectoryDetail
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
+
+
+class EvalRow(FolderRow):
+    """An evaluation in the list, with the success rate averaged over its tasks.
+
+    Attributes:
+        source: the run or benchmark that was evaluated.
+        policy: name of the policy.
+        split: split of the tasks.
+        n_tasks: number of tasks.
+        samples: episodes per task.
+        done: number of finished episodes.
+        total: number of planned episodes.
+        lost: number of episodes lost to infrastructure faults, over all attempts.
+        finished: true if the summary has been written.
+        running: true while a process writes to the evaluation.
+        updated_at: time of the last write in UTC (ISO 8601).
+    """
+
+    source: str = ""
+    policy: str = ""
+    split: str = ""
+    n_tasks: int = 0
+    samples: int = 1
+    done: int = 0
+    total: int = 0
+    lost: int = 0
+    finished: bool = False
+    running: bool = False
+    updated_at: str | None = None
+
+
+class EvalList(Shape):
+    """All evaluations that the viewer shows, latest first."""
+
+    evals: tuple[EvalRow, ...]
+
+
+class TypeRow(Rated):
+    """Success on the tasks of one type, averaged over the tasks.
+
+    Attributes:
+        kind: the kind of tag, such as ``category`` or ``subset``.
+        value: the value of the tag.
+        tasks: number of tasks with at least one finished episode.
+    """
+
+    kind: str
+    value: str
+    tasks: int
+
+
+class EvalDetail(Shape):
+    """An evaluation in full.
+
+    Attributes:
+        eval: the evaluation's row in the list.
+        notice: a warning to read before using the episodes; "" for training tasks.
+        score: mean score in [0, 1].
+        scenario_success: share of scenarios in which all episodes succeeded; null if unknown.
+        steps: mean number of env steps per episode.
+        end_reasons: number of episodes by end reason.
+        pass_at: pass@k by k when there are several samples per task; the keys are numbers as text.
+        types: success by task type, kinds in order.
+        tokens: the model's ``prompt`` and ``completion`` tokens, and their cost ``usd``.
+        config: all settings that the numbers depend on, without secrets.
+    """
+
+    eval: EvalRow
+    notice: str
+    score: float | None
+    scenario_success: float | None
+    steps: float | None
+    end_reasons: dict[str, int]
+    pass_at: dict[str, float]
+    types: tuple[TypeRow, ...]
+    tokens: dict[str, float]
+    config: dict[str, Any]
+
+
+class EpisodeRow(Sibling):
+    """An episode of an evaluation in a list.
+
+    Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
+    ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
+    ``score``, ``steps``, ``success``.
+
+    Attributes:
+        task: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        sample: index among the task's episodes, from 0.
+        tags: the task's tags.
+        stored: true if ``evals/{name}/episodes/{id}`` returns the episode.
+    """
+
+    task: str
+    name: str
+    instruction: str
+    sample: int
+    tags: tuple[str, ...]
+    stored: bool
+
+
+class EpisodePage(Paged):
+    """A page of an evaluation's episodes."""
+
+    rows: tuple[EpisodeRow, ...]
+
+
+class TaskOutcome(Shape):
+    """The result of a held-out task in an evaluation of a run.
+
+    Attributes:
+        id: id of the task.
+        name: name of the task.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        tags: the task's tags.
+        success: true if at least half of the task's episodes succeeded.
+        share: share of the episodes that succeeded.
+        episodes: number of episodes.
+        score: mean of the benchmark's own score.
+        end_reason: why the episodes ended; the most frequent reason if they differ.
+        steps: mean number of env steps.
+        before: ``success`` at the arm's previous evaluation; null for the first.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    tags: tuple[str, ...]
+    success: bool
+    share: float
+    episodes: int
+    score: float
+    end_reason: str
+    steps: float
+    before: bool | None = None
+
+
+class EvaluationDetail(Rated):
+    """An evaluation of an arm on its run's held-out tasks, task by task.
+
+    Attributes:
+        run: id of the run.
+        arm: name of the arm; the baselines are ``random`` and ``warm-up``.
+        step: the arm's step.
+        split: split of the tasks.
+        steps: all steps with an evaluation of the arm and stored results per task.
+        types: success by task type.
+        tasks: the result of each task, in order.
+    """
+
+    run: str
+    arm: str
+    step: int
+    split: str
+    steps: tuple[int, ...]
+    types: tuple[TypeRow, ...]
+    tasks: tuple[TaskOutcome, ...]
 
 
 def eval_list(shelf: Shelf) -> EvalList:
@@ -52,6 +203,20 @@ def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
     """Return the rows of all evaluations, latest first."""
     rows = sorted(map(_row, shelf.evals()), key=lambda row: row.updated_at or "", reverse=True)
     return tuple(rows)
+
+
+def listed_evals(shelf: Shelf) -> list[EvalRow]:
+    """Return the rows of all evaluations by name, as a terminal lists them.
+
+    The success is that of the summary; None before the evaluation is finished.
+    """
+    rows = []
+    for shown in shelf.evals():
+        on_disk = evaluation_on_disk(shown.folder)
+        summary = shown.summary if on_disk.state != "damaged" else None
+        success = (summary or {}).get("success")
+        rows.append(_row(shown).model_copy(update={"on_disk": on_disk, "success": success}))
+    return rows
 
 
 def eval_detail(shown: ShownEval) -> EvalDetail:
@@ -71,14 +236,7 @@ def eval_detail(shown: ShownEval) -> EvalDetail:
         end_reasons=dict(Counter(line.end_reason for line in lines).most_common()),
         pass_at={str(k): value for k, value in pass_at(tried, shown.config["samples"]).items()},
         types=tuple(
-            TypeRow(
-                kind=kind,
-                value=value,
-                tasks=rate.tasks,
-                success=rate.success,
-                low=rate.low,
-                high=rate.high,
-            )
+            TypeRow(kind=kind, value=value, **asdict(rate))
             for kind, values in by_type(tried).items()
             for value, rate in values.items()
         ),
@@ -99,40 +257,36 @@ def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
         Damaged: if the evaluation cannot be read.
     """
     found = select(episode_rows(shown), EPISODES, query)
-    rows = [{k: v for k, v in row.items() if not k.startswith("_")} for row in found.rows]
-    return EpisodePage(rows=tuple(map(EpisodeRow.model_validate, rows)), **found.paging)
+    return EpisodePage(rows=tuple(found.rows), **found.paging)
 
 
-def episode_rows(shown: ShownEval) -> list[dict[str, Any]]:
-    """Return the rows of all episodes as JSON, sorted by name, with their filter fields."""
+_SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
+"""Fields of a line that its row shows, too."""
+
+
+def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
+    """Return the rows of all episodes, sorted by name."""
     tasks, stored = _known(shown)
     found = []
     for line in sorted(shown.lines.values(), key=lambda line: (line.name, line.sample)):
         asked = tasks[line.id].instruction if line.id in tasks else ""
         row = EpisodeRow(
+            **line.model_dump(include=_SHOWN),
             id=f"{line.id}.{line.sample}",
+            position=line.sample,
             task=line.id,
-            name=line.name,
             instruction=brief(asked),
-            sample=line.sample,
-            tags=line.tags,
-            success=line.success,
-            score=line.score,
-            end_reason=line.end_reason,
-            steps=line.steps,
             stored=line.key in stored,
+            words=fold(f"{line.name} {line.id} {asked}"),
         )
-        words = fold(f"{line.name} {line.id} {asked}")
-        found.append({**row.model_dump(mode="json"), WORDS: words})
+        found.append(row)
     return found
 
 
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
     """Return an evaluation episode, without the data that must not reach training.
 
-    Args:
-        shown: the evaluation.
-        id: ``TASK.SAMPLE``.
+    Its id is ``TASK.SAMPLE``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -175,18 +329,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
         last_observation=episode.last_observation,
         last_page=last,
         grade=_grade(episode, split, held_out=held_out),
-        siblings=tuple(
-            Sibling(
-                id=f"{one.id}.{one.sample}",
-                position=one.sample,
-                success=one.success,
-                score=one.score,
-                end_reason=one.end_reason,
-                steps=one.steps,
-            )
-            for one in sorted(lines.values(), key=lambda one: one.sample)
-            if one.id == task_id
-        ),
+        siblings=tuple(one for one in episode_rows(shown) if one.task == task_id),
         stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
         before=order[place - 1] if place else None,
         after=order[place + 1] if place + 1 < len(order) else None,
@@ -200,9 +343,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         NotFound: if there is no such evaluation, or the run did not store results per task.
         Damaged: if the run cannot be read.
     """
-    config = run.config
-    if arm not in (*config.arms, RANDOM, WARMUP):
-        raise NotFound(f"{run.id} has no arm {arm[:60]!r}. Its arms: {', '.join(config.arms)}.")
+    run.require_arm(arm, (RANDOM, WARMUP))
     with told_as_damaged():
         reader = run.reader
         steps = reader.evaluation_steps(arm)
@@ -237,7 +378,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         run=run.id,
         arm=arm,
         step=number,
-        split=config.evaluation.split,
+        split=run.config.evaluation.split,
         steps=tuple(steps),
         success=rate.success,
         low=rate.low,
@@ -253,20 +394,10 @@ def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
     for row in rows:
         for tag in row.tags:
             of_tag.setdefault(tag, []).append(row.share)
-    found = []
-    for tag in sorted(of_tag):
-        rate = success_rate(of_tag[tag])
-        found.append(
-            TypeRow(
-                kind=kind_of_tag(tag),
-                value=value_of_tag(tag),
-                tasks=rate.tasks,
-                success=rate.success,
-                low=rate.low,
-                high=rate.high,
-            )
-        )
-    return tuple(found)
+    return tuple(
+        TypeRow(kind=kind_of_tag(tag), value=value_of_tag(tag), **asdict(success_rate(of_tag[tag])))
+        for tag in sorted(of_tag)
+    )
 
 
 def _outcomes_by_task(outcomes: Iterable[Evaluated]) -> dict[str, list[Evaluated]]:
@@ -282,7 +413,12 @@ def _share(outcomes: Sequence[Evaluated]) -> float:
 
 def _row(shown: ShownEval) -> EvalRow:
     folder = shown.folder
-    files = (folder.results, folder.summary, folder.config)
+    row = EvalRow(
+        id=shown.id,
+        name=name_of(folder.path),
+        path=str(folder.path),
+        updated_at=written_at(folder.results, folder.summary, folder.config),
+    )
     try:
         config, lines = shown.config, list(shown.lines.values())
         rate = rate_of(by_task(lines).values())
@@ -290,35 +426,27 @@ def _row(shown: ShownEval) -> EvalRow:
             lost = len(read_lines(folder.lost))
         n_tasks, samples = int(config.get("n_tasks", 0)), int(config["samples"])
         finished = shown.summary is not None
-        return EvalRow(
-            id=shown.id,
-            name=name_of(folder.path),
-            path=str(folder.path),
-            source=str(config.get("source", "")),
-            policy=config["policy"],
-            model=str(config.get("model", "")),
-            benchmark=config["benchmark"],
-            split=config["split"],
-            n_tasks=n_tasks,
-            samples=samples,
-            done=len(lines),
-            total=n_tasks * samples,
-            lost=lost,
-            finished=finished,
-            running=not finished and in_use(folder.path),
-            success=rate.success,
-            low=rate.low,
-            high=rate.high,
-            updated_at=written_at(*files),
-        )
     except Damaged as error:
-        return EvalRow(
-            id=shown.id,
-            name=name_of(folder.path),
-            path=str(folder.path),
-            updated_at=written_at(*files),
-            problem=str(error),
-        )
+        return row.model_copy(update={"problem": str(error)})
+    return row.model_copy(
+        update={
+            "source": str(config.get("source", "")),
+            "policy": config["policy"],
+            "model": str(config.get("model", "")),
+            "benchmark": config["benchmark"],
+            "split": config["split"],
+            "n_tasks": n_tasks,
+            "samples": samples,
+            "done": len(lines),
+            "total": n_tasks * samples,
+            "lost": lost,
+            "finished": finished,
+            "running": not finished and in_use(folder.path),
+            "success": rate.success,
+            "low": rate.low,
+            "high": rate.high,
+        }
+    )
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:

@@ -4,24 +4,151 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from coevo_gym.core.errors import StoreError
+from coevo_gym.core.errors import CoevoError, StoreError
 from coevo_gym.core.spend import NO_USAGE, Usage
-from coevo_gym.curricula.metrics import cross_table, feedback_ratio
+from coevo_gym.core.waiting import only_looking
+from coevo_gym.curricula.metrics import cross_table, feedback_ratio, max_similarity
+from coevo_gym.curricula.pool.embed import HashingEmbedder
+from coevo_gym.curricula.pool.growing import diversity
+from coevo_gym.runs.assembly import Assembly
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evolving.answers import answers_of, warnings
 from coevo_gym.runs.final import final_scores
 from coevo_gym.runs.table import RANDOM, WARMUP, final_columns
-from coevo_gym.view.model.rounds import rounds_of
-from coevo_gym.view.shapes.measures import (
-    ArmMeasures,
-    CrossRow,
-    Lengths,
-    PurposeUsage,
-    RunMeasures,
-)
-from coevo_gym.view.shapes.steps import RoundRow
+from coevo_gym.view.model.base import Shape
+from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
+
+
+class ArmMeasures(Shape):
+    """Practice of an arm, and costs and results of its rounds.
+
+    Attributes:
+        arm: name of the arm.
+        numbers: the latest value of each metric of its curriculum, by name without the prefix
+            ``curriculum.``; null if it is not finite.
+        signals: number of signals that fired in the arm; the sum of its ``ArmRow.signals``.
+        rounds: number of rounds of evolution, without the round that found D_0.
+        round_time: share of the arm's wall time spent in these rounds; null without rounds.
+    """
+
+    arm: str
+    numbers: dict[str, float | None]
+    signals: int
+    rounds: int
+    round_time: float | None
+
+
+class PurposeUsage(Shape):
+    """Model usage for one purpose.
+
+    Attributes:
+        arm: name of the arm; ``D_0`` for the first task set, which all arms share.
+        purpose: purpose of the requests.
+        usage: requests, tokens and cost, and what became of the answers to questions.
+    """
+
+    arm: str
+    purpose: str
+    usage: Usage
+
+
+class Lengths(Shape):
+    """The lengths of a policy's episodes in its last evaluation on held-out tasks.
+
+    Attributes:
+        policy: name of the arm or baseline.
+        solved: env steps of each successful episode.
+        failed: env steps of each failed episode.
+    """
+
+    policy: str
+    solved: tuple[int, ...]
+    failed: tuple[int, ...]
+
+
+class CrossRow(Shape):
+    """The outcomes of an arm and the last arm on the same held-out tasks.
+
+    Attributes:
+        baseline: name of the first arm.
+        ours: name of the last arm.
+        both: number of tasks solved by both.
+        only_baseline: number of tasks solved only by ``baseline``.
+        only_ours: number of tasks solved only by ``ours``.
+        neither: number of tasks solved by neither.
+    """
+
+    baseline: str
+    ours: str
+    both: int
+    only_baseline: int
+    only_ours: int
+    neither: int
+
+
+class RunMeasures(Shape):
+    """Measures of a whole run.
+
+    Attributes:
+        arms: practice and evolution, one row per arm with at least one step.
+        cross: outcomes of each arm and the last arm on the same tasks, at their latest evaluations.
+        final: success rates on the final tasks, by column and policy; empty if the run scores none.
+        lengths: episode lengths of the last evaluation of each policy, if stored.
+        usage: model usage in rounds, by arm and purpose.
+        warmup_loss: loss of each imitation step before training; null if it is not finite.
+    """
+
+    arms: tuple[ArmMeasures, ...]
+    cross: tuple[CrossRow, ...]
+    final: dict[str, dict[str, float]]
+    lengths: tuple[Lengths, ...]
+    usage: tuple[PurposeUsage, ...]
+    warmup_loss: tuple[float | None, ...]
+
+
+class ArmTaskSet(Shape):
+    """The tasks of an arm, and their diversity from round to round.
+
+    Attributes:
+        arm: name of the arm.
+        self_similarity: SR@5 of the pool after each round, the first task set first: the mean
+            cosine of a task to its 5 nearest tasks; null if undefined.
+        distance: ED_rel after each round: the energy distance of the evolved tasks from the first
+            task set; null if undefined.
+    """
+
+    arm: str
+    self_similarity: tuple[float | None, ...]
+    distance: tuple[float | None, ...]
+
+
+class Similarity(Shape):
+    """The similarity of a set of tasks to the held-out tasks.
+
+    Attributes:
+        label: name of the set, such as ``D_0``.
+        counts: number of tasks by highest cosine to a held-out task, in equal bins over [0, 1].
+    """
+
+    label: str
+    counts: tuple[int, ...]
+
+
+class TaskSet(Shape):
+    """The task sets of the arms that evolved, compared by hashed words of their instructions.
+
+    Attributes:
+        arms: one entry per arm that evolved.
+        similarity: similarity of the first task set and of each arm's evolved tasks to the held-out
+            tasks; empty if the benchmark is not installed.
+    """
+
+    arms: tuple[ArmTaskSet, ...]
+    similarity: tuple[Similarity, ...]
+
 
 FIRST = "D_0"
 """Name of the first task set, which all arms share."""
@@ -50,15 +177,10 @@ def run_measures(run: ShownRun) -> RunMeasures:
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
     """Return model usage by arm and purpose; usage for the shared D_0 is counted once."""
     found: dict[tuple[str, str], Usage] = {}
-    seen = set[str]()
-    for arm, rows in rounds.items():
-        for row in rows:
-            if row.first and row.id in seen:
-                continue
-            seen |= {row.id} if row.first else set()
-            for purpose, used in row.usage.items():
-                key = (FIRST if row.first else arm, purpose)
-                found[key] = found.get(key, NO_USAGE) + used
+    for row in each_once(rounds):
+        for purpose, used in row.usage.items():
+            key = (FIRST if row.first else row.arm, purpose)
+            found[key] = found.get(key, NO_USAGE) + used
     return tuple(
         PurposeUsage(arm=arm, purpose=purpose, usage=used) for (arm, purpose), used in found.items()
     )
@@ -77,7 +199,7 @@ def _arms(run: ShownRun, rounds: Mapping[str, Sequence[RoundRow]]) -> Iterator[A
         run.index.refresh()
         fired = dict(run.index.rows("SELECT arm, sum(count) FROM signals GROUP BY arm"))
     for arm, rows in rounds.items():
-        steps = [line for line in run.lines if line["event"] == "step" and line.get("arm") == arm]
+        steps = list(run.lines_of(arm).values())
         if not steps:
             continue
         later = [row for row in rows if not row.first]
@@ -149,3 +271,90 @@ def _lengths(run: ShownRun) -> Iterator[Lengths]:
 
 def _known(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+class AskedTasks(NamedTuple):
+    """A task's id and instruction."""
+
+    id: str
+    text: str
+
+
+def task_set(run: ShownRun) -> TaskSet:
+    """Return the task sets of the arms that evolved.
+
+    Raises:
+        Damaged: if the run cannot be read.
+    """
+    if not run.folder.database.is_file():
+        return TaskSet(arms=(), similarity=())
+
+    def compare() -> TaskSet:
+        arms = _found_by_arm(run)
+        return _compared(arms, _held_out(run) if arms else ())
+
+    return run.kept("task set", compare)
+
+
+def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
+    """Return the tasks of each arm that evolved: the first task set, then those of each round."""
+    texts = run.reader.instructions()
+    rounds = "SELECT arm, id FROM rounds ORDER BY number"
+    found: dict[str, dict[str, list[AskedTasks]]] = {}
+    for arm, round_id in run.index.rows(rounds):
+        found.setdefault(arm, {})[round_id] = []
+    tasks = "SELECT DISTINCT arm, round_id, task_id FROM lineage"
+    for arm, round_id, id in run.index.rows(tasks):
+        if id in texts and round_id in found.get(arm, {}):
+            found[arm][round_id].append(AskedTasks(id, texts[id]))
+    sets = {arm: list(of.values()) for arm, of in found.items()}
+    return {arm: of for arm, of in sets.items() if len(of) > 1}
+
+
+def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
+    """Return the tasks that arms are compared on; none if the benchmark is not installed."""
+    config = run.config
+
+    def read() -> tuple[AskedTasks, ...]:
+        try:
+            with only_looking():
+                tasks = Assembly(config).held_out_tasks
+        except CoevoError:
+            return ()
+        return tuple(AskedTasks(task.id, task.instruction) for task in tasks)
+
+    return run.kept("held-out instructions", read, until=config)
+
+
+def _compared(
+    arms: Mapping[str, list[list[AskedTasks]]], held_out: Sequence[AskedTasks]
+) -> TaskSet:
+    return TaskSet(
+        arms=tuple(_arm(arm, sets) for arm, sets in arms.items()),
+        similarity=tuple(_similarity(arms, [text for _, text in held_out])),
+    )
+
+
+def _arm(arm: str, sets: Sequence[Sequence[AskedTasks]]) -> ArmTaskSet:
+    found = diversity([[task.text for task in tasks] for tasks in sets])
+    return ArmTaskSet(
+        arm=arm,
+        self_similarity=tuple(_known(one.self_similarity) for one in found),
+        distance=tuple(_known(one.distance) for one in found),
+    )
+
+
+def _similarity(
+    arms: Mapping[str, Sequence[Sequence[AskedTasks]]], held_out: Sequence[str]
+) -> Iterator[Similarity]:
+    if not held_out:
+        return
+    embed = HashingEmbedder()
+    wanted = embed(list(held_out))
+    sets = {FIRST: {task for found in arms.values() for task in found[0]}}
+    for arm, (_, *later) in arms.items():
+        sets[f"evolved by {arm}"] = {task for found in later for task in found}
+    for label, tasks in sets.items():
+        if tasks:
+            counts = max_similarity(embed([task.text for task in tasks]), wanted).counts
+            yield Similarity(label=label, counts=tuple(int(n) for n in counts))

@@ -2,40 +2,384 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby, zip_longest
-from typing import Any
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import groupby, pairwise, zip_longest
+from typing import Any, Literal
 
-from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, Note
+from pydantic import Field
+
+from coevo_gym.core.notes import EXPECTED, INTERFACE, LABELS, VERDICTS, Note
 from coevo_gym.core.task import Split
-from coevo_gym.view.model.briefs import brief_of_id, checked_arm
-from coevo_gym.view.model.note_counts import (
-    arm_labels,
-    env_steps_of,
-    is_failure,
-    shown_in,
-    tone_of,
-)
+from coevo_gym.envs.diagnosis import NO_FAILURES, Position, position
+from coevo_gym.store.rows import NoteCount, StoredNote, TurnCount
+from coevo_gym.view.model.base import Shape, TaskBrief, cut
 from coevo_gym.view.numbers import spread
 from coevo_gym.view.reader import NoteMeans, ViewReader
-from coevo_gym.view.shapes.notes import (
-    ArmNotes,
-    Expected,
-    InterfaceRow,
-    KindOfNotes,
-    NotedEpisode,
-    NotedTask,
-    NoteView,
-    NumbersOfNotes,
-)
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
-MOST_INTERFACES = 200
+Tone = Literal["good", "bad", ""]
+
+
+class NotedEpisode(Shape):
+    """A stored episode that has a note.
+
+    Attributes:
+        id: id of the episode, used in paths.
+        step: learner step.
+    """
+
+    id: str
+    step: int
+
+
+class NotedTask(Shape):
+    """A task that notes describe or mention.
+
+    Attributes:
+        task: the task.
+        n: number of notes.
+        step: learner step of the latest note.
+    """
+
+    task: TaskBrief
+    n: int
+    step: int
+
+
+class LabelRow(Shape):
+    """The number of notes of one kind that carry a label.
+
+    Attributes:
+        label: the label.
+        failure: true if the label denotes a failure.
+        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
+        total: number of notes with the label.
+        counts: number of notes with the label in each interval of steps.
+        thirds: number of notes about turns in the first, the middle and the last third of an
+            episode with several turns; null if no such note has the label.
+        latest: a few of the latest stored episodes with such a note, latest first.
+        n_tasks: number of tasks that the notes mention, or else describe.
+        tasks: some of these tasks, sorted by latest note.
+    """
+
+    label: str
+    failure: bool
+    tone: Tone = ""
+    total: int
+    counts: tuple[int, ...]
+    thirds: tuple[int, int, int] | None = None
+    latest: tuple[NotedEpisode, ...] = ()
+    n_tasks: int = 0
+    tasks: tuple[NotedTask, ...] = ()
+
+
+class KindOfNotes(Shape):
+    """An arm's labelled notes of one kind over its steps.
+
+    All arrays have one entry per interval of steps.
+
+    Attributes:
+        kind: name of the study that wrote the notes.
+        first: first learner step of each interval.
+        last: last learner step of each interval.
+        env_steps: env steps spent by the end of each interval.
+        total: number of notes in each interval, including notes whose label has no row.
+        labels: label rows, most frequent first.
+        left: number of labels omitted because there are too many.
+    """
+
+    kind: str
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    env_steps: tuple[float | None, ...]
+    total: tuple[int, ...]
+    labels: tuple[LabelRow, ...]
+    left: int = 0
+
+
+MAX_BINS = 20
+"""Maximum number of ranges of steps in which labels are counted."""
+
+MAX_LABELS = 40
+"""Maximum number of labels per kind that are listed; all others are only counted."""
+
 MOST_LINES = 100
-MOST_RETURNS = 20
-"""Maximum number of listed returns of an interface."""
+"""Maximum number of listed lines of an interface."""
 MOST_CHARACTERS = 2_000
 """Maximum length of a line; longer lines are cut."""
+MOST_RETURNS = 20
+"""Maximum number of listed returns of an interface."""
+
+EnvSteps = Mapping[int, float]
+"""Env steps that an arm had used by the end of each learner step."""
+
+
+class InterfaceRow(Shape):
+    """An interface version that presented episodes to the policy.
+
+    Attributes:
+        version: version, as named in episodes.
+        name: short form of the version.
+        step: learner step at which the version was first used.
+        env_steps: env steps spent by the end of that step.
+        again: first steps, up to 20, at which the version returned after another one.
+        says: lines that the interface adds to the env's own text.
+        left: number of lines omitted because there are too many.
+        episode: id of the first episode with this version; null if it is not stored.
+    """
+
+    version: str
+    name: str
+    step: int
+    env_steps: float | None = None
+    again: tuple[int, ...] = ()
+    says: tuple[str, ...] = ()
+    left: int = 0
+    episode: str | None = None
+
+
+def arm_labels(
+    counts: Iterable[NoteCount],
+    arm: str,
+    env_steps: EnvSteps,
+    turns: Iterable[TurnCount] = (),
+) -> list[KindOfNotes]:
+    """Return the counts of each label in an arm's notes over its steps, by kind of notes.
+
+    Notes without a label and notes about interfaces are ignored. The rows of labels have neither
+    episodes nor tasks.
+
+    Args:
+        counts: note counts of any arms.
+        arm: name of the arm.
+        env_steps: env steps by learner step.
+        turns: counts of notes about turns, of any arms.
+
+    Example:
+        >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
+        >>> (turn,) = arm_labels(counts, "a", {1: 100.0, 2: 200.0})
+        >>> [(row.label, row.counts) for row in turn.labels]
+        [('pass', (3, 0)), ('late', (0, 1))]
+    """
+    mine = [one for one in counts if one.arm == arm and one.label and one.kind != INTERFACE]
+    last = max((*env_steps, *(one.step for one in mine)), default=0)
+    placed = [one for one in turns if one.arm == arm]
+    return [
+        _of_kind(
+            kind,
+            [one for one in mine if one.kind == kind],
+            _thirds(one for one in placed if one.kind == kind),
+            last,
+            env_steps,
+        )
+        for kind in sorted({one.kind for one in mine})
+    ]
+
+
+def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
+    """Return the numbers of notes about early, middle and late turns, by label."""
+    found: dict[str, Counter[Position]] = {}
+    for one in turns:
+        if one.turns > 1:
+            found.setdefault(one.label, Counter())[position(one.turn, one.turns)] += one.n
+    return {label: (n["early"], n["middle"], n["late"]) for label, n in found.items()}
+
+
+def _of_kind(
+    kind: str,
+    counts: list[NoteCount],
+    thirds: Mapping[str, tuple[int, int, int]],
+    last: int,
+    env_steps: EnvSteps,
+) -> KindOfNotes:
+    parts = parts_of(last)
+    ends = [end for _, end in parts]
+    total, found = Counter[str](), [Counter[str]() for _ in parts]
+    for one in counts:
+        total[one.label] += one.n
+        found[bisect_left(ends, one.step)][one.label] += one.n
+    spent = dict[int, float | None].fromkeys(ends)
+    for step in sorted(env_steps):
+        spent[ends[bisect_left(ends, step)]] = float(env_steps[step])
+    ranked = sorted(total, key=lambda label: (-total[label], label))
+    return KindOfNotes(
+        kind=kind,
+        first=tuple(first for first, _ in parts),
+        last=tuple(ends),
+        env_steps=tuple(spent.values()),
+        total=tuple(mine.total() for mine in found),
+        labels=tuple(
+            LabelRow(
+                label=label,
+                failure=is_failure(label),
+                tone=tone_of(label),
+                total=total[label],
+                counts=tuple(mine[label] for mine in found),
+                thirds=thirds.get(label),
+            )
+            for label in ranked[:MAX_LABELS]
+        ),
+        left=max(0, len(ranked) - MAX_LABELS),
+    )
+
+
+def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
+    """Divide steps from 1 to ``last`` into at most ``most`` ranges of almost equal size.
+
+    Example:
+        >>> parts_of(7, most=3)
+        [(1, 2), (3, 5), (6, 7)]
+    """
+    n = min(last, most)
+    ends = [round(last * i / n) for i in range(n + 1)] if n else []
+    return [(before + 1, end) for before, end in pairwise(ends)]
+
+
+def is_failure(label: str) -> bool:
+    """Return True if a label stands for a failure, as all do except verdicts and known others."""
+    return bool(label) and label not in VERDICTS and label not in NO_FAILURES
+
+
+def tone_of(label: str) -> Tone:
+    """Return whether a label is favourable, unfavourable, or neither."""
+    if is_failure(label) or VERDICTS.get(label, 0) < 0:
+        return "bad"
+    return "good" if VERDICTS.get(label, 0) > 0 else ""
+
+
+def shown_in(notes: Iterable[StoredNote]) -> list[tuple[InterfaceRow, Note]]:
+    """Return the versions in notes of kind :data:`INTERFACE`, each with the first note about it.
+
+    They are in order of first use; parts missing in a note's evidence are empty. A version is used
+    again at a step if that step has a note about it and the previous step with such notes has none.
+    If each version was noted only once, later uses are unknown.
+
+    Args:
+        notes: notes of one arm, in order.
+    """
+    found: dict[str, tuple[InterfaceRow, Note]] = {}
+    before: set[str] = set()
+    now: set[str] = set()
+    last = 0
+    for at, note in notes:
+        if at != last:
+            before, now, last = now, set(), at
+        version = str(note.evidence.get("version") or note.label)
+        if version not in found:
+            found[version] = _interface(version, at, note), note
+        elif version not in before | now:
+            row, first = found[version]
+            again = (*row.again, at)[:MOST_RETURNS]
+            found[version] = row.model_copy(update={"again": again}), first
+        now.add(version)
+    return list(found.values())
+
+
+def _interface(version: str, step: int, note: Note) -> InterfaceRow:
+    says = note.evidence.get("says")
+    lines = says if isinstance(says, (list, tuple)) else ()
+    return InterfaceRow(
+        version=version,
+        name=note.label or version,
+        step=step,
+        says=tuple(cut(str(line), MOST_CHARACTERS) for line in lines[:MOST_LINES]),
+        left=max(0, len(lines) - MOST_LINES),
+    )
+
+
+class NumbersOfNotes(Shape):
+    """Numbers from an arm's notes of one kind about steps of episodes, over the arm's steps.
+
+    All arrays have one entry per learner step.
+
+    Attributes:
+        kind: name of the study that wrote the notes.
+        step: learner step.
+        n: number of notes at that step.
+        value: mean value of the notes; empty if all values are 0.
+        likeness: mean similarity in [0, 1] between the expected and the actual next observation;
+            empty if nothing was expected.
+        floor: mean similarity in [0, 1] between the observations before and after the step; empty
+            if nothing was expected.
+    """
+
+    kind: str
+    step: tuple[int, ...]
+    n: tuple[int, ...]
+    value: tuple[float, ...] = ()
+    likeness: tuple[float | None, ...] = ()
+    floor: tuple[float | None, ...] = ()
+
+
+class ArmNotes(Shape):
+    """Notes about an arm's episodes; empty if there are none.
+
+    Attributes:
+        arm: name of the arm.
+        kinds: kinds of notes that carry labels.
+        numbers: kinds of notes about steps that carry numbers.
+        interfaces: interface versions of the episodes, in order of first use.
+        left: number of interfaces omitted from the middle because there are too many.
+    """
+
+    arm: str
+    kinds: tuple[KindOfNotes, ...] = ()
+    numbers: tuple[NumbersOfNotes, ...] = ()
+    interfaces: tuple[InterfaceRow, ...] = ()
+    left: int = 0
+
+
+class Expected(Shape):
+    """An expected observation after a step.
+
+    Attributes:
+        text: the expected text, possibly cut; "" if there is none; null if it equals the actual
+            one.
+        likeness: similarity to the actual observation in [0, 1]; null if not noted.
+    """
+
+    text: str | None
+    likeness: float | None = None
+
+
+class NoteView(Shape):
+    """A finding about a training episode.
+
+    Attributes:
+        kind: name of the study that wrote the note.
+        label: a label from the study's own list, or "".
+        failure: true if the label denotes a failure.
+        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
+        step: the step described, from 1; null for a note about a turn or the whole episode.
+        turn: the user's turn described, from 1; null if the note is not about a turn.
+        turns: number of turns in the episode; null if the note is not about a turn.
+        value: the note's number.
+        source: author of the note: ``rule``, ``replay`` or ``model``.
+        expected: observations expected after the step, the next one first.
+        floor: similarity between the observations before and after the step; null if not noted.
+        labels: for each step of the episode 1 (good), -1 (bad) or 0 (no label); empty if the study
+            does not label steps.
+        says: texts from the note's evidence, by name.
+    """
+
+    kind: str
+    label: str
+    failure: bool
+    tone: Tone = ""
+    step: int | None = None
+    turn: int | None = None
+    turns: int | None = None
+    value: float = 0.0
+    source: str = "rule"
+    expected: tuple[Expected, ...] = ()
+    floor: float | None = None
+    labels: tuple[int, ...] = ()
+    says: dict[str, str] = Field(default_factory=dict)
+
+
+MOST_INTERFACES = 200
 MOST_LABELLED = 12
 """Maximum number of labels per kind for which the latest episodes are listed."""
 MOST_TASKS = 12
@@ -53,10 +397,11 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
         NotFound: if the run has no such arm.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     if not run.folder.database.is_file():
         return ArmNotes(arm=arm)  # nothing is stored yet
-    spent = env_steps_of(run.lines, arm)
+    lines = run.lines_of(arm)
+    spent = {at: float(n) for at, line in lines.items() if (n := line.get("env_steps")) is not None}
     with told_as_damaged():
         run.index.refresh()
         reader = run.reader
@@ -73,15 +418,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
-    """Return the notes about one training episode, without those about its interface.
-
-    Args:
-        reader: reader of the run's database.
-        arm: name of the arm.
-        step: learner step.
-        group: id of its group.
-        position: its position in the group.
-    """
+    """Return the notes about one training episode, without those about its interface."""
     found = reader.notes_about(arm, step, group, position)
     return [note for note in found if note.kind != INTERFACE]
 
@@ -120,7 +457,7 @@ def _view(note: Note) -> NoteView:
         floor=_number(note.evidence.get("floor")),
         labels=_labels(note),
         says={
-            name: _bounded(text)
+            name: cut(text, MOST_CHARACTERS)
             for name, text in note.evidence.items()
             if isinstance(text, str) and text.strip()
         },
@@ -139,9 +476,10 @@ def _expected(note: Note) -> tuple[Expected, ...]:
     if not isinstance(texts, tuple):
         return ()
     numbers = found if isinstance(found, tuple) else ()
+    said = (None if text is None else cut(str(text), MOST_CHARACTERS) for text in texts)
     return tuple(
-        Expected(text=None if text is None else _bounded(str(text)), likeness=_number(number))
-        for text, number in zip_longest(texts, numbers[: len(texts)])
+        Expected(text=text, likeness=_number(number))
+        for text, number in zip_longest(said, numbers[: len(texts)])
     )
 
 
@@ -179,7 +517,7 @@ def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
                 ),
                 "n_tasks": len(tasks),
                 "tasks": tuple(
-                    NotedTask(task=brief_of_id(run, id), n=n, step=step)
+                    NotedTask(task=run.brief_of(id), n=n, step=step)
                     for id, n, step in tasks[:MOST_TASKS]
                 ),
             }
@@ -189,25 +527,11 @@ def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
 
 def _interfaces(reader: ViewReader, arm: str, spent: dict[int, float]) -> list[InterfaceRow]:
     rows = []
-    for said, (at, note), again in shown_in(reader.notes_when(arm, INTERFACE)):
+    for row, note in shown_in(reader.notes_when(arm, INTERFACE)):
         stored = reader.stores(arm, note.group_id, note.index)
-        rows.append(
-            InterfaceRow(
-                version=said.version,
-                name=said.name,
-                step=at,
-                env_steps=spent.get(at),
-                again=again[:MOST_RETURNS],
-                says=tuple(map(_bounded, said.lines[:MOST_LINES])),
-                left=max(0, len(said.lines) - MOST_LINES),
-                episode=_id(arm, note.group_id, note.index) if stored else None,
-            )
-        )
+        episode = _id(arm, note.group_id, note.index) if stored else None
+        rows.append(row.model_copy(update={"env_steps": spent.get(row.step), "episode": episode}))
     return rows
-
-
-def _bounded(line: str) -> str:
-    return line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}…"
 
 
 def _id(arm: str, group: str, position: int) -> str:

@@ -2,30 +2,172 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import nan
+from typing import Any, Literal
 
+from coevo_gym.core.task import FrozenDict
 from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.config.keys import with_current_keys
+from coevo_gym.runs.folders.listing import preset_of, run_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP, TableRow, tasks_of
 from coevo_gym.store.secrets import without_secrets
 from coevo_gym.trainers.protocols import training_success
-from coevo_gym.view.model.evals import eval_rows
+from coevo_gym.view.model.base import FolderRow, Rated, Shape
+from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
-from coevo_gym.view.model.progress import progress_of, unreadable
-from coevo_gym.view.model.rounds import rounds_of
+from coevo_gym.view.model.progress import ProgressView, progress_of, unreadable
+from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
-from coevo_gym.view.shapes.runs import (
-    ArmRow,
-    EvaluationPoint,
-    RunDetail,
-    RunList,
-    RunRow,
-    Series,
-)
-from coevo_gym.view.shapes.steps import RoundRow
 from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
+
+
+class RunRow(FolderRow):
+    """A run in the list, with the success of its last arm on held-out tasks.
+
+    Attributes:
+        preset: its preset or settings file; "" for settings from Python.
+        seed: seed of the run; null if the run cannot be read.
+        arms: names of its arms, in order.
+        progress: progress of the run.
+        trajectories: number of stored trajectories.
+        tasks: number of stored tasks.
+    """
+
+    preset: str = ""
+    seed: int | None = None
+    arms: tuple[str, ...] = ()
+    progress: ProgressView
+    trajectories: int = 0
+    tasks: int = 0
+
+
+class RunList(Shape):
+    """All runs and evaluations that the viewer shows, latest first."""
+
+    runs: tuple[RunRow, ...]
+    evals: tuple[EvalRow, ...]
+
+
+@dataclass(frozen=True)
+class ArmRow(TableRow):
+    """An arm of a run, or a baseline without training (``random``, ``warm-up``).
+
+    The numbers on held-out tasks are the final ones, or those of the latest evaluation.
+
+    Attributes:
+        method: name of its method; "" for a baseline.
+        trained: true for an arm, false for a baseline.
+        steps: number of learner steps.
+        rounds: number of applied rounds of evolution.
+        pool_size: number of tasks in the pool.
+        groups: number of groups used for training.
+        trajectories: number of stored episodes.
+        signals: number of signals fired, by kind.
+        drafts: number of drafts tried.
+        accepted: number of drafts that passed every gate.
+        over: true if the arm is finished.
+    """
+
+    method: str = ""
+    trained: bool = True
+    steps: int = 0
+    rounds: int = 0
+    pool_size: int = 0
+    groups: int = 0
+    trajectories: int = 0
+    signals: Mapping[str, int] = FrozenDict()
+    drafts: int = 0
+    accepted: int = 0
+    over: bool = False
+
+
+class EvaluationPoint(Rated):
+    """An evaluation of an arm on held-out tasks.
+
+    Attributes:
+        arm: name of the arm.
+        step: the arm's step at the evaluation.
+        env_steps: env steps that the arm had spent by that step.
+        score: mean score in [0, 1].
+        episodes: number of held-out tasks evaluated.
+        kept: true if ``runs/{run}/evaluations/{arm}/{step}`` returns the results per task.
+    """
+
+    arm: str
+    step: int
+    env_steps: int
+    score: float | None = None
+    episodes: int = 0
+    kept: bool = False
+
+
+class Series(Shape):
+    """Training success of one arm, step by step; the arrays have equal length.
+
+    Attributes:
+        arm: name of the arm.
+        step: learner steps.
+        env_steps: env steps spent by the end of each step.
+        success: share of the step's episodes that solved their task; null if unknown.
+    """
+
+    arm: str
+    step: tuple[int, ...]
+    env_steps: tuple[int, ...]
+    success: tuple[float | None, ...]
+
+
+class RunDetail(Shape):
+    """A run with its arms side by side.
+
+    Attributes:
+        id: id of the run, used in paths.
+        name: name of the run.
+        path: path of its folder.
+        benchmark: name of the benchmark.
+        model: short name of the policy's model.
+        seed: seed of the run.
+        split: split of the held-out tasks used to compare arms.
+        headline: the result in one sentence.
+        progress: progress of the run.
+        arms: baselines first, then arms in order.
+        evaluations: all evaluations on held-out tasks, by arm, then by step.
+        training: training success, one series per arm.
+        gates: number of rejected drafts by gate over all arms, largest first; held drafts are under
+            ``hold``.
+        signals: number of signals fired by kind, over all arms.
+        record: the episodes that the run stores: ``signals`` (groups that fired a signal), ``all``
+            or ``none``.
+        stores: flags for ``choices``, ``tokens`` and ``advantages``: true if the run stores them.
+            Runs by older versions store none.
+        config: the run's settings, without secrets.
+        manifest: other inputs that determine the result: versions, hashes, git commit.
+        notes: sentences to read before interpreting the numbers.
+    """
+
+    id: str
+    name: str
+    path: str
+    benchmark: str
+    model: str
+    seed: int
+    split: str
+    headline: str
+    progress: ProgressView
+    arms: tuple[ArmRow, ...]
+    evaluations: tuple[EvaluationPoint, ...]
+    training: tuple[Series, ...]
+    gates: dict[str, int]
+    signals: dict[str, int]
+    record: Literal["signals", "all", "none"]
+    stores: dict[str, bool]
+    config: dict[str, Any]
+    manifest: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 def run_list(shelf: Shelf) -> RunList:
@@ -40,7 +182,7 @@ def run_detail(run: ShownRun) -> RunDetail:
     Raises:
         Damaged: if the run cannot be read.
     """
-    manifest, config, lines = run.manifest, run.config, run.lines
+    manifest, config = run.manifest, run.config
     table = _table(run)
     rounds = {arm: rounds_of(run, arm) for arm in config.arms}
     arms = _arms(run, table, rounds)
@@ -52,12 +194,12 @@ def run_detail(run: ShownRun) -> RunDetail:
         model=str(manifest.get("model", "")),
         seed=config.seed,
         split=config.evaluation.split,
-        headline=headline([row for row in table if row.success is not None]),
+        headline=headline(table),
         progress=progress_of(run),
         arms=arms,
-        evaluations=tuple(_evaluations(run)),
-        training=tuple(_training(config, lines)),
-        gates=_added(row.rejected for row in _each_once(rounds.values())),
+        evaluations=tuple(_evaluations(run, table)),
+        training=tuple(_training(run)),
+        gates=_added(row.rejected for row in each_once(rounds)),
         signals=_added(arm.signals for arm in arms),
         record=config.store.record,
         stores=_stores(run),
@@ -67,19 +209,26 @@ def run_detail(run: ShownRun) -> RunDetail:
     )
 
 
+def listed_runs(shelf: Shelf) -> list[RunRow]:
+    """Return the rows of runs by name, as a terminal lists them."""
+    rows = [(run.folder, _row(run)) for run in shelf.runs()]
+    return [
+        row.model_copy(update={"on_disk": run_on_disk(folder, row.arms)}) for folder, row in rows
+    ]
+
+
 def _row(run: ShownRun) -> RunRow:
-    path = run.folder.path
+    known = {"id": run.id, "name": run.name, "path": str(run.folder.path)}
     try:
         manifest, config = run.manifest, run.config
         table = _table(run)
         last = next((row for row in reversed(table) if row.name in config.arms), None)
         trajectories, tasks = _counts(run)
         return RunRow(
-            id=run.id,
-            name=run.name,
-            path=str(path),
+            **known,
             benchmark=config.benchmark.name,
             model=str(manifest.get("model", "")),
+            preset=preset_of(manifest.get("origins", {})),
             seed=config.seed,
             arms=config.arms,
             progress=progress_of(run),
@@ -90,13 +239,7 @@ def _row(run: ShownRun) -> RunRow:
             tasks=tasks,
         )
     except Damaged as error:
-        return RunRow(
-            id=run.id,
-            name=run.name,
-            path=str(path),
-            progress=unreadable(run, error),
-            problem=str(error),
-        )
+        return RunRow(**known, progress=unreadable(run), problem=str(error))
 
 
 def _when(row: RunRow) -> str:
@@ -116,11 +259,7 @@ def _table(run: ShownRun) -> list[TableRow]:
     summary, config = run.summary, run.config
     if summary is not None:
         with told_as_damaged():
-            fields = TableRow.__dataclass_fields__
-            return [
-                TableRow(**{k: v for k, v in row.items() if k in fields})
-                for row in summary["table"]
-            ]
+            return [TableRow.from_json(row) for row in summary["table"]]
     latest = {line["arm"]: line for line in run.lines if line["event"] == "eval"}
     return [_of_line(arm, latest[arm]) for arm in config.arms if arm in latest]
 
@@ -128,10 +267,10 @@ def _table(run: ShownRun) -> list[TableRow]:
 def _of_line(arm: str, line: Line) -> TableRow:
     return TableRow(
         name=arm,
-        success=line.get("eval.success_rate", float("nan")),
-        low=line.get("eval.success_rate_low", float("nan")),
-        high=line.get("eval.success_rate_high", float("nan")),
-        score=line.get("eval.mean_score", float("nan")),
+        success=line.get("eval.success_rate", nan),
+        low=line.get("eval.success_rate_low", nan),
+        high=line.get("eval.success_rate_high", nan),
+        score=line.get("eval.mean_score", nan),
         n_tasks=tasks_of(line, "eval."),
         env_steps=line.get("env_steps", 0),
     )
@@ -148,14 +287,13 @@ def _arms(
     at_work = next((arm for arm in reversed(config.arms) if arm in steps), None)
     found = []
     for name in order:
-        row, step = shown.get(name), steps.get(name, {})
-        mine = rounds.get(name, ())
+        step, mine = steps.get(name, {}), rounds.get(name, ())
+        row = shown.get(name) or TableRow(name, nan, env_steps=int(step.get("env_steps", 0)))
         found.append(
             ArmRow(
-                name=name,
+                **asdict(row),
                 method=_method(config, name),
                 trained=name in config.arms,
-                **(_numbers(row) if row else {"env_steps": int(step.get("env_steps", 0))}),
                 steps=int(step.get("step", 0)),
                 rounds=len(mine),
                 pool_size=int(
@@ -168,14 +306,6 @@ def _arms(
             )
         )
     return tuple(found)
-
-
-def _numbers(row: TableRow) -> dict[str, Any]:
-    names = (
-        "success", "low", "high", "score", "n_tasks", "env_steps", "tokens", "usd",
-        "mixed_groups", "explored", "mark",
-    )  # fmt: skip
-    return {name: getattr(row, name) for name in names}
 
 
 def _method(config: RunConfig, arm: str) -> str:
@@ -204,90 +334,48 @@ def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _evaluations(run: ShownRun) -> list[EvaluationPoint]:
-    config = run.config
+def _evaluations(run: ShownRun, table: Sequence[TableRow]) -> Iterator[EvaluationPoint]:
     kept: dict[str, set[int]] = {}
     with told_as_damaged():
         if run.folder.database.is_file():
-            for arm in (*config.arms, RANDOM, WARMUP):
+            for arm in (*run.config.arms, RANDOM, WARMUP):
                 kept[arm] = set(run.reader.evaluation_steps(arm))
-    summary = run.summary
-    table = {row["name"]: row for row in summary["table"]} if summary else {}
-    found = [
-        EvaluationPoint(
-            arm=name,
-            step=0,
-            env_steps=int(row.get("env_steps") or 0),
-            success=row.get("success"),
-            low=row.get("low"),
-            high=row.get("high"),
-            score=row.get("score"),
-            episodes=int(row.get("n_tasks") or 0),
-            kept=0 in kept.get(name, ()),
+    found = [(row, 0) for row in table if row.name in (RANDOM, WARMUP)]
+    for arm in run.config.arms:
+        lines = run.lines_of(arm, "eval")
+        found += [(_of_line(arm, lines[step]), step) for step in sorted(lines)]
+    for row, step in found:
+        yield EvaluationPoint(
+            arm=row.name,
+            step=step,
+            env_steps=row.env_steps,
+            success=row.success,
+            low=row.low,
+            high=row.high,
+            score=row.score,
+            episodes=row.n_tasks,
+            kept=step in kept.get(row.name, ()),
         )
-        for name in (RANDOM, WARMUP)
-        if (row := table.get(name)) is not None
-    ]
-    for arm in config.arms:
-        lines = {
-            line["step"]: line
-            for line in run.lines
-            if line["event"] == "eval" and line.get("arm") == arm
-        }
-        for step in sorted(lines):
-            row_ = _of_line(arm, lines[step])
-            found.append(
-                EvaluationPoint(
-                    arm=arm,
-                    step=step,
-                    env_steps=row_.env_steps,
-                    success=row_.success,
-                    low=row_.low,
-                    high=row_.high,
-                    score=row_.score,
-                    episodes=row_.n_tasks,
-                    kept=step in kept.get(arm, ()),
-                )
-            )
-    return found
 
 
-def _training(config: RunConfig, lines: Sequence[Line]) -> list[Series]:
-    found = []
-    for arm in config.arms:
-        mine = {
-            line["step"]: line
-            for line in lines
-            if line["event"] == "step" and line.get("arm") == arm
-        }
-        steps = sorted(mine)
-        found.append(
-            Series(
+def _training(run: ShownRun) -> Iterator[Series]:
+    for arm in run.config.arms:
+        lines = sorted(run.lines_of(arm).items())
+        if lines:
+            yield Series(
                 arm=arm,
-                step=tuple(steps),
-                env_steps=tuple(int(mine[step].get("env_steps", 0)) for step in steps),
-                success=tuple(training_success(mine[step]) for step in steps),
+                step=tuple(step for step, _ in lines),
+                env_steps=tuple(int(line.get("env_steps", 0)) for _, line in lines),
+                success=tuple(training_success(line) for _, line in lines),
             )
-        )
-    return [series for series in found if series.step]
 
 
-def _each_once(rounds: Any) -> list[RoundRow]:
-    """Return all rounds, without duplicates of rounds that arms share."""
-    found: dict[tuple[str, str], RoundRow] = {}
-    for mine in rounds:
-        for row in mine:
-            found.setdefault(("" if row.first else row.arm, row.id), row)
-    return list(found.values())
-
-
-def _added(counts: Any) -> dict[str, int]:
+def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Return the sums of counts by name, largest first."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for one in counts:
-        for name, n in one.items():
-            total[name] = total.get(name, 0) + n
-    return dict(sorted(total.items(), key=lambda item: -item[1]))
+        total.update(one)
+    return dict(total.most_common())
 
 
 def _stores(run: ShownRun) -> dict[str, bool]:

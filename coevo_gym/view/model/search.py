@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Literal
 
-from coevo_gym.view.filters import WORDS
-from coevo_gym.view.index.asking import find_trajectories
+from coevo_gym.view.model.base import Row, Shape
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows, eval_rows
 from coevo_gym.view.model.tasks import task_rows
-from coevo_gym.view.model.trajectories import id_of
+from coevo_gym.view.model.trajectory_list import TrajectoryRow, find_trajectories
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.refusals import BadRequest, Refusal
-from coevo_gym.view.shapes.base import Shape
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
-class Hit(Shape):
+class Hit(Row):
     """A search result that contains all the words.
 
     Attributes:
@@ -56,7 +56,8 @@ class SearchResult(Shape):
     read: float = 1.0
 
 
-_KINDS = ("task", "trajectory", "draft", "eval", "episode", "run")
+KINDS = ("task", "trajectory", "draft", "eval", "episode", "run")
+"""Kinds of results in display order."""
 _MOST = 200
 
 
@@ -72,119 +73,115 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
     if not words:
         raise BadRequest("The search has no words. Set the parameter q.")
     wanted = query.all("run")
-    runs = [run for run in shelf.runs() if not wanted or run.id in wanted]
-    evals = [shown for shown in shelf.evals() if not wanted or shown.id in wanted]
-    hits: dict[str, list[Hit]] = {kind: [] for kind in _KINDS}
-    totals: dict[str, int] = {}
+    hits: dict[str, list[Hit]] = {kind: [] for kind in KINDS}
+    totals = Counter[str]()
     read = [1.0]
-    for run in runs:
-        try:
-            for hit, more in _in_run(run, words, limit):
-                totals[hit.what] = totals.get(hit.what, 0) + more
+
+    def take(found: Iterable[Hit]) -> None:
+        for hit in found:
+            if (not wanted or hit.run in wanted) and all(word in hit.words for word in words):
+                totals[hit.what] += 1
                 hits[hit.what].append(hit)
+
+    for run in shelf.runs():
+        if wanted and run.id not in wanted:
+            continue
+        with suppress(Refusal):
+            take(task_hits(run))
+            pairs = [("q", " ".join(words)), ("per_page", str(limit))]
             with told_as_damaged():
-                read.append(run.index.read)
-        except Refusal:
-            continue
-    for shown in evals:
-        try:
-            for hit in _in_eval(shown, words):
-                totals[hit.what] = totals.get(hit.what, 0) + 1
-                hits[hit.what].append(hit)
-        except Refusal:
-            continue
-    for hit in _names(shelf, words, wanted):
-        totals[hit.what] = totals.get(hit.what, 0) + 1
-        hits[hit.what].append(hit)
+                page = find_trajectories(run.index, Query(pairs))
+            totals["trajectory"] += page.total
+            hits["trajectory"] += [trajectory_hit(run, row) for row in page.rows]
+            read.append(page.read)
+            take(draft_hits(run))
+    for shown in shelf.evals():
+        if not wanted or shown.id in wanted:
+            with suppress(Refusal):
+                take(episode_hits(shown))
+    take(named_hits(shelf))
     return SearchResult(
         q=" ".join(query.all("q")),
-        hits=tuple(hit for kind in _KINDS for hit in hits[kind][:limit]),
-        totals=totals,
+        hits=tuple(hit for kind in KINDS for hit in hits[kind][:limit]),
+        totals={kind: n for kind, n in totals.items() if n},
         read=min(read),
     )
 
 
-def _in_run(run: ShownRun, words: Sequence[str], limit: int) -> Iterator[tuple[Hit, int]]:
-    """Yield a run's hits, each with its contribution to the total count."""
+def task_hits(run: ShownRun) -> Iterator[Hit]:
+    """Yield the tasks of a run."""
     for row in task_rows(run):
-        if _holds(row[WORDS], words):
-            yield (
-                Hit(
-                    what="task",
-                    path=f"runs/{run.id}/tasks/{row['id']}",
-                    run=run.id,
-                    title=row["name"],
-                    text=row["instruction"],
-                    note=row["origin"] + (f", {row['round']}" if row["round"] else ""),
-                ),
-                1,
-            )
-    pairs = [("q", " ".join(words)), ("per_page", str(limit))]
-    with told_as_damaged():
-        rows, paging = find_trajectories(run.index, Query(pairs))
-    for place, row in enumerate(rows):
-        outcome = "solved" if row["success"] else row["end_reason"]
-        yield (
-            Hit(
-                what="trajectory",
-                path=f"runs/{run.id}/trajectories/{id_of(row)}",
-                run=run.id,
-                title=id_of(row),
-                text=row["instruction"] or "",
-                note=f"{row['arm']}, step {row['step']}: {outcome}",
-            ),
-            1 if place else paging["total"] - len(rows) + 1,
+        yield Hit(
+            what="task",
+            path=f"runs/{run.id}/tasks/{row.id}",
+            run=run.id,
+            title=row.name,
+            text=row.instruction,
+            note=row.origin + (f", {row.round}" if row.round else ""),
+            words=row.words,
         )
-    for row in run.kept("drafts", lambda: draft_rows(run)):
-        if _holds(row[WORDS], words):
-            outcome = "accepted" if row["accepted"] else f"rejected by {row['gate']}"
-            yield (
-                Hit(
-                    what="draft",
-                    path=f"runs/{run.id}/drafts/{row['id']}",
-                    run=run.id,
-                    title=row["id"],
-                    text=row["instruction"],
-                    note=f"{row['arm']}, {row['round']}: {outcome}",
-                ),
-                1,
-            )
 
 
-def _in_eval(shown: ShownEval, words: Sequence[str]) -> Iterator[Hit]:
+def trajectory_hit(run: ShownRun, row: TrajectoryRow) -> Hit:
+    """Return a training episode of a run as a search result."""
+    outcome = "solved" if row.success else row.end_reason
+    return Hit(
+        what="trajectory",
+        path=f"runs/{run.id}/trajectories/{row.id}",
+        run=run.id,
+        title=row.id,
+        text=row.task.instruction,
+        note=f"{row.arm}, step {row.step}: {outcome}",
+        words=row.words,
+    )
+
+
+def draft_hits(run: ShownRun) -> Iterator[Hit]:
+    """Yield the drafts of a run."""
+    for row in draft_rows(run):
+        outcome = "accepted" if row.accepted else f"rejected by {row.gate}"
+        yield Hit(
+            what="draft",
+            path=f"runs/{run.id}/drafts/{row.id}",
+            run=run.id,
+            title=row.id,
+            text=row.instruction,
+            note=f"{row.arm}, {row.round}: {outcome}",
+            words=row.words,
+        )
+
+
+def episode_hits(shown: ShownEval) -> Iterator[Hit]:
+    """Yield the episodes of an evaluation."""
     for row in episode_rows(shown):
-        if _holds(row[WORDS], words):
-            yield Hit(
-                what="episode",
-                path=f"evals/{shown.id}/episodes/{row['id']}",
-                run=shown.id,
-                title=row["name"],
-                text=row["instruction"],
-                note="solved" if row["success"] else row["end_reason"],
-            )
+        yield Hit(
+            what="episode",
+            path=f"evals/{shown.id}/episodes/{row.id}",
+            run=shown.id,
+            title=row.name,
+            text=row.instruction,
+            note="solved" if row.success else row.end_reason,
+            words=row.words,
+        )
 
 
-def _names(shelf: Shelf, words: Sequence[str], wanted: Sequence[str]) -> Iterator[Hit]:
-    """Yield runs and evaluations whose names match."""
+def named_hits(shelf: Shelf) -> Iterator[Hit]:
+    """Yield all runs and evaluations, which are found by their names."""
     for run in shelf.runs():
-        if (not wanted or run.id in wanted) and _holds(fold(run.id), words):
-            yield Hit(
-                what="run",
-                path=f"runs/{run.id}",
-                run=run.id,
-                title=run.id,
-                text=str(run.folder.path),
-            )
+        yield Hit(
+            what="run",
+            path=f"runs/{run.id}",
+            run=run.id,
+            title=run.id,
+            text=str(run.folder.path),
+            words=fold(run.id),
+        )
     for row in eval_rows(shelf):
-        if (not wanted or row.id in wanted) and _holds(fold(f"{row.id} {row.policy}"), words):
-            yield Hit(
-                what="eval",
-                path=f"evals/{row.id}",
-                run=row.id,
-                title=row.id,
-                text=f"{row.policy} on {row.split} tasks of {row.benchmark}",
-            )
-
-
-def _holds(text: str, words: Sequence[str]) -> bool:
-    return all(word in text for word in words)
+        yield Hit(
+            what="eval",
+            path=f"evals/{row.id}",
+            run=row.id,
+            title=row.id,
+            text=f"{row.policy} on {row.split} tasks of {row.benchmark}",
+            words=fold(f"{row.id} {row.policy}"),
+        )

@@ -2,25 +2,110 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import itertools
+from typing import Any, Literal
 
-from coevo_gym.view.filters import GROUPS, WORDS, select
-from coevo_gym.view.index.asking import between, trajectories_where
-from coevo_gym.view.model.briefs import checked_arm
-from coevo_gym.view.model.rounds import rounds_of
-from coevo_gym.view.model.trajectories import trajectory_row
+from pydantic import Field
+
+from coevo_gym.view.filters import GROUPS, select
+from coevo_gym.view.index.filling import between
+from coevo_gym.view.model.base import Paged, Row, Shape, TaskBrief
+from coevo_gym.view.model.rounds import RoundRow, rounds_of
+from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
-from coevo_gym.view.shapes.base import TaskBrief
-from coevo_gym.view.shapes.steps import GroupDetail, GroupPage, GroupRow, StepTable
-from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
+from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class StepTable(Shape):
+    """All steps of an arm, by column; the arrays have equal length.
+
+    Attributes:
+        arm: name of the arm.
+        step: number of each step, from 1.
+        env_steps: env steps spent by the end of each step.
+        groups: number of groups recorded in each step.
+        episodes: number of episodes in these groups.
+        successes: number of these episodes that solved their task.
+        signals: number of signals fired in each step, by kind.
+        stored: number of stored episodes of each step.
+        series: every metric that the run logs per step, by name; null if a step has no value.
+        rounds: applied rounds, each with the step after which it was applied.
+    """
+
+    arm: str
+    step: tuple[int, ...]
+    env_steps: tuple[int | None, ...]
+    groups: tuple[int, ...]
+    episodes: tuple[int, ...]
+    successes: tuple[int, ...]
+    signals: dict[str, tuple[int, ...]]
+    stored: tuple[int, ...]
+    series: dict[str, tuple[float | None, ...]]
+    rounds: tuple[RoundRow, ...]
+
+
+class GroupRow(Row):
+    """A group: K rollouts of one task.
+
+    Filters: ``step``, ``step_from``, ``step_to``, ``task`` (id), ``outcome`` (``all``, ``some``,
+    ``none`` of its rollouts succeeded), ``signal`` (kind), ``stored`` (``true``), ``q`` (words of
+    the task).
+
+    Attributes:
+        id: id of the group, unique within its arm.
+        arm: name of the arm.
+        step: learner step that recorded the group.
+        task: the group's task.
+        size: the planned number of rollouts K.
+        episodes: number of rollouts that arrived.
+        successes: number of rollouts that solved the task.
+        score: mean score of the rollouts.
+        signals: kinds of signals fired in the group, without duplicates.
+        stored: true if the group's episodes are stored.
+        outcome: whether all, some or none of the rollouts succeeded; left out of responses.
+    """
+
+    id: str
+    arm: str
+    step: int
+    task: TaskBrief
+    size: int
+    episodes: int
+    successes: int
+    score: float
+    signals: tuple[str, ...]
+    stored: bool
+    outcome: Literal["all", "some", "none"] = Field(default="some", exclude=True)
+
+
+class GroupPage(Paged):
+    """A page of an arm's groups, in order of their steps."""
+
+    rows: tuple[GroupRow, ...]
+
+
+class GroupDetail(Shape):
+    """A group with its rollouts.
+
+    Attributes:
+        group: the group.
+        trajectories: rollouts by position; empty if they are not stored.
+        before: id of the arm's previous group with the same task; null if there is none.
+        after: id of the arm's next group with the same task; null if there is none.
+    """
+
+    group: GroupRow
+    trajectories: tuple[TrajectoryRow, ...]
+    before: str | None = None
+    after: str | None = None
+
 
 _ASIDE = frozenset({"event", "arm", "step", "env_steps"})
 _GROUP = (
-    "SELECT g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, g.kinds, g.stored, "
-    "k.name, k.instruction, k.origin, k.text FROM groups AS g "
-    "LEFT JOIN tasks AS k ON k.id = g.task_id WHERE g.arm = ? "
+    "SELECT g.arm, g.id, g.step, g.task_id, g.size, g.episodes, g.successes, g.score, g.kinds, "
+    "g.stored, k.name, k.instruction, k.origin, k.text FROM groups AS g "
+    "LEFT JOIN tasks AS k ON k.id = g.task_id "
 )
 
 
@@ -31,12 +116,8 @@ def step_table(run: ShownRun, arm: str) -> StepTable:
         NotFound: if the run has no such arm.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
-    lines: dict[int, Line] = {
-        line["step"]: line
-        for line in run.lines
-        if line["event"] == "step" and line.get("arm") == arm
-    }
+    run.require_arm(arm)
+    lines = run.lines_of(arm)
     with told_as_damaged():
         run.index.refresh()
         groups = _by_step(
@@ -76,22 +157,21 @@ def group_page(run: ShownRun, arm: str, query: Query) -> GroupPage:
         NotFound: if the run has no such arm.
         BadRequest: if a parameter is invalid.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     rows = run.kept(f"groups of {arm}", lambda: group_rows(run, arm))
     found = select(rows, GROUPS, query)
-    return GroupPage(rows=tuple(map(_shown, found.rows)), **found.paging)
+    return GroupPage(rows=tuple(found.rows), **found.paging)
 
 
-def group_rows(run: ShownRun, arm: str) -> list[dict[str, Any]]:
-    """Return the rows of all groups of an arm as JSON, with their filter fields."""
-    rows = []
-    for row in run.index.rows(f"{_GROUP} ORDER BY g.number", arm):
-        shown = _group(arm, row)
-        outcome = "some"
-        if shown.successes in (0, shown.episodes):
-            outcome = "all" if shown.successes else "none"
-        rows.append({**shown.model_dump(mode="json"), "_outcome": outcome, WORDS: row[-1] or ""})
-    return rows
+def group_rows(run: ShownRun, arm: str) -> list[GroupRow]:
+    """Return the rows of all groups of an arm."""
+    return groups_where(run, "g.arm = ?", arm)
+
+
+def groups_where(run: ShownRun, condition: str, *values: Any) -> list[GroupRow]:
+    """Return the groups that satisfy a condition, in the run's order."""
+    rows = run.index.rows(f"{_GROUP}WHERE {condition} ORDER BY g.number", *values)
+    return list(itertools.starmap(_group, rows))
 
 
 def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
@@ -101,32 +181,30 @@ def group_detail(run: ShownRun, arm: str, id: str) -> GroupDetail:
         NotFound: if the arm has no such group.
         Damaged: if the run cannot be read.
     """
-    checked_arm(run, arm)
+    run.require_arm(arm)
     with told_as_damaged():
         run.index.refresh()
-        rows = run.index.rows(f"{_GROUP} AND g.id = ?", arm, id)
-        if not rows:
+        found = groups_where(run, "g.arm = ? AND g.id = ?", arm, id)
+        if not found:
             raise NotFound(f"{arm} of {run.id} has no group {id[:60]!r}.")
-        row = _group(arm, rows[0])
         members = trajectories_where(run.index, "t.arm = ? AND t.group_id = ?", arm, id)
-        same = run.index.rows(
-            "SELECT id FROM groups WHERE arm = ? AND task_id = ? ORDER BY number", arm, row.task.id
-        )
-    ids = [one for (one,) in same]
+        task = found[0].task.id
+        ids = [row.id for row in groups_where(run, "g.arm = ? AND g.task_id = ?", arm, task)]
     place = ids.index(id)
     return GroupDetail(
-        group=row,
-        trajectories=tuple(
-            trajectory_row(one) for one in sorted(members, key=lambda one: one["position"])
-        ),
+        group=found[0],
+        trajectories=tuple(sorted(members, key=lambda one: one.position)),
         before=ids[place - 1] if place else None,
         after=ids[place + 1] if place + 1 < len(ids) else None,
     )
 
 
-def _group(arm: str, row: Sequence[Any]) -> GroupRow:
-    id, step, task_id, size, episodes, successes, score, kinds, stored, *task, _ = row
-    name, instruction, origin = (text or "" for text in task)
+def _group(
+    arm: str, id: str, step: int, task_id: str, size: int, episodes: int, successes: int,
+    score: float, kinds: str, stored: int, *task: str | None,
+) -> GroupRow:  # fmt: skip
+    name, instruction, origin, words = (text or "" for text in task)
+    none_or_all: Literal["all", "none"] = "all" if successes else "none"
     return GroupRow(
         id=id,
         arm=arm,
@@ -138,11 +216,9 @@ def _group(arm: str, row: Sequence[Any]) -> GroupRow:
         score=score,
         signals=between(kinds),
         stored=bool(stored),
+        outcome=none_or_all if successes in (0, episodes) else "some",
+        words=words,
     )
-
-
-def _shown(row: Mapping[str, Any]) -> GroupRow:
-    return GroupRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
 
 
 def _by_step(run: ShownRun, what: str, arm: str, end: str) -> dict[int, tuple[Any, ...]]:

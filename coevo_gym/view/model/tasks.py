@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from coevo_gym.core.notes import INTERFACE
 from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
-from coevo_gym.store.rows import Decision
-from coevo_gym.view.filters import TASKS, WORDS, select
-from coevo_gym.view.index.asking import trajectories_where
+from coevo_gym.view.filters import TASKS, select
 from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.drafts import story_of
-from coevo_gym.view.model.trajectories import id_of
+from coevo_gym.view.model.base import Paged, Row, Shape, TaskBrief
+from coevo_gym.view.model.drafts import DraftDetail, decision_view, story_of
+from coevo_gym.view.model.steps import GroupRow, groups_where
+from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query
 from coevo_gym.view.reader import ViewReader
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import withheld
-from coevo_gym.view.shapes.base import Paged, Shape
-from coevo_gym.view.shapes.drafts import DraftDetail
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
@@ -39,7 +37,28 @@ class TaskPractice(Shape):
     successes: int
 
 
-class TaskRow(Shape):
+class TaskCard(TaskBrief):
+    """A task with its origin.
+
+    Attributes:
+        arms: arms whose pools contain the task.
+        round: the round that first found the task; "" for a native task.
+        first: true if the task belongs to the first task set (D_0).
+        signal: kind of the signal or other reason that led to the task, or "".
+        parents: ids of the tasks that this task grew from.
+        success: share of its training episodes that solved the task; null if it was never
+            practised.
+    """
+
+    arms: tuple[str, ...]
+    round: str
+    first: bool
+    signal: str
+    parents: tuple[str, ...]
+    success: float | None
+
+
+class TaskRow(TaskCard, Row):
     """A task of a run in a list.
 
     Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
@@ -48,40 +67,22 @@ class TaskRow(Shape):
     ``success``, ``episodes``, ``children``, ``name``.
 
     Attributes:
-        id: id of the task.
-        name: display name.
-        instruction: the instruction, cut with ``…`` after 300 characters.
-        origin: ``native``, ``evolved`` or ``open``.
         split: always ``train``; tasks of other splits are not listed.
-        arms: arms whose pools contain the task.
-        round: the round that first found the task; "" for a native task.
-        step: the step after which that round was applied; null for a native task.
-        signal: kind of the signal or other reason that led to the task, or "".
-        parents: ids of the tasks that this task grew from.
+        step: the step after which its round was applied; null for a native task.
         children: number of tasks that grew from this task.
         generation: 0 for a native task; for others, one more than their parents' generation.
         practice: training on the task, by arm.
         episodes: number of training episodes, over all arms.
         successes: number of these episodes that solved the task.
-        success: share of these episodes that solved the task; null if it was never practised.
     """
 
-    id: str
-    name: str
-    instruction: str
-    origin: str
     split: str
-    arms: tuple[str, ...]
-    round: str
     step: int | None
-    signal: str
-    parents: tuple[str, ...]
     children: int
     generation: int
     practice: tuple[TaskPractice, ...]
     episodes: int
     successes: int
-    success: float | None
 
 
 class TaskPage(Paged):
@@ -95,39 +96,14 @@ class LineageNode(Shape):
 
     Attributes:
         id: id of the task.
-        name: display name.
-        instruction: the instruction, cut with ``…`` after 300 characters.
-        origin: ``native`` (a starting point of D_0), ``evolved`` or ``open``; "" if the run does
-            not contain the task.
         generation: distance from the displayed task: 0 for the task itself, 1, 2, … for ancestors,
             -1, -2, … for descendants.
-        first: true if the task belongs to the first task set (D_0).
-        round: the round that found the task; "" for a native task.
-        arms: arms whose pools contain the task.
-        signal: kind of signal that led to the task, or "".
-        success: share of its training episodes that solved the task; null if it was never
-            practised.
-        known: true if ``tasks/{id}`` returns the task.
+        task: the task; null if the run does not contain it.
     """
 
     id: str
-    name: str
-    instruction: str
-    origin: str
     generation: int
-    first: bool = False
-    round: str = ""
-    arms: tuple[str, ...] = ()
-    signal: str = ""
-    success: float | None = None
-    known: bool = True
-
-
-class LineageEdge(Shape):
-    """An edge of the lineage graph: ``child`` grew from ``parent``; both are ids of nodes."""
-
-    parent: str
-    child: str
+    task: TaskCard | None
 
 
 class Lineage(Shape):
@@ -135,33 +111,11 @@ class Lineage(Shape):
 
     Attributes:
         nodes: the task, its ancestors and its descendants, without duplicates.
-        edges: edges between the nodes.
         more: number of descendants omitted because there are too many.
     """
 
     nodes: tuple[LineageNode, ...]
-    edges: tuple[LineageEdge, ...]
     more: int = 0
-
-
-class PracticePoint(Shape):
-    """A group in which a task was practised.
-
-    Attributes:
-        arm: name of the arm.
-        step: learner step.
-        group: id of the group.
-        episodes: number of rollouts that arrived.
-        successes: number of rollouts that solved the task.
-        stored: true if the group's episodes are stored.
-    """
-
-    arm: str
-    step: int
-    group: str
-    episodes: int
-    successes: int
-    stored: bool
 
 
 class BeforeAndAfter(Shape):
@@ -216,7 +170,7 @@ class TaskDetail(Shape):
     withheld: str = ""
     lineage: Lineage
     story: DraftDetail | None
-    practice: tuple[PracticePoint, ...]
+    practice: tuple[GroupRow, ...]
     arms: tuple[TaskPractice, ...]
     interfaces: tuple[BeforeAndAfter, ...] = ()
     decision: dict[str, str] | None = None
@@ -225,7 +179,7 @@ class TaskDetail(Shape):
 MOST_NODES = 200
 """Maximum number of nodes in a graph; further descendants are only counted."""
 
-Rows = Mapping[str, Mapping[str, Any]]
+Rows = Mapping[str, TaskRow]
 
 
 class Family:
@@ -281,39 +235,30 @@ class Family:
 
 
 def lineage_of(id: str, rows: Rows) -> Lineage:
-    """Return the ancestors and descendants of a task.
-
-    Args:
-        id: id of the task.
-        rows: the rows of all tasks of the run, by id.
-    """
+    """Return the ancestors and descendants of a task."""
     children: dict[str, list[str]] = {}
     for row in rows.values():
-        for parent in row["parents"]:
-            children.setdefault(parent, []).append(row["id"])
+        for parent in row.parents:
+            children.setdefault(parent, []).append(row.id)
 
     def parents_of(task: str) -> Sequence[str]:
         row = rows.get(task)
-        return row["parents"] if row else ()
+        return row.parents if row else ()
 
     up = dict(_around(id, parents_of))
     down = {task: -n for task, n in _around(id, lambda task: children.get(task, ()))}
     room = max(0, MOST_NODES - len(up))
     shown = {**dict(list(down.items())[: room + 1]), **up}
-    edges = [
-        LineageEdge(parent=parent, child=task)
-        for task in shown
-        for parent in parents_of(task)
-        if parent in shown
-    ]
     return Lineage(
-        nodes=tuple(_node(task, generation, rows.get(task)) for task, generation in shown.items()),
-        edges=tuple(edges),
+        nodes=tuple(
+            LineageNode(id=task, generation=generation, task=rows.get(task))
+            for task, generation in shown.items()
+        ),
         more=max(0, len(down) - 1 - room),
     )
 
 
-def _around(start: str, next_to: Any) -> Iterator[tuple[str, int]]:
+def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
     """Yield a task and all tasks reachable from it, each once, with the distance."""
     seen, here, distance = {start}, [start], 0
     while here:
@@ -322,25 +267,6 @@ def _around(start: str, next_to: Any) -> Iterator[tuple[str, int]]:
         here = [task for task in found if task not in seen]
         seen.update(here)
         distance += 1
-
-
-def _node(id: str, generation: int, row: Mapping[str, Any] | None) -> LineageNode:
-    if row is None:
-        return LineageNode(
-            id=id, name="", instruction="", origin="", generation=generation, known=False
-        )
-    return LineageNode(
-        id=id,
-        name=row["name"],
-        instruction=row["instruction"],
-        origin=row["origin"],
-        generation=generation,
-        first=row["_first"],
-        round=row["round"],
-        arms=row["arms"],
-        signal=row["signal"],
-        success=row["success"],
-    )
 
 
 MOST_READ = 16
@@ -354,13 +280,12 @@ def task_page(run: ShownRun, query: Query) -> TaskPage:
         BadRequest: if a parameter is invalid.
     """
     found = select(task_rows(run), TASKS, query)
-    return TaskPage(rows=tuple(map(_shown, found.rows)), **found.paging)
+    return TaskPage(rows=tuple(found.rows), **found.paging)
 
 
-def task_rows(run: ShownRun) -> list[dict[str, Any]]:
-    """Return the rows of all tasks as JSON, with their filter fields."""
-    rows: list[dict[str, Any]] = run.kept("tasks", lambda: _rows(run))
-    return rows
+def task_rows(run: ShownRun) -> list[TaskRow]:
+    """Return the rows of all tasks."""
+    return run.kept("tasks", lambda: _rows(run))
 
 
 def task_detail(run: ShownRun, id: str) -> TaskDetail:
@@ -370,7 +295,7 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         NotFound: if the run has no task with that id.
         Damaged: if the run cannot be read.
     """
-    rows = {row["id"]: row for row in task_rows(run)}
+    rows = {row.id: row for row in task_rows(run)}
     with told_as_damaged():
         reader = run.reader
         task = reader.task(id) if id in rows else None
@@ -378,19 +303,15 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
             raise NotFound(f"{run.id} has no task {id[:100]!r}.")
         held_out = run.kept("held-out tasks", lambda: _held_out(reader))
         decision = reader.decisions().get(id)
-        points = run.index.rows(
-            "SELECT arm, step, id, episodes, successes, stored FROM groups WHERE task_id = ? "
-            "ORDER BY number",
-            id,
-        )
+        groups = groups_where(run, "g.task_id = ?", id)
         pairs = tuple(
             pair
-            for one in rows[id]["practice"]
-            if one["arm"] in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
-            if (pair := _before_and_after(run.index, reader, one["arm"], id))
+            for one in rows[id].practice
+            if one.arm in run.kept("arms with interfaces", lambda: _with_interfaces(reader))
+            if (pair := _before_and_after(run.index, reader, one.arm, id))
         )
     why = withheld(task, held_out)
-    row = _shown(rows[id])
+    row = rows[id]
     return TaskDetail(
         task=row,
         instruction=task.instruction,
@@ -403,15 +324,10 @@ def task_detail(run: ShownRun, id: str) -> TaskDetail:
         withheld=why,
         lineage=lineage_of(id, rows),
         story=None if why or not row.round else story_of(run, id),
-        practice=tuple(
-            PracticePoint(
-                arm=arm, step=step, group=group, episodes=n, successes=k, stored=bool(stored)
-            )
-            for arm, step, group, n, k, stored in points
-        ),
+        practice=tuple(groups),
         arms=row.practice,
         interfaces=pairs,
-        decision=_decision(decision),
+        decision=decision_view(decision),
     )
 
 
@@ -425,24 +341,24 @@ def _before_and_after(
     the task with another version.
     """
     rows = trajectories_where(index, "t.arm = ? AND t.task_id = ?", arm, task_id)
-    early = next((row for row in rows[:MOST_READ] if not row["success"]), rows[0] if rows else None)
+    early = next((row for row in rows[:MOST_READ] if not row.success), rows[0] if rows else None)
     if early is None:
         return None
     version, late = _version(reader, early), None
     for row in rows[::-1][:MOST_READ]:
-        if row["step"] > early["step"] and _version(reader, row) != version:
+        if row.step > early.step and _version(reader, row) != version:
             late = late or row
-            if row["success"]:
+            if row.success:
                 late = row
                 break
     if late is None:
         return None
     return BeforeAndAfter(
         arm=arm,
-        before=id_of(early),
-        before_step=early["step"],
-        after=id_of(late),
-        after_step=late["step"],
+        before=early.id,
+        before_step=early.step,
+        after=late.id,
+        after_step=late.step,
     )
 
 
@@ -450,8 +366,8 @@ def _with_interfaces(reader: ViewReader) -> frozenset[str]:
     return frozenset(count.arm for count in reader.note_counts() if count.kind == INTERFACE)
 
 
-def _version(reader: ViewReader, row: Mapping[str, Any]) -> str | None:
-    episode = reader.trajectory(row["arm"], row["group_id"], row["position"])
+def _version(reader: ViewReader, row: TrajectoryRow) -> str | None:
+    episode = reader.trajectory(row.arm, row.group, row.position)
     return None if episode is None else episode.interface
 
 
@@ -459,7 +375,7 @@ def _held_out(reader: ViewReader) -> frozenset[str]:
     return frozenset(one.id for one in reader.evaluated_tasks() if one.split != "train")
 
 
-def _rows(run: ShownRun) -> list[dict[str, Any]]:
+def _rows(run: ShownRun) -> list[TaskRow]:
     index = run.index
     family = Family(index.rows("SELECT arm, round_id, task_id, parent_id FROM lineage"))
     steps = {(arm, id): step for arm, id, step in index.rows("SELECT arm, id, step FROM rounds")}
@@ -483,6 +399,7 @@ def _rows(run: ShownRun) -> list[dict[str, Any]]:
         arm, round_id = family.found_by.get(id, ("", ""))
         mine = practice.get(id, [])
         episodes, successes = sum(p.episodes for p in mine), sum(p.successes for p in mine)
+        step = steps.get((arm, round_id))
         row = TaskRow(
             id=id,
             name=name,
@@ -491,7 +408,7 @@ def _rows(run: ShownRun) -> list[dict[str, Any]]:
             split=split,
             arms=family.arms.get(id, ()),
             round=round_id,
-            step=steps.get((arm, round_id)),
+            step=step,
             signal=kinds.get(id, ""),
             parents=family.parents.get(id, ()),
             children=len(family.children.get(id, ())),
@@ -500,14 +417,11 @@ def _rows(run: ShownRun) -> list[dict[str, Any]]:
             episodes=episodes,
             successes=successes,
             success=successes / episodes if episodes else None,
+            first=step == 0,
+            words=text,
         )
-        first = bool(round_id) and steps.get((arm, round_id)) == 0
-        found.append({**row.model_dump(mode="json"), "_first": first, WORDS: text})
+        found.append(row)
     return found
-
-
-def _shown(row: Mapping[str, Any]) -> TaskRow:
-    return TaskRow.model_validate({k: v for k, v in row.items() if not k.startswith("_")})
 
 
 def _tags(task: Task) -> tuple[str, ...]:
@@ -515,9 +429,3 @@ def _tags(task: Task) -> tuple[str, ...]:
         return tuple(sorted(tags_of(task)))
     except Exception:  # the benchmark is not installed
         return ()
-
-
-def _decision(decision: Decision | None) -> dict[str, str] | None:
-    if decision is None:
-        return None
-    return {"what": decision.what, "reason": decision.reason, "at": decision.at}

@@ -1,81 +1,118 @@
-"""Training episodes: pages of the list, and single episodes."""
+"""Single training episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from coevo_gym.core.task import Task, thaw
 from coevo_gym.core.trajectory import Trajectory
 from coevo_gym.store.sampled import Sampled, TokensSampled
 from coevo_gym.view.grade import why_failed
-from coevo_gym.view.index.asking import (
-    Asked,
-    between,
-    find_trajectories,
-    trajectories_where,
-)
-from coevo_gym.view.model.advice import advice_told
-from coevo_gym.view.model.briefs import brief_of_row
-from coevo_gym.view.model.episodes import Behind, steps_of
-from coevo_gym.view.model.notes import interface_of, note_views, notes_about
-from coevo_gym.view.model.system_text import system_text
-from coevo_gym.view.query import Query
+from coevo_gym.view.model.advice import AdviceText, advice_told
+from coevo_gym.view.model.base import Shape, SignalView, TaskBrief
+from coevo_gym.view.model.episodes import Behind, BehindPage, StepView, steps_of, system_text
+from coevo_gym.view.model.notes import InterfaceRow, NoteView, interface_of, note_views, notes_about
+from coevo_gym.view.model.trajectory_list import Sibling, trajectories_where
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.safe import notice_of, withheld
-from coevo_gym.view.shapes.base import SignalView
-from coevo_gym.view.shapes.trajectories import (
-    GradeView,
-    Sibling,
-    StepView,
-    TrajectoryDetail,
-    TrajectoryPage,
-    TrajectoryRow,
-)
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
-def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
-    """Return a page of a run's stored episodes.
+class GradeView(Shape):
+    """The grade of an episode.
 
-    Raises:
-        BadRequest: if a parameter is invalid.
-        Damaged: if the run cannot be read.
+    Attributes:
+        success: the binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: why the episode ended.
+        report: the grader's report as JSON; null if withheld.
+        withheld: why the report is withheld, or "".
+        why: why the episode failed, in a few words; "" if it succeeded or nothing is known.
     """
-    with told_as_damaged():
-        run.index.refresh()
-        rows, paging = find_trajectories(run.index, query)
-        return TrajectoryPage(rows=tuple(map(trajectory_row, rows)), read=run.index.read, **paging)
+
+    success: bool
+    score: float
+    end_reason: str
+    why: str = ""
+    report: dict[str, Any] | None = None
+    withheld: str = ""
 
 
-def trajectory_row(row: Asked) -> TrajectoryRow:
-    """Return a row of the list from an index row."""
-    return TrajectoryRow(
-        id=id_of(row),
-        arm=row["arm"],
-        step=row["step"],
-        group=row["group_id"],
-        position=row["position"],
-        task=brief_of_row(row),
-        policy_version=row["version"],
-        success=bool(row["success"]),
-        score=row["score"],
-        end_reason=row["end_reason"],
-        steps=row["steps"],
-        errors=row["errors"],
-        signals=between(row["kinds"]),
-        advice=between(row["advice"]),
-        advantage=row["advantage"],
-    )
+class TrajectoryDetail(Shape):
+    """A whole episode.
+
+    Attributes:
+        id: id of the episode, used in paths.
+        of: ``training`` or ``evaluation``.
+        run: id of the run or evaluation.
+        arm: name of the arm; in an evaluation, the policy.
+        step: learner step; null in an evaluation.
+        group: id of its group; "" in an evaluation.
+        position: position in the group or among the task's episodes, from 0.
+        size: K of the group, or number of episodes of the task.
+        split: split of the task. Data of any split other than ``train`` must not reach training.
+        notice: a warning to read before using the episode, such as that it is evaluation data, or
+            "".
+        task: the episode's task.
+        instruction: the full instruction.
+        system: system text of the policy, as far as it can be reconstructed from the run's
+            settings; null if the policy reads no chat or the prompt file has changed since.
+        steps: steps of the episode.
+        last_observation: the observation after the last action.
+        last_page: the parsed page of that observation.
+        grade: the grade of the episode.
+        signals: signals that the episode fired.
+        siblings: all episodes of the group, including this one.
+        policy_version: version of the policy at the start; null in an evaluation.
+        advantage: advantage used for learning, as in its row.
+        cue_ids: ids of the cues given to the agent.
+        advice: text of the advice in these cues; training episodes only.
+        interface: version of the interface that presented the env's text, or "".
+        shown_by: lines that this interface adds; null if not noted.
+        notes: notes by studies, in order; training episodes only.
+        stored: flags for ``choices``, ``tokens`` and ``advantages``: true if stored for this
+            episode.
+        before: id of the previous episode in the run's order; null for the first.
+        after: id of the next episode in the run's order; null for the last.
+    """
+
+    id: str
+    of: Literal["training", "evaluation"]
+    run: str
+    arm: str
+    step: int | None
+    group: str
+    position: int
+    size: int
+    split: str
+    notice: str = ""
+    task: TaskBrief
+    instruction: str
+    system: str | None = None
+    steps: tuple[StepView, ...]
+    last_observation: str = ""
+    last_page: BehindPage
+    grade: GradeView
+    signals: tuple[SignalView, ...] = ()
+    siblings: tuple[Sibling, ...] = ()
+    policy_version: int | None = None
+    advantage: float | None = None
+    cue_ids: tuple[str, ...] = ()
+    advice: tuple[AdviceText, ...] = ()
+    interface: str = ""
+    shown_by: InterfaceRow | None = None
+    notes: tuple[NoteView, ...] = ()
+    stored: dict[str, bool] = Field(default_factory=dict)
+    before: str | None = None
+    after: str | None = None
 
 
 def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
-    """Return a whole episode.
-
-    Args:
-        run: the run.
-        id: ``ARM.GROUP.POSITION``.
+    """Return a whole episode, by its id ``ARM.GROUP.POSITION``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -85,15 +122,15 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
     with told_as_damaged():
         run.index.refresh()
         here = trajectories_where(run.index, "t.arm = ? AND t.group_id = ?", arm, group)
-        row = next((one for one in here if one["position"] == position), None)
+        row = next((one for one in here if one.position == position), None)
         reader = run.reader
         episode = reader.trajectory(arm, group, position) if row is not None else None
         if row is None or episode is None:
             raise _not_there(run, id)
-        task = reader.task(row["task_id"])
+        task = reader.task(row.task.id)
         signals = [one for one in reader.signals_of(arm, group) if one.index == position]
         sampled = reader.sampled(arm, group, position)
-        noted = notes_about(reader, arm, row["step"], group, position)
+        noted = notes_about(reader, arm, row.step, group, position)
         split = str(task.split) if task else "train"
         told = advice_told(reader, arm, episode.cue_ids, split)
         version = episode.interface
@@ -106,19 +143,19 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         ) or [(len(here),)]
     behind = Behind(run.config.benchmark.name, sampled, advantages, texts, hidden=False)
     steps, last = steps_of(episode, behind)
-    instruction = task.instruction if task else row["instruction"] or ""
+    instruction = task.instruction if task else row.task.instruction
     return TrajectoryDetail(
         id=id,
         of="training",
         run=run.id,
         arm=arm,
-        step=row["step"],
+        step=row.step,
         group=group,
         position=position,
         size=size,
         split=split,
         notice=notice_of(split),
-        task=brief_of_row(row),
+        task=row.task,
         instruction=instruction,
         system=system_text(
             run.config.policy, run.config.benchmark.name, run.manifest, episode, instruction
@@ -127,13 +164,10 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         last_observation=episode.last_observation,
         last_page=last,
         grade=_grade(episode, task if task and not withheld(task) else None),
-        signals=tuple(
-            SignalView(kind=one.kind, evidence=one.model_dump(mode="json")["evidence"])
-            for one in signals
-        ),
-        siblings=tuple(map(_sibling, here)),
+        signals=tuple(SignalView(kind=one.kind, evidence=one.evidence) for one in signals),
+        siblings=tuple(here),
         policy_version=episode.policy_version,
-        advantage=row["advantage"] if advantages is None else _mean(advantages),
+        advantage=row.advantage if advantages is None else _mean(advantages),
         cue_ids=episode.cue_ids,
         advice=told,
         interface=version,
@@ -143,11 +177,6 @@ def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
         before=before,
         after=after,
     )
-
-
-def id_of(row: Mapping[str, Any]) -> str:
-    """Return the id of an episode, as used in paths."""
-    return f"{row['arm']}.{row['group_id']}.{row['position']}"
 
 
 def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
@@ -191,18 +220,6 @@ def _grade(episode: Trajectory, task: Task | None) -> GradeView:
         end_reason=end,
         why=why_failed(episode.success, end, episode.report, task),
         report=thaw(episode.report),
-    )
-
-
-def _sibling(row: Asked) -> Sibling:
-    return Sibling(
-        id=id_of(row),
-        position=row["position"],
-        success=bool(row["success"]),
-        score=row["score"],
-        end_reason=row["end_reason"],
-        steps=row["steps"],
-        signals=between(row["kinds"]),
     )
 
 

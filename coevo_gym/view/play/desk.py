@@ -23,10 +23,10 @@ from coevo_gym.runs.demonstrations import keep_demonstration, why_not
 from coevo_gym.serve.shelf import EnvShelf
 from coevo_gym.view.grade import grade_of
 from coevo_gym.view.play.game import PlayedGame, RefusedAction
-from coevo_gym.view.play.hands import action_of
 from coevo_gym.view.play.scores import Scores
 from coevo_gym.view.play.source import PlaySource
 from coevo_gym.view.play.state import Json, grade_json, state_of
+from coevo_gym.view.play.tools import action_of
 
 logger = logging.getLogger(__name__)
 

@@ -61,11 +61,11 @@ class RefusedAction(NamedTuple):
 
     Attributes:
         reason: the reason, in a few words.
-        shown: the env's response to the action.
+        shown: the env's response to the action; "" if it was not sent.
     """
 
     reason: str
-    shown: str
+    shown: str = ""
 
 
 class PlayedGame:

@@ -93,11 +93,6 @@ class Scores:
 def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
     """Open or create a person's score by name, locked against other writers.
 
-    Args:
-        name: name of the evaluation.
-        benchmark: name of the benchmark.
-        split: split of the tasks.
-
     Raises:
         ConfigError: if another evaluation has that name, or the name is invalid.
         StoreError: if the folder is in use, damaged, or not writable.

@@ -62,12 +62,12 @@ class PlayFace:
             Route("/api/play", self._told(self._about)),
             Route("/api/play/tasks", self._told(self._tasks)),
             Route("/api/play/games", self._told(self._begin), methods=["POST"]),
-            Route(game, self._told(self._look)),
+            Route(game, self._told(self._of_game(self._desk.look))),
             Route(f"{game}/act", self._told(self._act), methods=["POST"]),
             Route(f"{game}/give-up", self._told(self._give_up), methods=["POST"]),
-            Route(f"{game}/go-on", self._told(self._go_on), methods=["POST"]),
-            Route(f"{game}/keep", self._told(self._keep), methods=["POST"]),
-            Route(f"{game}/leave", self._told(self._leave), methods=["POST"]),
+            Route(f"{game}/go-on", self._told(self._of_game(self._desk.go_on)), methods=["POST"]),
+            Route(f"{game}/keep", self._told(self._of_game(self._desk.keep)), methods=["POST"]),
+            Route(f"{game}/leave", self._told(self._of_game(self._desk.leave)), methods=["POST"]),
         ]
 
     async def close(self) -> None:
@@ -94,9 +94,6 @@ class PlayFace:
         task = _text(told, "task") if told.get("task") is not None else None
         return await self._do(partial(self._desk.begin, task))
 
-    async def _look(self, request: Request) -> Any:
-        return await self._do(partial(self._desk.look, request.path_params["id"]))
-
     async def _act(self, request: Request) -> Any:
         told = await _body(request)
         act = partial(self._desk.act, request.path_params["id"], _text(told, "action"))
@@ -106,15 +103,13 @@ class PlayFace:
         step = _step(await _body(request))
         return await self._do(partial(self._desk.give_up, request.path_params["id"], step))
 
-    async def _go_on(self, request: Request) -> Any:
-        return await self._do(partial(self._desk.go_on, request.path_params["id"]))
+    def _of_game(self, work: Callable[[str], Any]) -> Callable[[Request], Awaitable[Any]]:
+        """Return a handler that needs only the id of the episode."""
 
-    async def _keep(self, request: Request) -> Any:
-        return await self._do(partial(self._desk.keep, request.path_params["id"]))
+        async def answer(request: Request) -> Any:
+            return await self._do(partial(work, request.path_params["id"])) or {}
 
-    async def _leave(self, request: Request) -> Any:
-        await self._do(partial(self._desk.leave, request.path_params["id"]))
-        return {}
+        return answer
 
     # Responses
 

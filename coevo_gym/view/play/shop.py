@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from coevo_gym.core.trajectory import View
-from coevo_gym.view import shop
-from coevo_gym.view.shop import clicked, read_page
+from coevo_gym.view.model.base import Shape
+from coevo_gym.view.shop import ShopItem, ShopOption, ShopPage, clicked, read_page
 
 BUTTONS = {
     "back to search": "Back to Search",
@@ -21,7 +20,7 @@ BUTTONS = {
 """Names of the shop's buttons, by the text to click."""
 
 
-class Thing(NamedTuple):
+class Thing(Shape):
     """A clickable element.
 
     Attributes:
@@ -35,62 +34,38 @@ class Thing(NamedTuple):
     chosen: bool = False
 
 
-class PlayProduct(NamedTuple):
-    """A product in a list of results.
+class PlayProduct(ShopItem):
+    """A product in a list of results, with the action that opens it."""
 
-    Attributes:
-        asin: code of the product.
-        title: name of the product.
-        price: displayed price.
-        action: the action that opens the product.
-    """
-
-    asin: str
-    title: str
-    price: str
     action: str
 
 
-class PlayOption(NamedTuple):
-    """An option of a product.
-
-    Attributes:
-        name: name of the option, such as ``color``.
-        values: possible values.
-    """
+class PlayOption(Shape):
+    """An option of a product, with its possible values."""
 
     name: str
     values: tuple[Thing, ...]
 
 
-class PlayShopPage(NamedTuple):
-    """A page of the shop.
+class PlayShopPage(ShopPage):
+    """A page of the shop, with the action of every clickable element.
 
     Attributes:
-        kind: ``search``, ``results``, ``item``, the name of a product subpage, or ``done``.
-        buttons: its buttons, in the order of the page.
-        number: number of a page of results, from 1; 0 for other pages.
-        found: total number of results; 0 for other pages.
+        things: its buttons, in the order of the page.
         listed: the products of a page of results.
-        title: name of the current product, or "".
-        price: displayed price of the product, or "".
-        asin: code of the product, or "".
-        options: options of the product.
-        chosen: chosen values by option, also on product subpages.
-        texts: texts of a page of text.
+        choices: options of the product.
     """
 
-    kind: str
-    buttons: tuple[Thing, ...]
-    number: int = 0
-    found: int = 0
-    listed: tuple[PlayProduct, ...] = ()
-    title: str = ""
-    price: str = ""
-    asin: str = ""
-    options: tuple[PlayOption, ...] = ()
-    chosen: tuple[tuple[str, str], ...] = ()
-    texts: tuple[str, ...] = ()
+    things: tuple[Thing, ...]
+    listed: tuple[PlayProduct, ...]
+    choices: tuple[PlayOption, ...]
+
+    @property
+    def actions(self) -> list[str]:
+        """Return all actions: products, option values, buttons."""
+        values = [value.action for option in self.choices for value in option.values]
+        listed = [item.action for item in self.listed]
+        return [*listed, *values, *(thing.action for thing in self.things)]
 
 
 def read_shop(view: View) -> PlayShopPage | None:
@@ -101,7 +76,7 @@ def read_shop(view: View) -> PlayShopPage | None:
         >>> env = make_env("webshop")
         >>> _ = env.step("search[dress]")
         >>> page = read_shop(env.view)
-        >>> page.kind, len(page.listed), page.buttons[0].label
+        >>> page.page, len(page.listed), page.things[0].label
         ('results', 10, 'Back to Search')
     """
     if not view.info.get("webshop.page"):
@@ -109,34 +84,24 @@ def read_shop(view: View) -> PlayShopPage | None:
     actions = clicked(view.info.get("admissible", ()))
     page = read_page(view.observation, view.info, tuple(actions.values()))
     found = PlayShopPage(
-        page.kind,
-        buttons=tuple(Thing(BUTTONS[text], actions[text]) for text in actions if text in BUTTONS),
-        number=page.number or 0,
-        found=page.found or 0,
+        **dict(page),
+        things=tuple(
+            Thing(label=BUTTONS[text], action=actions[text]) for text in actions if text in BUTTONS
+        ),
         listed=tuple(
-            PlayProduct(*product, action)
+            PlayProduct(**dict(product), action=action)
             for product in page.products
             if (action := actions.get(product.asin.lower()))
         ),
-        title=page.title,
-        price=page.price,
-        asin=page.asin,
-        options=tuple(_option(option, actions) for option in page.options),
-        chosen=tuple(page.chosen.items()),
-        texts=page.texts,
+        choices=tuple(_option(option, actions) for option in page.options),
     )
-    values = (value.action for option in found.options for value in option.values)
-    listed = (item.action for item in found.listed)
-    there = {*(button.action for button in found.buttons), *listed, *values}
-    return found if there == set(actions.values()) else None
+    return found if {*found.actions} == {*actions.values()} else None
 
 
-def _option(option: shop.Option, actions: Mapping[str, str]) -> PlayOption:
-    return PlayOption(
-        option.name,
-        tuple(
-            Thing(value, actions[value.lower()], chosen=value == option.chosen)
-            for value in option.values
-            if value.lower() in actions
-        ),
+def _option(option: ShopOption, actions: Mapping[str, str]) -> PlayOption:
+    values = (
+        Thing(label=value, action=actions[value.lower()], chosen=value == option.chosen)
+        for value in option.values
+        if value.lower() in actions
     )
+    return PlayOption(name=option.name, values=tuple(values))

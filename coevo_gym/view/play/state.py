@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -126,13 +126,19 @@ def grade_json(grade: GradeInWords) -> Json:
 
 def _shop(view: View, info: Json) -> Json:
     page = read_shop(view)
-    return {} if page is None else {"shop": _plain(page)}
+    return {} if page is None else {"shop": page.model_dump(mode="json")}
 
 
 def _tools(view: View, info: Json) -> Json:
     info.pop("bfcl.tools", None)
-    tools = read_tools(view)
-    told = [{**_plain(tool), "signature": tool.signature} for tool in tools]
+    told = [
+        {
+            **tool._asdict(),
+            "parameters": [parameter._asdict() for parameter in tool.parameters],
+            "signature": tool.signature,
+        }
+        for tool in read_tools(view)
+    ]
     return {"tools": told}
 
 
@@ -145,12 +151,3 @@ _BOARDS: Mapping[str, Callable[[View, Json], Json]] = {
     "bfcl": _tools,
     "appworld": _docs,
 }
-
-
-def _plain(value: Any) -> Any:
-    """Convert named tuples to objects, to any depth."""
-    if hasattr(value, "_asdict"):
-        return {key: _plain(item) for key, item in value._asdict().items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(item) for item in value]
-    return value

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codeop
 import json
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ from typing import Any, NamedTuple
 from coevo_gym.core.trajectory import View
 from coevo_gym.envs.bfcl.engine.calls import Call, Malformed, literal, parse_message, python
 from coevo_gym.envs.bfcl.tasks import CLOSING
+from coevo_gym.view.play.game import RefusedAction
 
 
 class ToolParameter(NamedTuple):
@@ -89,17 +92,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
     )
 
 
-class NoCall(NamedTuple):
-    """The reason why a line is not sent.
-
-    Attributes:
-        reason: the reason in words.
-    """
-
-    reason: str
-
-
-def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
+def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
     """Return the message for a line, or the reason why the line is not sent.
 
     Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
@@ -127,7 +120,7 @@ def meant(line: str, tools: Sequence[Tool]) -> str | NoCall:
     calls = parse_message(sent)
     if calls and all(isinstance(call, Call) and call.name in offered for call in calls):
         return sent
-    return NoCall(_why_not(said, calls, offered))
+    return RefusedAction(_why_not(said, calls, offered))
 
 
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
@@ -136,12 +129,14 @@ _FEW_WORDS = 5
 """Minimum number of words of a sentence that may begin with a function's name."""
 
 
-def _closing(words: str | None) -> str | NoCall:
+def _closing(words: str | None) -> str | RefusedAction:
     """Return the message that ends a turn; reject text that would be parsed as calls."""
     words = words or CLOSING
     name = _NAME.match(words)
     if parse_message(words) or (name and name[2]):
-        return NoCall(f"{words[:80]!r} looks like a call. Send it without end, or say it in words.")
+        return RefusedAction(
+            f"{words[:80]!r} looks like a call. Send it without end, or say it in words."
+        )
     return words
 
 
@@ -190,3 +185,25 @@ def value_of(parameter: ToolParameter, typed: str) -> Any:
 def message(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the message that calls one function."""
     return f"[{python(Call(name, arguments))}]"
+
+
+def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
+    """Return the action for a person's input, or the reason for a refusal."""
+    return meant(typed, read_tools(view)) if benchmark == "bfcl" else typed
+
+
+def is_unfinished(code: str) -> bool:
+    r"""Return True if lines of Python are incomplete, as in an interactive shell.
+
+    Example:
+        >>> is_unfinished("for name in names:"), is_unfinished("for n in ns:\n    print(n)\n")
+        (True, False)
+        >>> is_unfinished("print(1)"), is_unfinished("print(1"), is_unfinished("print 1)")
+        (False, True, False)
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return codeop.compile_command(code, symbol="single") is None
+    except (SyntaxError, ValueError, OverflowError, MemoryError, RecursionError):
+        return False

@@ -28,7 +28,7 @@ from coevo_gym.runs.experiments.sections import _gain, efficiencies
 from coevo_gym.store.folder import RunFolder, read_json
 from coevo_gym.store.progress import read_progress
 from coevo_gym.view.library import Library
-from coevo_gym.view.model.task_set import task_set
+from coevo_gym.view.model.measures import task_set
 from coevo_gym.view.shelf import Shelf
 from tests.runs.conftest import Child
 from tests.runs.experiments.conftest import TABLE, Coevo

@@ -53,7 +53,7 @@
   const Item = ({ shop, act, busy }) => html`<article class="item">
     <h2><${coevo.Words} text=${shop.title} most=${600} /></h2>
     <p><span class="price num">${shop.price}</span> <span class="soft mono">${shop.asin}</span></p>
-    ${shop.options.map(
+    ${shop.choices.map(
       ({ name, values }) => html`<fieldset class="option" key=${name}>
         <legend><${coevo.Words} text=${name} /></legend>
         <div class="chips">${values.map((value) => html`<${Press} key=${value.action} thing=${value} act=${act} busy=${busy} />`)}</div>
@@ -62,7 +62,7 @@
   </article>`;
 
   const Behind = ({ shop }) => html`<article class="item">
-    <h2>${shop.kind[0].toUpperCase() + shop.kind.slice(1)}</h2>
+    <h2>${shop.page[0].toUpperCase() + shop.page.slice(1)}</h2>
     ${shop.texts.length
       ? shop.texts.map((text, i) => html`<${coevo.Prose} key=${i} text=${text} />`)
       : html`<p class="soft">This page is empty.</p>`}
@@ -87,7 +87,7 @@
   </section>`;
 
   const Shop = ({ shop, state, act, busy }) => {
-    const of = (names) => shop.buttons.filter(({ label }) => names.includes(label));
+    const of = (names) => shop.things.filter(({ label }) => names.includes(label));
     const back = of(["Back to Search", "< Prev", "Next >"]);
     const buy = of(["Buy Now"])[0];
     const follow = (label) => {
@@ -99,18 +99,18 @@
       { key: "p", does: "previous page", run: () => follow("< Prev") },
       { key: "b", does: "new search", run: () => follow("Back to Search") },
     ]);
-    const big = shop.kind === "search";
+    const big = shop.page === "search";
     return html`<div class="board shop">
       <div class="shop-bar">
         ${back.length > 0 &&
         html`<nav class="shop-nav" aria-label="Shop navigation">${back.map((thing) => html`<${Press} key=${thing.action} thing=${thing} act=${act} busy=${busy} />`)}</nav>`}
         <${SearchBar} act=${act} busy=${busy} big=${big} page=${state.step} />
       </div>
-      ${shop.kind === "results" &&
-      html`<p class="soft">Page ${shop.number}, ${shop.found} found</p><${Results} shop=${shop} act=${act} busy=${busy} />`}
-      ${shop.kind === "item" && html`<${Item} shop=${shop} act=${act} busy=${busy} />`}
-      ${!["search", "results", "item", "done"].includes(shop.kind) && html`<${Behind} shop=${shop} />`}
-      <${Chosen} chosen=${shop.chosen} />
+      ${shop.page === "results" &&
+      html`<p class="soft">Page ${shop.number || 0}, ${shop.found || 0} found</p><${Results} shop=${shop} act=${act} busy=${busy} />`}
+      ${shop.page === "item" && html`<${Item} shop=${shop} act=${act} busy=${busy} />`}
+      ${!["search", "results", "item", "done"].includes(shop.page) && html`<${Behind} shop=${shop} />`}
+      <${Chosen} chosen=${Object.entries(shop.chosen)} />
       ${buy &&
       html`<div class="shop-buy">
         <div class="chips">${of(BEHIND).map((thing) => html`<${Press} key=${thing.action} thing=${thing} act=${act} busy=${busy} />`)}</div>

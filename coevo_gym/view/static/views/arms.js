@@ -22,7 +22,7 @@
         .filter((point) => point.arm === arm)
         .map((point) => ({
           x: point.step, y: point.episodes ? point.successes / point.episodes : null,
-          href: link(["runs", run, "arms", arm, "groups", point.group]),
+          href: link(["runs", run, "arms", arm, "groups", point.id]),
         })),
     })); // prettier-ignore
   };

@@ -4,23 +4,22 @@
 (() => {
   const { html, link, useMemo, Words, Prose, Page, Loaded, Section, Table, Tag, Rate, Kind, Figures, Facts, Empty, count } = coevo;
 
-  const saidOf = (node) => (coevo.given(node.success) ? `${Math.round(100 * node.success)}\u202f% solved` : "no episodes");
+  const saidOf = (task) => (task && coevo.given(task.success) ? `${Math.round(100 * task.success)}\u202f% solved` : "no episodes");
 
-  const roundOf = (node) => (node.first || !node.round ? 0 : Number(/\d+$/.exec(node.round)?.[0]) || 0);
+  const roundOf = (task) => (task.first || !task.round ? 0 : Number(/\d+$/.exec(task.round)?.[0]) || 0);
 
   /** Nodes in the format of the chart, each with its parents. */
   const nodesOf = (lineage, run, here, kinds) => {
-    const parents = new Map(lineage.nodes.map((node) => [node.id, []]));
-    for (const { parent, child } of lineage.edges) parents.get(child)?.push(parent);
-    return lineage.nodes.map((node) => ({
-      id: node.id,
-      parents: parents.get(node.id),
-      label: node.instruction || node.name,
-      round: node.origin === "evolved" ? roundOf(node) : node.origin,
-      kind: kinds[node.signal]?.label || node.signal,
-      said: saidOf(node),
-      here: node.id === here,
-      href: node.known ? link(["runs", run, "tasks", node.id]) : undefined,
+    const shown = new Set(lineage.nodes.map(({ id }) => id));
+    return lineage.nodes.map(({ id, task }) => ({
+      id,
+      parents: (task?.parents || []).filter((parent) => shown.has(parent)),
+      label: task ? task.instruction || task.name : "",
+      round: task?.origin === "evolved" ? roundOf(task) : task?.origin || "",
+      kind: task ? kinds[task.signal]?.label || task.signal : "",
+      said: saidOf(task),
+      here: id === here,
+      href: task ? link(["runs", run, "tasks", id]) : undefined,
     }));
   };
 
@@ -42,7 +41,7 @@
   };
 
   const practiceColumns = [
-    { label: "Group", cell: (point) => html`<b>${point.group}</b>` },
+    { label: "Group", cell: (point) => html`<b>${point.id}</b>` },
     { label: "Arm", cell: (point) => html`<${Words} text=${point.arm} most=${40} />` },
     { label: "Learner step", num: true, cell: (point) => count(point.step) },
     { label: "Solved", cell: (point) => html`<${Rate} n=${point.successes} of=${point.episodes} />` },
@@ -52,7 +51,7 @@
   const Practice = ({ detail, run }) => {
     const rows = detail.practice;
     return rows.length > 0 && html`<details class="more" open=${rows.length <= 12}><summary>All groups</summary>
-      <${Table} label="Groups of the task" rows=${rows.slice(0, 300)} columns=${practiceColumns} keyOf=${(point) => `${point.arm} ${point.group}`} href=${(point) => link(["runs", run, "arms", point.arm, "groups", point.group])} />
+      <${Table} label="Groups of the task" rows=${rows.slice(0, 300)} columns=${practiceColumns} keyOf=${(point) => `${point.arm} ${point.id}`} href=${(point) => link(["runs", run, "arms", point.arm, "groups", point.id])} />
       ${rows.length > 300 && html`<p class="soft">The first 300 of ${count(rows.length)} groups.</p>`}</details>`;
   };
 

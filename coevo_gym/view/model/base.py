@@ -1,0 +1,151 @@
+"""Parts of all responses: base classes, and tasks and signals in brief."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coevo_gym.core.task import JsonObject, Task
+from coevo_gym.runs.folders.listing import OnDisk
+
+BRIEF = 300
+
+
+class Shape(BaseModel):
+    """A frozen base model for responses. Numbers that are not finite become ``null``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
+
+
+class Rated(Shape):
+    """A base for rows with a success rate; all numbers are null if unknown.
+
+    Attributes:
+        success: success rate in [0, 1].
+        low: lower bound of its 95 % confidence interval.
+        high: upper bound of that interval.
+    """
+
+    success: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class FolderRow(Rated):
+    """A base for rows of runs and evaluations, which are folders.
+
+    Attributes:
+        id: id of the run or evaluation, used in paths.
+        name: its name.
+        path: path of its folder, for display.
+        benchmark: name of the benchmark; this and the following are empty if it cannot be read.
+        model: short name of the policy's model; "" for a baseline.
+        problem: why it cannot be read and what to do, or "".
+        on_disk: the state of the folder, for listings in a terminal.
+    """
+
+    id: str
+    name: str
+    path: str
+    benchmark: str = ""
+    model: str = ""
+    problem: str = ""
+    on_disk: OnDisk | None = Field(default=None, exclude=True)
+
+
+class Row(Shape):
+    """A base for rows of lists that can be filtered.
+
+    Attributes:
+        words: text that word searches look in; left out of responses.
+    """
+
+    words: str = Field(default="", exclude=True)
+
+    def exported(self) -> dict[str, Any]:
+        """Return the row as JSON for exported pages, with the fields that only filters use."""
+        filtered = {
+            f"_{name}": getattr(self, name)
+            for name, field in type(self).model_fields.items()
+            if field.exclude
+        }
+        return {**self.model_dump(mode="json"), **filtered}
+
+
+class Paged(Shape):
+    """One page of a list; subclasses add ``rows``.
+
+    Attributes:
+        total: number of rows that match the filters, on all pages.
+        page: number of this page, from 1.
+        pages: number of pages; 1 for an empty list.
+        per_page: maximum number of rows on a page.
+    """
+
+    total: int
+    page: int
+    pages: int
+    per_page: int
+
+
+def brief(text: str) -> str:
+    """Return a text on one line, cut if it is too long."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text, cut with ``…`` after some characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+class TaskBrief(Shape):
+    """A short description of a task.
+
+    Attributes:
+        id: id of the task, used in paths; "" if the task is no longer known.
+        name: display name.
+        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        origin: ``native``, ``evolved`` or ``open``; "" if unknown.
+    """
+
+    id: str
+    name: str
+    instruction: str
+    origin: str = ""
+
+    @classmethod
+    def of(cls, task: Task) -> TaskBrief:
+        """Return a short description of a task."""
+        return cls(
+            id=task.id, name=task.name, instruction=brief(task.instruction), origin=task.origin
+        )
+
+
+class Ended(Row):
+    """A base for episodes that have ended.
+
+    Attributes:
+        success: the binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: why the episode ended.
+        steps: env steps taken.
+    """
+
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
+
+
+class SignalView(Shape):
+    """A signal that an episode fired.
+
+    Attributes:
+        kind: kind of the signal.
+        evidence: the numbers that the signal's rule evaluated.
+    """
+
+    kind: str
+    evidence: JsonObject

@@ -1,0 +1,235 @@
+"""Training episodes in lists: rows, and the filters of a list in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
+from coevo_gym.view.index.filling import between
+from coevo_gym.view.index.index import Index
+from coevo_gym.view.model.base import Ended, Paged, TaskBrief
+from coevo_gym.view.query import Query, fold
+from coevo_gym.view.shelf import ShownRun, told_as_damaged
+
+
+class Sibling(Ended):
+    """Another episode of the same group, or of the same task in an evaluation.
+
+    Attributes:
+        id: id of the episode in paths; of a training episode, ``ARM.GROUP.POSITION``.
+        position: position in the group, or among the task's episodes, from 0.
+        signals: kinds of signals that the episode fired.
+    """
+
+    id: str
+    position: int
+    signals: tuple[str, ...] = ()
+
+
+class TrajectoryRow(Sibling):
+    """A training episode in a list.
+
+    Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
+    (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
+    ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
+    policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice that the
+    episode was told, ``any`` or ``none``), ``q`` (words of the task's name and
+    instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``,
+    ``success``, ``advantage``.
+
+    Attributes:
+        arm: name of the arm.
+        step: learner step.
+        group: id of its group.
+        task: the episode's task.
+        policy_version: version of the policy at the start of the episode.
+        errors: number of actions without effect; null until the index has read the episode.
+        advice: ids of the advice that its cues name; empty until the index has read the episode.
+        advantage: advantage used for learning, averaged over steps if it differs by step; null if
+            not stored.
+    """
+
+    arm: str
+    step: int
+    group: str
+    task: TaskBrief
+    policy_version: int
+    errors: int | None = None
+    advice: tuple[str, ...] = ()
+    advantage: float | None = None
+
+
+class TrajectoryPage(Paged):
+    """A page of training episodes.
+
+    Attributes:
+        read: share of the run's episodes whose actions are already searchable, in [0, 1]. For the
+            other episodes, ``q`` matches only the task.
+    """
+
+    rows: tuple[TrajectoryRow, ...]
+    read: float = 1.0
+
+
+_COLUMNS: Mapping[str, str] = {
+    "arm": "t.arm",
+    "step": "t.step",
+    "group": "t.group_id",
+    "task.id": "t.task_id",
+    "success": "t.success",
+    "signals": "t.kinds",
+    "end_reason": "t.end_reason",
+    "score": "t.score",
+    "steps": "t.steps",
+    "policy_version": "t.version",
+    "errors": "t.errors",
+    "advice": "t.advice",
+    "advantage": "t.advantage",
+    "_place": "t.number",
+}
+"""Columns by field, for filtering and sorting lists of episodes."""
+
+_SELECTED = (
+    "SELECT t.number, t.arm, t.step, t.group_id, t.position, t.version, t.success, t.score, "
+    "t.end_reason, t.steps, t.kinds, t.errors, t.advice, t.advantage, t.task_id, k.name, "
+    "k.instruction, k.origin{} FROM trajectories AS t LEFT JOIN tasks AS k ON k.id = t.task_id "
+)
+_WORD = (
+    "(t.task_id IN (SELECT id FROM tasks WHERE instr(text, ?)) "
+    "OR instr(w.text, ?) OR instr(lower(t.arm || '.' || t.group_id || '.' || t.position), ?))"
+)
+
+
+def trajectory_page(run: ShownRun, query: Query) -> TrajectoryPage:
+    """Return a page of a run's stored episodes.
+
+    Raises:
+        BadRequest: if a parameter is invalid.
+        Damaged: if the run cannot be read.
+    """
+    with told_as_damaged():
+        run.index.refresh()
+        return find_trajectories(run.index, query)
+
+
+def find_trajectories(index: Index, query: Query) -> TrajectoryPage:
+    """Return a page of the episodes that match a query's filters.
+
+    Raises:
+        BadRequest: if a parameter is invalid or unknown.
+    """
+    query.check_known(TRAJECTORIES.filters, paged=True)
+    conditions, values = _where(query)
+    where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
+    words = "LEFT JOIN words AS w ON w.number = t.number " if query.words() else ""
+    name, largest_first = query.sort(tuple(TRAJECTORIES.sorts))
+    column = _COLUMNS[TRAJECTORIES.sorts[name]]
+    order = f"ORDER BY {column} IS NULL, {column} {'DESC' if largest_first else 'ASC'}, t.number"
+    matching = index.rows(
+        f"SELECT t.number FROM trajectories AS t {words}{where}{order}",  # noqa: S608 (constants)
+        *values,
+    )
+    place = query.page(len(matching))
+    shown = [number for (number,) in matching[place.first : place.first + place.per_page]]
+    marks = ", ".join("?" * len(shown))
+    rows = index.rows(f"{_SELECTED.format('')}WHERE t.number IN ({marks})", *shown)
+    found = {number: _row(*columns) for number, *columns in rows}
+    return TrajectoryPage(
+        rows=tuple(found[number] for number in shown),
+        read=index.read,
+        **paging_of(len(matching), place.page, place.per_page),
+    )
+
+
+def trajectories_where(index: Index, condition: str, *values: Any) -> list[TrajectoryRow]:
+    """Return the episodes that satisfy a condition, in the run's order."""
+    query = f"{_SELECTED.format('')}WHERE {condition} ORDER BY t.number"
+    return [_row(*columns) for _, *columns in index.rows(query, *values)]
+
+
+def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
+    """Return all stored episodes with their searchable words, as far as they have been read.
+
+    Raises:
+        Damaged: if the run cannot be read.
+    """
+    query = (
+        f"{_SELECTED.format(', k.text, w.text')}"
+        "LEFT JOIN words AS w ON w.number = t.number ORDER BY t.number"
+    )
+    found = []
+    with told_as_damaged():
+        run.index.refresh()
+        for _, *columns, task, actions in run.index.rows(query):
+            row = _row(*columns)
+            words = f"{task or ''} {actions or ''} {fold(row.id)}"
+            found.append(row.model_copy(update={"words": words}))
+    return found
+
+
+def _row(
+    arm: str, step: int, group: str, position: int, version: int, success: int, score: float,
+    end_reason: str, steps: int, kinds: str, errors: int | None, advice: str,
+    advantage: float | None, task: str, name: str | None, instruction: str | None,
+    origin: str | None,
+) -> TrajectoryRow:  # fmt: skip
+    """Return a row of the list; the task has no name if it is gone."""
+    return TrajectoryRow(
+        id=f"{arm}.{group}.{position}",
+        arm=arm,
+        step=step,
+        group=group,
+        position=position,
+        task=TaskBrief(
+            id=task, name=name or "", instruction=instruction or "", origin=origin or ""
+        ),
+        policy_version=version,
+        success=bool(success),
+        score=score,
+        end_reason=end_reason,
+        steps=steps,
+        errors=errors,
+        signals=between(kinds),
+        advice=between(advice),
+        advantage=advantage,
+    )
+
+
+def _where(query: Query) -> tuple[list[str], list[Any]]:
+    conditions, values = list[str](), list[Any]()
+    for name, rule in TRAJECTORIES.filters.items():
+        if not query.all(name):
+            continue
+        if rule.op == "words":
+            for word in query.words(name):
+                conditions.append(_WORD)
+                values += [word, word, word]
+            continue
+        parts = list(_parts(rule, name, query))
+        conditions.append(f"({' OR '.join(condition for condition, _ in parts)})")
+        values += [value for _, given in parts for value in given]
+    return conditions, values
+
+
+def _parts(rule: Filter, name: str, query: Query) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield a condition for each value of a parameter; a row must satisfy one of them."""
+    column = _COLUMNS[rule.field]
+    match rule.op:
+        case "from":
+            yield from ((f"{column} >= ?", (value,)) for value in query.numbers(name))
+        case "to":
+            yield from ((f"{column} <= ?", (value,)) for value in query.numbers(name))
+        case "more":
+            for flag in query.flags(name):
+                yield f"{column} {'>' if flag else '<='} 0", ()
+        case "has":
+            for kind in query.all(name):
+                if kind in ("any", "none"):
+                    yield f"{column} {'<>' if kind == 'any' else '='} ''", ()
+                else:
+                    yield f"instr({column}, ?)", (f",{kind},",)
+        case _ if rule.flag:
+            yield from ((f"{column} = ?", (int(flag),)) for flag in query.flags(name))
+        case _:
+            yield from ((f"CAST({column} AS TEXT) = ?", (value,)) for value in query.all(name))
