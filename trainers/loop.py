@@ -23,8 +23,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.protocols import Events, Landings, Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollouts.lock_step import Gathered, gather, success_of
-from coevo_gym.trainers.rollouts.stream import GroupStream
+from coevo_gym.trainers.rollouts import Gathered, GroupStream, gather, success_of
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
 

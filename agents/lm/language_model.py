@@ -296,9 +296,8 @@ class LanguageModel:
         """Return log-probabilities and values of the sampled positions, for segments of a row."""
         import torch
 
-        from coevo_gym.agents.lm.causal_lm import head_of
+        from coevo_gym.agents.lm.causal_lm import head_of, token_logprobs
         from coevo_gym.agents.lm.packing import packed_hidden
-        from coevo_gym.agents.lm.token_logprobs import token_logprobs
 
         counts = [len(segment.logprobs) for segment in segments]
         places, targets, start = [], [], 0

@@ -434,7 +434,7 @@ def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
         policy: the policy.
         saved: state of an arm's checkpoint, or of the warm-up's.
     """
-    from coevo_gym.trainers.update.average import put
+    from coevo_gym.trainers.update.optimizer import put
 
     policy.load_state_dict(saved["policy"])
     average = saved.get("learner", {}).get("average")

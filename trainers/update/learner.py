@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from coevo_gym.core.seams import TrainablePolicy
 from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.settings import UpdateConfig
-from coevo_gym.trainers.update.average import averaged
 from coevo_gym.trainers.update.batch import Batch, evaluated, padded, parts
 from coevo_gym.trainers.update.importance import importance_of, of_older_weights, shares
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
-from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
+from coevo_gym.trainers.update.optimizer import averaged, decayed, guarded_adamw
 
 try:
     import torch
