@@ -114,16 +114,9 @@ def collect(
     seed: int,
     guiding: Guiding,
 ) -> list[Group]:
-    """Run all ready tickets; episodes lost to a fault are retried up to the session's limit.
+    """Run all ready tickets, and add the episodes' cost to the state of the loop.
 
-    Args:
-        session: session that hands out the tickets.
-        agent: agent that acts.
-        envs: pool of envs to run in.
-        state: loop state to add the episodes' cost to.
-        policy_version: version of the policy behind ``agent``.
-        seed: seed for the episodes' envs.
-        guiding: source of the guidance for each episode.
+    Episodes lost to a fault are retried up to the session's limit.
 
     Returns:
         The closed groups. A group is incomplete if one of its episodes was lost too often.
@@ -181,16 +174,10 @@ class GroupStream:
     ends when the last of them closes. Tasks are drawn one step's worth at a time, as late as
     possible.
 
-    Call :meth:`close` when done.
+    The learner provides the policy version and decides which groups teach anything. The guidance of
+    an episode is fixed when it starts, and its cost is added to the state of the loop.
 
-    Args:
-        config: number of groups, maximum staleness and the seed for the episodes' envs.
-        session: session that hands out tasks and records groups.
-        agent: agent that acts.
-        envs: pool of envs to run in.
-        state: loop state to add the episodes' cost to.
-        learner: learner that provides the policy version and decides which groups teach anything.
-        guiding: source of the guidance for each episode; fixed when the episode starts.
+    Call :meth:`close` when done.
     """
 
     def __init__(
@@ -291,28 +278,16 @@ class GroupStream:
 
 @dataclass
 class _Step:
-    """The groups closed so far in a step.
-
-    Attributes:
-        config: number of groups needed, and maximum staleness.
-        learner: learner that decides which groups teach anything.
-        resamples: maximum number of resampling rounds.
-        kept: ids of groups to learn from.
-        n_closed: number of closed groups.
-        n_stale: number of closed groups too stale to learn from.
-        n_set_aside: number of closed groups that teach nothing.
-        n_finished: number of finished episodes.
-        lost: episodes lost to a fault.
-    """
+    """The groups closed so far in a step."""
 
     config: LoopConfig
     learner: Learner
-    resamples: int
-    kept: set[str] = field(default_factory=set)
+    resamples: int  # maximum number of resampling rounds
+    kept: set[str] = field(default_factory=set)  # ids of groups to learn from
     n_closed: int = 0
-    n_stale: int = 0
-    n_set_aside: int = 0
-    n_finished: int = 0
+    n_stale: int = 0  # closed groups too stale to learn from
+    n_set_aside: int = 0  # closed groups that teach nothing
+    n_finished: int = 0  # episodes
     lost: list[Lost] = field(default_factory=list)
 
     @property

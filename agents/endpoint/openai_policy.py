@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
-from types import TracebackType
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,10 +147,8 @@ class OpenAIPolicy:
     ) -> list[Completion]:
         """Answer prompts as in :meth:`generate`, and report each answer as soon as it arrives.
 
-        Args:
-            requests: prompts.
-            done: function called with the index of a request and its answer, one call at a time,
-                in a thread of the policy. An exception in it fails the whole call.
+        ``done`` is called with the index of a request and its answer, one call at a time, in a
+        thread of the policy. An exception in it fails the whole call.
         """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
@@ -220,12 +218,7 @@ class OpenAIPolicy:
     def __enter__(self) -> OpenAIPolicy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -285,12 +278,11 @@ class OpenAIPolicy:
             attempt += 1
             self._meter.count("", Usage(calls=1))
             self.counts["retries"] += attempt > 1
-            if not isinstance(outcome, _Fault):
+            if isinstance(outcome, EndpointReply):
+                outcome = self._count(prompt, outcome)
+            if isinstance(outcome, Completion):
                 self._lost_in_a_row = 0
-                said = (
-                    self._count(prompt, outcome) if isinstance(outcome, EndpointReply) else outcome
-                )
-                return said._replace(usage=said.usage + Usage(calls=attempt))
+                return outcome._replace(usage=outcome.usage + Usage(calls=attempt))
             if outcome.sent:
                 self._meter.count("", NO_USAGE, self._priced(least_tokens(prompt)))
             if not outcome.retry or attempt == self.config.max_attempts:
@@ -370,15 +362,13 @@ class OpenAIPolicy:
         message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
         if is_overflow(status, (error.code, error.type), message):
             return self._overflow(status, message)
-        asked_s = retry_after_s(error.response.headers.get("retry-after"))
-        limited = status == 429
         return _Fault(
             f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
             # An account without credit is also refused with 429, and waiting does not help.
             retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
-            wait_s=asked_s,
-            limited=limited,
+            wait_s=retry_after_s(error.response.headers.get("retry-after")),
+            limited=status == 429,
             sent=False,
         )
 
@@ -482,8 +472,6 @@ def _reached_nobody(error: BaseException | None) -> bool:
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     """Wait for an event, at most for some seconds."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass

@@ -385,8 +385,7 @@ class LanguageModel:
 class FrozenAdapter:
     """A frozen copy of an adapter that shares the base model with a :class:`LanguageModel`.
 
-    Args:
-        of: the model. If its adapter is untrained, the copy runs without one.
+    If the adapter is untrained, the copy runs without one.
     """
 
     def __init__(self, of: LanguageModel) -> None:

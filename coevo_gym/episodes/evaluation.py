@@ -149,12 +149,7 @@ class Evaluation:
 
 
 class FinishedEpisodes:
-    """The finished episodes of an evaluation, in memory.
-
-    Attributes:
-        lines: the result of each, by task id and sample.
-        trajectories: its trajectories.
-    """
+    """The finished episodes of an evaluation, in memory, by task id and sample."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, EvalLine] = {}
@@ -242,12 +237,7 @@ def evaluate(
 def require_finished(
     kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
-    """Refuse episodes of which none ever finished.
-
-    Args:
-        kept: the episodes that finished, now or earlier.
-        lost: the episodes that were lost now, in order.
-        what: the noun for the episodes' tasks in error messages.
+    """Refuse episodes of which none ever finished, now or earlier.
 
     Raises:
         EnvBackendError: if none finished, and the first was lost to its engine.
@@ -261,25 +251,12 @@ def require_finished(
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
-    """Return the seed of the env in one of a task's evaluation episodes.
-
-    Args:
-        seed: the seed of the evaluation.
-        task: the task.
-        sample: number of the task's episode, from 0.
-    """
+    """Return the seed of the env in one of a task's episodes; samples are numbered from 0."""
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
 
 def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
-    """Return the result of a finished episode.
-
-    Args:
-        task: the task.
-        sample: number of the task's episode, from 0.
-        seed: the seed of the evaluation.
-        ended: the episode.
-    """
+    """Return the result of a finished episode of an evaluation with this seed."""
     return EvalLine(
         id=task.id,
         sample=sample,

@@ -124,10 +124,7 @@ def check(
 ) -> Checked:
     """Compare entries with the results of the formulas.
 
-    Args:
-        entries: entries returned by :func:`read_vectors`.
-        formulas: formulas by name.
-        only: prefixes of the names to select; empty for all.
+    ``only`` has prefixes of the formulas to select; empty for all.
     """
     agree: dict[str, int] = {}
     unknown: dict[str, int] = {}

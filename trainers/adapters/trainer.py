@@ -15,6 +15,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distributions, version
@@ -80,11 +81,7 @@ TRAINERS: Mapping[str, Trainer] = {
 
 
 def import_trainer(module: str, trainer: str) -> ModuleType:
-    """Import a module of a trainer.
-
-    Args:
-        module: module to import, such as ``"stable_baselines3"``.
-        trainer: name of the trainer that provides the module.
+    """Import a module, such as ``"stable_baselines3"``, of the trainer with this name.
 
     Raises:
         ImportError: if the module is not installed here; the message says how to install it.
@@ -146,7 +143,10 @@ def python_of(trainer: Trainer) -> Path:
 
 def find_trainer(trainer: Trainer) -> FoundTrainer:
     """Find the installations of a trainer, here and in its own environment."""
-    here = {} if trainer.extra is None else _versions_here(trainer)
+    here: dict[str, str] = {}
+    if trainer.extra is not None:
+        with suppress(PackageNotFoundError):
+            here = {name: version(name) for name in trainer.packages}
     folder = folder_of(trainer)
     advice = f"run `coevo install {trainer.name}`"
     if not folder.is_dir():
@@ -155,9 +155,11 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
     if not done.is_file() or not python_of(trainer).exists():
         return FoundTrainer(here, {}, "", f"{folder} is incomplete: {advice} again")
     site = _site_packages(folder)
-    apart = _named(trainer, {d.name: d.version for d in distributions(path=[str(site)])})
+    versions = ((d.name, d.version) for d in distributions(path=[str(site)]))
+    found = {name.lower().replace("_", "-"): version for name, version in versions}
+    apart = {name: found[name] for name in trainer.packages if name in found}
     stale = ""
-    if done.read_bytes() != trainer.pins.read_bytes():
+    if _pins_differ(trainer):
         stale = f"its packages do not match this version: {advice} again"
     elif any(_differs(site / f"{name}.py", file) for name, file in trainer.modules.items()):
         stale = f"its copy of coevo_gym modules is outdated: {advice} again"
@@ -167,16 +169,10 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
-    """Create a trainer's environment, unless it is up to date.
+    """Create a trainer's environment, unless it is up to date, and return its folder.
 
     An environment of another version, or from an interrupted installation, is removed first.
-
-    Args:
-        trainer: trainer to install.
-        source: folder with all required wheels; None to download them.
-
-    Returns:
-        The environment's folder.
+    ``source`` is a folder with all required wheels; None to download them.
 
     Raises:
         ConfigError: if the environment needs coevo_gym, but this is not a checkout.
@@ -187,7 +183,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
         found = find_trainer(trainer)
         if found.python and not found.stale:
             return folder
-        if found.python and found.stale and not _pins_differ(trainer):
+        if found.python and not _pins_differ(trainer):
             _copy_modules(trainer, folder)
             if _other_checkout(trainer, _site_packages(folder)):
                 ours = ["--no-deps", *_requirements(trainer)]
@@ -288,23 +284,6 @@ def _other_checkout(trainer: Trainer, site: Path) -> str:
         folder = url2pathname(urlsplit(origin).path)
         return "" if not folder or Path(folder) == _PACKAGE.parent else folder
     return ""
-
-
-def _versions_here(trainer: Trainer) -> dict[str, str]:
-    try:
-        return {name: version(name) for name in trainer.packages}
-    except PackageNotFoundError:
-        return {}
-
-
-def _named(trainer: Trainer, versions: dict[str, str]) -> dict[str, str]:
-    """Return the versions of a trainer's packages, with normalised package names."""
-    plain = {_plain(name): version for name, version in versions.items()}
-    return {name: plain[_plain(name)] for name in trainer.packages if _plain(name) in plain}
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-")
 
 
 def _listed(versions: dict[str, str]) -> str:

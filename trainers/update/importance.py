@@ -61,13 +61,9 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return (D,) bool: True for samples with tokens that older weights sampled.
+    """Return (D,) bool: True for samples with tokens that weights before this version sampled.
 
     Always False if no group may be stale, because on-policy training needs no correction.
-
-    Args:
-        batch: samples.
-        version: version of the policy to be trained.
     """
     if not batch.off_policy:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
@@ -77,14 +73,7 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
 def renewed(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
-    """Return old log-probabilities, recomputed for some samples and recorded for the others.
-
-    Args:
-        policy: the learner's policy at the start of an update.
-        batch: samples.
-        which: (D,) bool, True for samples to recompute.
-        microbatch_tokens: maximum tokens per forward pass.
-    """
+    """Return old log-probabilities: recorded, or recomputed for samples of ``which``, (D,) bool."""
     if not which.any():
         return batch.recorded
     if which.all():

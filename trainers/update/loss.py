@@ -91,9 +91,6 @@ def grpo_loss(
             whole batch's number, the losses of its parts add up to the loss of the batch.
         importance: (B, T) weight of each position's surrogate, correcting for a sampler other than
             the old policy; not applied to the KL term. Default: 1.
-
-    Returns:
-        The loss and its terms.
     """
     high = torch.as_tensor(clip_high, dtype=logp.dtype, device=logp.device)
     high = high.reshape(-1, 1)  # (1, 1) or (B, 1)

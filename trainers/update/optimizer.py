@@ -37,12 +37,7 @@ def fuses(weights: Iterable[torch.nn.Parameter]) -> bool:
 def guarded_adamw(
     config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
-    """Create an AdamW optimiser from the settings.
-
-    Args:
-        config: settings for warm-up, weight decay and gradient clipping.
-        parts: groups of weights, each with its learning rate.
-    """
+    """Create an AdamW optimiser from the settings for groups of weights with learning rates."""
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
         weight_decay=config.weight_decay,
@@ -54,16 +49,11 @@ def guarded_adamw(
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
-    """Return the share of the learning rate that remains.
+    """Return the share of the learning rate that remains at a spent share of the run's budget.
 
-    Args:
-        config: decay settings; with ``lr_decay = "none"`` the share is 1.
-        spent: spent share of the run's budget; values above 1 count as 1.
-
-    Returns:
-        ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
-        ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5,
-        without restarts).
+    It is ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
+    ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5, without
+    restarts); 1 for no decay. Values above 1 count as 1.
     """
     if config.lr_decay == "none":
         return 1.0
@@ -111,10 +101,7 @@ class GuardedOptimizer:
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, loss: float) -> float | None:
-        """Update the weights with their gradients, or skip the step if they are not finite.
-
-        Args:
-            loss: loss that produced the gradients.
+        """Update the weights with their gradients, or skip the step if these or the loss diverge.
 
         Returns:
             The gradient's norm before clipping; None if the step was skipped.
@@ -199,13 +186,9 @@ class Averageable(Protocol):
 class AveragedWeights:
     """The exponential moving average of a policy's weights over its updates.
 
-    It is initialised with the policy's current weights. Each update computes
-    ``average = decay * average + (1 - decay) * weights`` (Polyak and Juditsky, 1992, here with
-    exponentially decreasing weights). It needs as much memory as the trained weights.
-
-    Args:
-        policy: policy whose weights are averaged.
-        decay: share of the old average kept in an update, in (0, 1).
+    It is initialised with the policy's current weights. Each update computes ``average = decay *
+    average + (1 - decay) * weights`` (Polyak and Juditsky, 1992, here with exponentially decreasing
+    weights). It needs as much memory as the trained weights. ``decay`` is in (0, 1).
     """
 
     def __init__(self, policy: Averageable, decay: float) -> None:
@@ -241,11 +224,6 @@ class AveragedWeights:
         """Restore :meth:`state`."""
         for average, saved in zip(self._average, state, strict=True):
             average.copy_(saved)
-
-
-def averaged(policy: Averageable, decay: float) -> AveragedWeights | None:
-    """Create the average that a learner's settings ask for; None if ``decay`` is 0."""
-    return AveragedWeights(policy, decay) if decay else None
 
 
 @torch.no_grad()

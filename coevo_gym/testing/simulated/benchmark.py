@@ -53,32 +53,18 @@ class SkillWorld(World):
 
 
 class SkillVerifier(Verifier):
-    """A verifier that checks that all skills of the task were used.
-
-    Attributes:
-        n_skills: number of skills.
-    """
+    """A verifier that checks that all skills of the task were used."""
 
     n_skills: int
 
 
 def use(skill: int) -> str:
-    """Return the action that uses a skill.
-
-    Example:
-        >>> use(7)
-        'use skill 7'
-    """
+    """Return the action that uses a skill, such as ``use skill 7``."""
     return f"use skill {skill}"
 
 
 def tag_of(skill: int) -> str:
-    """Return the tag of tasks that require a skill.
-
-    Example:
-        >>> tag_of(7)
-        'skill:7'
-    """
+    """Return the tag of tasks that require a skill, such as ``skill:7``."""
     return f"skill:{skill}"
 
 
@@ -99,11 +85,7 @@ def instruction_of(world: SkillWorld) -> str:
 
 
 class SkillBenchmark:
-    """A benchmark of chains of skills, with the interface of all benchmarks.
-
-    Args:
-        native: native training tasks.
-    """
+    """A benchmark of chains of skills, with the interface of all benchmarks."""
 
     name, env_id = NAME, ENV_ID
     subsets: tuple[str, ...] = ()
@@ -246,13 +228,7 @@ def episode(
 ) -> Trajectory:
     """Create the record of an episode with a known outcome.
 
-    Args:
-        task_id: id of its task.
-        world: world of its task.
-        n_used: number of skills that succeeded; less than the chain's length if the next failed.
-        success: reward.
-        group_id: id of its group.
-        version: version of the policy that acted.
+    Of the world's skills, ``n_used`` succeeded; if these are not all, the next one failed.
     """
     whole = n_used == len(world.skills)
     steps = [

@@ -82,9 +82,7 @@ def gradient(rollouts: Rollouts) -> Numbers:
 class SkillLearner:
     """A learner with skill strengths, which help in all tasks, and memories of single tasks.
 
-    Args:
-        world: settings of the learner.
-        rng: generator that draws the initial strengths.
+    The initial strengths are drawn from ``rng``.
     """
 
     def __init__(self, world: WorldConfig, rng: Generator) -> None:
@@ -117,10 +115,7 @@ class SkillLearner:
     def act(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
         """Sample episodes of known tasks, all at once.
 
-        Args:
-            tasks: G tasks, with possible repetitions.
-            n_episodes: K, episodes per task.
-            rng: only source of randomness.
+        Tasks may repeat.
         """
         rows = np.array([self._row[task.id] for task in tasks])
         skills, asked, difficulty = (part[rows] for part in self._chains)

@@ -68,12 +68,9 @@ class Work(NamedTuple):
 
 
 def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
-    """Convert the samples of a batch to rows.
+    """Convert the samples of a batch, whose positions have (D,) weights, to rows.
 
-    Args:
-        batch: batch to learn from.
-        weight: (D,) weight of each sample's positions.
-        clip_high: upper clip if the batch has none.
+    ``clip_high`` is the upper clip if the batch has none.
 
     Raises:
         ConfigError: if a sample is not a segment of tokens.
@@ -102,15 +99,10 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
 
 
 def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
-    """Distribute rows to ``n`` workers with about the same number of tokens each.
+    """Distribute row indices to ``n`` workers, by the number of tokens of every row.
 
-    Args:
-        rows: row indices to distribute.
-        lengths: number of tokens of every row.
-        n: number of workers.
-
-    Returns:
-        The rows of each worker. Their numbers of rows differ by at most one.
+    The workers get about the same number of tokens each. Their numbers of rows differ by at most
+    one.
     """
     longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
     dealt: list[list[int]] = [[] for _ in range(n)]
@@ -123,11 +115,9 @@ def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int
 def nested(rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
     """Convert rows to a batch in verl's format.
 
-    Args:
-        rows: rows of one worker.
-        values: further numbers by name, (n,) for each row.
-        least: minimum number of rows; missing rows are filled with rows that teach nothing,
-            because the workers of a step need the same number.
+    ``values`` are further numbers by name, (n,) for each row. Up to the ``least`` number of rows,
+    missing ones are filled with rows that teach nothing, because the workers of a step need the
+    same number.
 
     Returns:
         A ``TensorDict`` with a jagged tensor per field, one number per position, 0 except before
