@@ -169,10 +169,8 @@ class PPO(SurrogateLearner):
             explained by the values before the update, and counts.
 
         Raises:
-            ValueError: if a step's action differs from the action its decision sampled, or the
-                policy returns log-probabilities for other positions than the sampled ones.
+            ValueError, TrainingDiverged: as :meth:`coevo_gym.trainers.grpo.GRPO.update`.
             ConfigError: if cues were stripped, because PPO uses the recorded log-probabilities.
-            TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
         batch, metrics = batch_of(groups, advantages, config, judge=self.advantages)

@@ -12,12 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from coevo_gym.core.errors import EnvBackendError, ModelError
 from coevo_gym.core.seams import Agent, ClosedStep, Ticket
 from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 from coevo_gym.curricula.guiding import Guiding
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.episodes.episode import Fault, Lost, Outcome, episode_of
+from coevo_gym.episodes.episode import Lost, Outcome, all_lost, episode_of
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import episode_seed, rollout
 from coevo_gym.episodes.stream import EpisodeStream
@@ -26,17 +25,11 @@ from coevo_gym.trainers.token_advantages import teaches
 
 
 class Gathered(NamedTuple):
-    """The groups of one step.
-
-    Attributes:
-        recorded: all groups that the curriculum recorded, and the signals it computed.
-        kept: groups to learn from.
-        metrics: counts of recorded, kept and dropped groups.
-    """
+    """The groups of one step: all that the curriculum recorded, and those to learn from."""
 
     recorded: ClosedStep
     kept: list[Group]
-    metrics: Metrics
+    metrics: Metrics  # counts of recorded, kept and dropped groups
 
 
 def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
@@ -152,12 +145,6 @@ def collect(
             raise all_lost(len(tickets), fault) from fault
     state.episodes += finished
     return groups
-
-
-def all_lost(n_episodes: int, first: Fault) -> EnvBackendError | ModelError:
-    """Create the error to raise when no episode can be finished any more."""
-    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
-    return kind(f"All {n_episodes} episodes were lost, the first because: {first}")
 
 
 class GroupStream:

@@ -128,9 +128,6 @@ class Imitator:
         losses: training loss of each epoch so far, see :class:`Imitation`.
         watched: loss on the held-out tasks after each epoch.
         steps_per_epoch: optimiser steps per epoch.
-
-    Raises:
-        ConfigError: if there is no decision to imitate.
     """
 
     def __init__(

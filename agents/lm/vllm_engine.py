@@ -142,10 +142,9 @@ class VLLMEngine:
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         """Replace all weights, and clear the prefix cache of the old ones.
 
-        Args:
-            weights: function that yields each weight with its name in the checkpoint, including the
-                LM head even if it is tied to the embedding. It is called twice, first to check the
-                names, so that temporary tensors such as merged adapters never exist all at once.
+        ``weights`` yields each weight with its name in the checkpoint, including the LM head even
+        if it is tied to the embedding. It is called twice, first to check the names, so that
+        temporary tensors such as merged adapters never exist all at once.
 
         Raises:
             ModelError: if names or shapes do not match the model, before anything is changed; or if

@@ -43,10 +43,8 @@ class VLLMPolicy(TransformersPolicy):
     the machine between the engine and the learner.
 
     Raises:
-        ConfigError: if the settings do not fit this machine or this model.
-        ImportError: if vLLM, PyTorch, transformers or peft is not installed.
-        ModelError: if the model does not exist, is not a chat model, or is not supported by
-            vLLM.
+        ConfigError, ImportError, ModelError: as :class:`TransformersPolicy`; also if vLLM is not
+            installed or does not support the model.
 
     Example:
         >>> policy = VLLMPolicy(ModelConfig(path="smollm2"), VLLMConfig())   # doctest: +SKIP
@@ -68,11 +66,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
-
-        Raises:
-            ConfigError: if the state belongs to another model or adapter.
-        """
+        """Restore :meth:`state_dict`; the draws continue as if uninterrupted."""
         self.engine.holds = None
         return super().load_state_dict(state)
 

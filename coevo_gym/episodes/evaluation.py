@@ -15,13 +15,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
-from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
-from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost
+from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, all_lost
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
@@ -243,11 +243,8 @@ def require_finished(
         EnvBackendError: if none finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
-    if kept.lines or not lost:
-        return
-    first = lost[0].error
-    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
-    raise kind(f"All {len(lost)} {what} episodes were lost, the first because: {first}") from first
+    if lost and not kept.lines:
+        raise all_lost(len(lost), lost[0].error, f"{what} ") from lost[0].error
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:

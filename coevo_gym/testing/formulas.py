@@ -76,19 +76,12 @@ class Difference(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of checking the selected entries of a file.
+    """The result of checking the selected entries of a file."""
 
-    Attributes:
-        agree: number of agreeing entries by formula.
-        differ: entries that do not agree.
-        unknown: number of selected entries with an unknown formula, by name.
-        left_out: number of entries that were not selected.
-    """
-
-    agree: Mapping[str, int]
+    agree: Mapping[str, int]  # number of agreeing entries by formula
     differ: Sequence[Difference]
-    unknown: Mapping[str, int]
-    left_out: int
+    unknown: Mapping[str, int]  # number of entries by name of an unknown formula
+    left_out: int  # number of entries that were not selected
 
     @property
     def fine(self) -> bool:

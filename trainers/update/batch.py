@@ -7,7 +7,10 @@ from itertools import chain, compress
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Advantage, TrainablePolicy
@@ -20,17 +23,9 @@ from coevo_gym.core.trajectory import (
     TokenDecision,
     Trajectory,
 )
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
 from coevo_gym.trainers.token_advantages import spread, teaches
-
-try:
-    import torch
-    from torch import Tensor
-    from torch.nn.utils.rnn import pad_sequence
-except ModuleNotFoundError as error:
-    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 ValueT = TypeVar("ValueT")
 

@@ -20,18 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coevo_gym.core.seams import TrainablePolicy
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.update.batch import Batch, evaluated, padded
 from coevo_gym.trainers.update.loss import bounded_exp, k3
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Learning needs PyTorch. {extra_advice('train')}.") from error
 
 
 def truncated_weights(
@@ -83,13 +78,6 @@ def renewed(
     for place, row in zip(places, evaluated(policy, batch, microbatch_tokens, places), strict=True):
         rows[place] = row.to(rows[place])
     return rows
-
-
-def shares(batch: Batch, stale: Tensor) -> dict[str, float]:
-    """Return the share of positions in stale samples; empty if no group may be stale."""
-    if not batch.off_policy:
-        return {}
-    return {"stale_share": float(batch.lengths[stale].sum() / batch.lengths.sum())}
 
 
 def importance_of(

@@ -10,21 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coevo_gym.core.seams import TrainablePolicy
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.settings import UpdateConfig
 from coevo_gym.trainers.update.batch import Batch, evaluated, padded, parts
-from coevo_gym.trainers.update.importance import importance_of, of_older_weights, shares
+from coevo_gym.trainers.update.importance import importance_of, of_older_weights
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
 from coevo_gym.trainers.update.optimizer import AveragedWeights, decayed, guarded_adamw
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
 
 
 class LearnablePolicy(TrainablePolicy, Protocol):
@@ -75,15 +70,10 @@ class Objective(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The loss of a microbatch.
+    """The loss of a microbatch."""
 
-    Attributes:
-        terms: scalars by name; ``loss`` is minimised, all are logged.
-        drift: sums over sampled positions, logged as means over a step's positions.
-    """
-
-    terms: dict[str, Tensor]
-    drift: dict[str, float]
+    terms: dict[str, Tensor]  # scalars by name; ``loss`` is minimised, all are logged
+    drift: dict[str, float]  # sums over sampled positions, logged as means over a step's positions
 
 
 def surrogate(
@@ -200,7 +190,9 @@ class SurrogateLearner:
         self.updates += 1
         if self.average:
             self.average.update()
-        return means | shares(batch, stale)
+        if batch.off_policy:
+            means["stale_share"] = float(batch.lengths[stale].sum() / batch.lengths.sum())
+        return means
 
     def _step(
         self,

@@ -13,13 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from coevo_gym.provision import extra_advice
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
+import torch
+from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Bound on differences of log-probabilities; exp() of larger ones soon overflows fp32."""

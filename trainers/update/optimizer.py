@@ -8,15 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, Self
 
-from coevo_gym.core.errors import TrainingDiverged
-from coevo_gym.provision import extra_advice
-from coevo_gym.trainers.settings import UpdateConfig
+import torch
+from torch import Tensor
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
+from coevo_gym.core.errors import TrainingDiverged
+from coevo_gym.trainers.settings import UpdateConfig
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
@@ -67,13 +63,8 @@ class GuardedOptimizer:
 
     A single such step would make every weight NaN. Skipping it leaves the weights and the
     optimiser's averages unchanged and wastes only its batch. Three skipped steps in a row raise an
-    error.
-
-    Args:
-        inner: wrapped optimiser; its learning rate is the target of the warm-up.
-        max_grad_norm: maximum norm of the gradient; None to disable clipping.
-        warmup_steps: number of steps over which the learning rate rises linearly to its target; 0
-            for no warm-up.
+    error. The learning rate of ``inner`` is the target of a linear warm-up over the first steps. A
+    ``max_grad_norm`` of None disables clipping.
 
     Attributes:
         decay: share of the learning rate to use in the next steps.
@@ -164,13 +155,6 @@ def _on_cpu(state: Any) -> Any:
     if isinstance(state, (list, tuple)):
         return type(state)(map(_on_cpu, state))
     return state
-
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
 
 
 class Averageable(Protocol):

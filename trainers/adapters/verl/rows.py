@@ -24,47 +24,27 @@ except ModuleNotFoundError as error:
 
 
 class SegmentRow(NamedTuple):
-    """A segment up to its last sampled token, with n sampled tokens.
-
-    Attributes:
-        ids: token ids.
-        at: (n,) positions before the sampled tokens.
-        advantage: (n,) advantages of the sampled tokens.
-        recorded: (n,) log-probabilities of the sampled tokens under the sampler.
-        temperature: sampling temperature.
-        weight: weight of its positions in the loss.
-        clip_high: upper clip of its ratios.
-        stripped: True if cues seen by the sampler were stripped from the ids.
-    """
+    """A segment up to its last sampled token, with n sampled tokens."""
 
     ids: tuple[int, ...]
-    at: Tensor
-    advantage: Tensor
-    recorded: Tensor
+    at: Tensor  # (n,) positions before the sampled tokens
+    advantage: Tensor  # (n,)
+    recorded: Tensor  # (n,) log-probabilities under the sampler
     temperature: float
-    weight: float
+    weight: float  # of its positions in the loss
     clip_high: float
-    stripped: bool
+    stripped: bool  # True if cues seen by the sampler were stripped from the ids
 
 
 class Work(NamedTuple):
-    """An update, as sent to all workers.
-
-    Attributes:
-        config: settings of the learner.
-        orders: row indices of each optimiser step.
-        total: divisor of the loss of a step.
-        decay: remaining share of the learning rate.
-        steps: number of optimiser steps taken before this update.
-        nonfinite_in_a_row: number of steps skipped since the last step taken.
-    """
+    """An update, as sent to all workers."""
 
     config: GRPOConfig
-    orders: Sequence[Sequence[int]]
-    total: float
-    decay: float
-    steps: int
-    nonfinite_in_a_row: int
+    orders: Sequence[Sequence[int]]  # row indices of each optimiser step
+    total: float  # divisor of the loss of a step
+    decay: float  # remaining share of the learning rate
+    steps: int  # optimiser steps taken before this update
+    nonfinite_in_a_row: int  # steps skipped since the last step taken
 
 
 def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
