@@ -7,12 +7,7 @@ from torch import Tensor, nn
 
 
 class ValueHead(nn.Module):
-    """A linear layer with one output, in fp32; initially 0, without random numbers.
-
-    Args:
-        width: width of a hidden state.
-        device: device of the weights.
-    """
+    """A linear layer with one output, in fp32; initially 0, without random numbers."""
 
     def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
         super().__init__()

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.testing.formulas import FORMULAS
-from coevo_gym.testing.formulas.__main__ import main
-from coevo_gym.testing.formulas.check import check, equal, read_vectors
+from coevo_gym.testing.formulas import FORMULAS, check, equal, main, read_vectors
 
 RIGHT = {"id": "rloo#0", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
 WRONG = RIGHT | {"id": "rloo#1", "expected": [1, -0.5, -0.4]}

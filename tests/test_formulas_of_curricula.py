@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.testing.formulas import FORMULAS
-from coevo_gym.testing.formulas.check import equal
-from coevo_gym.testing.formulas.curricula import CURRICULA
+from coevo_gym.testing.formulas import CURRICULA, FORMULAS, equal
 
 POINTS = {"X": [[1, 0], [0, 1], [-1, 0], [0.6, 0.8]], "covered": [[1, 0]], "k": 3}
 NUMBERS: dict[str, tuple[dict[str, Any], Any]] = {

@@ -1,8 +1,6 @@
 """Demonstrations: decisions from reference solutions and accepted rollouts, for imitation.
 
 Only decisions of training tasks are imitated.
-
-Learning from accepted rollouts follows ReST (arXiv 2308.08998), whose Improve step fine-tunes
 """
 
 from __future__ import annotations
@@ -65,14 +63,8 @@ def demonstrate(
 ) -> Demonstrations:
     """Run the reference solutions of training tasks and collect the decisions that produce them.
 
-    An episode lost to an engine fault is left out, with a warning.
-
-    Args:
-        tasks: tasks to run the reference solutions of.
-        envs: pool of envs to run in.
-        benchmark: source of the reference solutions.
-        agent: agent that maps actions to its policy's decisions.
-        seed: combined with the task's id to seed the episode's env.
+    An episode lost to an engine fault is left out, with a warning. The seed and the task's id seed
+    the episode's env.
 
     Raises:
         EnvBackendError: if all episodes were lost.
@@ -126,11 +118,10 @@ class _Reciter:
 
 
 def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:
-    """Collect the decisions of rollouts that scored well (ReST's Improve step).
+    """Collect the decisions of rollouts that scored well (ReST's Improve step, arXiv 2308.08998).
 
-    Args:
-        groups: groups sampled in training; incomplete groups are allowed.
-        above: only rollouts with a score strictly above this value are imitated.
+    Only rollouts with a score strictly ``above`` a value are imitated; incomplete groups are
+    allowed.
 
     Returns:
         The decisions of each task that has any. All rollouts of a task stay together, so that none

@@ -68,15 +68,9 @@ OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
 class GRPO(SurrogateLearner):
     """A learner that trains on complete groups; each update produces one policy version.
 
-    Args:
-        policy: policy to train. Choices must be sampled at temperature 1; segments record their own
-            temperature.
-        config: settings.
-        credit: credit assignment; default: as specified in the settings.
-        seed: seed for the order of minibatches.
+    Choices must be sampled at temperature 1; segments record their own temperature. The default
+    credit assignment is that of the settings. The seed is for the order of minibatches.
 
-    Attributes:
-        credit: credit assignment.
     """
 
     config: GRPOConfig

@@ -23,8 +23,7 @@ from coevo_gym.curricula.session.session import CurriculumSession
 from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.trainers.protocols import Events, Landings, Learner, LoopConfig, LoopState, Metrics
-from coevo_gym.trainers.rollouts.lock_step import Gathered, gather, success_of
-from coevo_gym.trainers.rollouts.stream import GroupStream
+from coevo_gym.trainers.rollouts import Gathered, GroupStream, gather, success_of
 
 __all__ = ["Events", "Learner", "Loop", "LoopConfig", "LoopState", "Metrics"]
 
@@ -88,7 +87,8 @@ class Loop:
     def run(self) -> LoopState:
         """Run until the budget is spent or ``events.should_stop()``, checked at step boundaries."""
         if self.state.step == 0:  # a curriculum without tasks creates its first ones
-            self._carry_out(self.session.plan())
+            if round := self.session.plan():
+                self.run_round(round)
         elif self._was_flying:
             self._begin_round()
         self._land()
@@ -196,24 +196,18 @@ class Loop:
         self._was_flying = state.get("flying", False)  # missing in older states
         self.guiding.load_state_dict(state)
 
-    def _carry_out(self, round: Round | None) -> None:
-        if round is not None:
-            self.run_round(round)
-
     def _begin_round(self) -> None:
         """Run the due round, or launch it if rounds run beside training."""
         round = self.session.plan()
-        if round is None or self.landings is None:
-            self._carry_out(round)
+        if round is None:
+            return
+        if self.landings is None:
+            self.run_round(round)
         else:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the launched round if this is its step boundary.
-
-        Args:
-            wait: True to wait for the round, because this is the last boundary.
-        """
+        """Apply the launched round if this is its step boundary; ``wait`` at the last one."""
         round = self.session.round_under_way
         if round is None or self.landings is None:
             return

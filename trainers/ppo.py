@@ -91,9 +91,6 @@ def value_loss(
         mask: (B, T) bool, True for positions with a value.
         clip: maximum change of a value from ``old`` that is counted.
         total: divisor of the sum; default: the number of values of these samples.
-
-    Returns:
-        A scalar.
     """
     clipped = old + (values - old).clamp(-clip, clip)
     worse = torch.maximum((values - targets).square(), (clipped - targets).square())
@@ -135,13 +132,7 @@ class _Values(NamedTuple):
 class PPO(SurrogateLearner):
     """A learner that trains on each trajectory separately; each update produces one policy version.
 
-    Args:
-        policy: policy to train.
-        config: settings.
-        seed: seed for the order of minibatches.
-
-    Attributes:
-        head: value head that reads the policy's hidden states.
+    The seed is for the order of minibatches.
 
     Raises:
         ConfigError: if the policy does not expose its hidden states.
@@ -169,21 +160,17 @@ class PPO(SurrogateLearner):
     ) -> dict[str, float]:
         """Learn from a batch of groups.
 
-        Args:
-            groups: groups to learn from; incomplete or too stale groups are skipped and counted.
-            advantages: one entry per trajectory, for the groups that are not skipped or for all
-                groups; default: :meth:`advantages`. They are normalised over the batch to mean 0
-                and variance 1.
+        Incomplete or too stale groups are skipped and counted. Advantages are as in
+        :meth:`coevo_gym.trainers.grpo.GRPO.update`; they are normalised over the batch to mean 0
+        and variance 1.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, the variance
             explained by the values before the update, and counts.
 
         Raises:
-            ValueError: if a step's action differs from the action its decision sampled, or the
-                policy returns log-probabilities for other positions than the sampled ones.
+            ValueError, TrainingDiverged: as :meth:`coevo_gym.trainers.grpo.GRPO.update`.
             ConfigError: if cues were stripped, because PPO uses the recorded log-probabilities.
-            TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
         batch, metrics = batch_of(groups, advantages, config, judge=self.advantages)

@@ -24,9 +24,6 @@ def training_success(numbers: Mapping[str, Any]) -> float | None:
     """Return the share of a step's episodes that solved their task, or None if not reported.
 
     With dynamic sampling, the share covers all episodes, including those of dropped groups.
-
-    Args:
-        numbers: metrics of a step.
     """
     found = numbers.get("success_before_filter", numbers.get("success"))
     return None if found is None else float(found)

@@ -40,12 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 def kept(scores: Sequence[float], threshold: float) -> list[int]:
-    """Return the indices of the rollouts that an Improve step with this threshold imitates.
-
-    Args:
-        scores: scores of the rollouts.
-        threshold: only scores strictly above this value are imitated.
-    """
+    """Return the indices of the rollouts that an Improve step imitates: those above a threshold."""
     return [place for place, score in enumerate(scores) if score > threshold]
 
 
@@ -53,12 +48,8 @@ class ReST:
     """A learner that imitates the best rollouts of several loop steps.
 
     Most updates only collect rollouts and leave the policy unchanged; every ``grow_steps``-th
-    update improves it.
-
-    Args:
-        policy: policy to train.
-        config: settings.
-        seed: seed for the held-out tasks and the training order of an Improve step.
+    update improves it. The seed is for the held-out tasks and the training order of an Improve
+    step.
 
     Attributes:
         spent: spent share of the run's budget; unused by this learner.
@@ -93,9 +84,7 @@ class ReST:
     ) -> dict[str, float]:
         """Collect rollouts; at the end of a Grow phase, imitate the best.
 
-        Args:
-            groups: rollouts; incomplete groups are allowed.
-            advantages: ignored; scores decide.
+        Groups may be incomplete. Advantages are ignored; scores decide.
 
         Returns:
             Counts and, after an Improve phase, its results: ``accepted_share@τ`` relative to all
@@ -164,8 +153,7 @@ class ReST:
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
         """Return the collected rollouts, counters and generator, without the policy.
 
-        Args:
-            reference: ignored, because this learner has no reference.
+        There is no ``reference`` to leave out.
         """
         gathered = [
             [task.to_json(), trajectory_to_json(trajectory)] for task, trajectory in self._gathered

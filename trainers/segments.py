@@ -18,9 +18,6 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
     token keeps exactly the context it was sampled in, except for stripped cues: if a decision has
     ``trained_prompt_ids``, they replace its prompt.
 
-    Args:
-        decisions: decisions of one trajectory, in order.
-
     Returns:
         The segments. Their sampled positions, concatenated over the segments, are the decisions'
         ids in order: the first ``len(decisions[0].ids)`` belong to the first decision, and so on.
@@ -51,12 +48,7 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
 
 
 class Snapshot(NamedTuple):
-    """A context at the time of sampling.
-
-    Attributes:
-        ids: tokens of the context, including sampled ones.
-        sampled: sampling flag of each token; as long as ``ids``.
-    """
+    """The tokens of a context at the time of sampling, with the sampling flag of each."""
 
     ids: tuple[int, ...]
     sampled: tuple[bool, ...]
@@ -64,12 +56,6 @@ class Snapshot(NamedTuple):
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
     """Drop each snapshot that the next snapshot extends; its sampled positions stay marked.
-
-    Args:
-        snapshots: snapshots in chronological order.
-
-    Returns:
-        The remaining snapshots, in order.
 
     Source: the merging of a context's timelines in AgentEvolver (arXiv 2511.10395).
     """

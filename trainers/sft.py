@@ -9,7 +9,7 @@ when the training loss stops falling.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
@@ -23,6 +23,7 @@ from coevo_gym.trainers.demonstrations import Demonstrations
 from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
 from coevo_gym.trainers.settings import ImitationConfig
+from coevo_gym.trainers.update.batch import parts
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer, fuses
 
 try:
@@ -74,11 +75,7 @@ def imitate(
 ) -> Imitation:
     """Clone the demonstrations until the watched loss converges, and keep the best weights.
 
-    Args:
-        policy: policy to train.
-        demonstrations: decisions to imitate.
-        config: settings.
-        seed: seed for the held-out tasks and the training order.
+    The seed is for the held-out tasks and the training order.
 
     Raises:
         ConfigError: if there is no decision to imitate.
@@ -107,20 +104,12 @@ class ImitationStep(NamedTuple):
 
 @dataclass
 class _Epoch:
-    """An epoch under way.
+    """An epoch under way."""
 
-    Attributes:
-        order: order of the training samples.
-        step: number of steps taken.
-        tokens: number of tokens trained on.
-        total: sum of the losses of the positions learned from, in nats.
-        positions: number of these positions.
-    """
-
-    order: list[int]
+    order: list[int]  # of the training samples
     step: int = 0
     tokens: int = 0
-    total: float = 0.0
+    total: float = 0.0  # sum of the losses of the positions learned from, in nats
     positions: int = 0
 
     @property
@@ -130,24 +119,15 @@ class _Epoch:
 
 
 class Imitator:
-    """A trainer that fine-tunes a policy one epoch at a time.
+    """A trainer that fine-tunes a policy one epoch at a time; see :func:`imitate`.
 
     Its state can be saved between epochs, and within an epoch that was stopped. A run resumed from
     a saved state ends with bit-identical weights to an uninterrupted run.
-
-    Args:
-        policy: policy to train.
-        demonstrations: decisions to imitate.
-        config: settings.
-        seed: seed for the held-out tasks and the training order.
 
     Attributes:
         losses: training loss of each epoch so far, see :class:`Imitation`.
         watched: loss on the held-out tasks after each epoch.
         steps_per_epoch: optimiser steps per epoch.
-
-    Raises:
-        ConfigError: if there is no decision to imitate.
     """
 
     def __init__(
@@ -347,19 +327,6 @@ def _hold_out(
     )
 
 
-def _parts(batch: Sequence[Sample], batch_tokens: int) -> Iterator[list[Sample]]:
-    """Yield ``batch`` in order, in parts of at most ``batch_tokens`` tokens."""
-    part: list[Sample] = []
-    tokens = 0
-    for sample in batch:
-        if part and tokens + n_tokens(sample) > batch_tokens:
-            yield part
-            part, tokens = [], 0
-        part.append(sample)
-        tokens += n_tokens(sample)
-    yield part
-
-
 def _loss(
     policy: LearnablePolicy,
     batch: Sequence[Sample],
@@ -369,7 +336,9 @@ def _loss(
 ) -> float:
     """Compute the mean negative log-likelihood over all sampled positions, in several passes."""
     total, positions = 0.0, _positions(batch)
-    for part in _parts(batch, config.batch_tokens):
+    tokens = np.array([n_tokens(sample) for sample in batch])
+    for rows in parts(np.arange(len(batch)), tokens, config.batch_tokens):
+        part = [batch[row] for row in rows]
         with torch.set_grad_enabled(backward):
             logp, mask = policy.logprobs(part)  # (B, T), (B, T)
             loss = -logp[mask].mean() * (_positions(part) / positions)

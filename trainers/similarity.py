@@ -27,10 +27,7 @@ MAX_CHARACTERS = 2_000
 def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
     """Return the similarity of two texts, from 0 (nothing in common) to 1 (equal).
 
-    Args:
-        a: first text; only its first 2,000 characters are compared.
-        b: second text; only its first 2,000 characters are compared.
-        measure: similarity measure.
+    Only the first 2,000 characters of each are compared.
 
     Example:
         >>> likeness("abcd", "bcde")
@@ -66,13 +63,8 @@ def group_states(
     """Group texts into states by similarity.
 
     The first text of a state is its leader. Each later text joins the first leader that is similar
-    enough, or else becomes the leader of a new state. Equal texts always share a state.
-
-    Args:
-        texts: texts in order.
-        threshold: similarity above which two texts share a state; with 1 or more, only equal texts
-            do.
-        measure: similarity measure, see :data:`Measure`.
+    enough, or else becomes the leader of a new state. Equal texts always share a state. With a
+    threshold of 1 or more, only equal texts do.
 
     Example:
         >>> group_states(["at desk 1", "at shelf 2", "at desk 1"]).numbers

@@ -82,10 +82,8 @@ class Spread(NamedTuple):
 def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
     """Convert a trajectory's decisions to samples with an advantage at each sampled position.
 
-    Args:
-        trajectory: trajectory to convert.
-        advantage: one number for the whole trajectory, or one entry per step; a step's entry is a
-            number, or a list with one number per sampled id.
+    An advantage is one number for the whole trajectory, or one entry per step; a step's entry is a
+    number, or a list with one number per sampled id.
 
     Raises:
         ValueError: if the number of advantages does not match the steps or ids, or a step's action

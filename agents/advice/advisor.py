@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, NoReturn
 
@@ -47,13 +47,8 @@ class Budgeted:
 
     Requests that are not sent have the finish ``UNSENT``: the first one that exceeds the budget,
     and all later ones. If a whole batch does not fit because its requests may be larger than they
-    turn out to be, the batch is sent in parts.
-
-    Args:
-        policy: the wrapped policy.
-        meter: the meter with counts and caps; policies may share one.
-        purpose: default purpose of requests.
-        prices: prices of the model.
+    turn out to be, the batch is sent in parts. Policies may share a meter. Requests without a
+    purpose have the default ``purpose``.
     """
 
     def __init__(
@@ -268,7 +263,7 @@ class _Case(Generic[ModelT]):
     value: ModelT | None = None
     problem: str = ""
     said: str = ""
-    outcome: Finish | None = field(default=None)
+    outcome: Finish | None = None
     repairing: bool = False
 
     @property
@@ -325,13 +320,12 @@ class ModelAdvisor:
         for case in cases:
             case.messages = _question(case)
         self._send(cases)
-        longer = [
-            case for case in cases if case.outcome is Finish.OVERFLOW and case.inquiry.shorten
-        ]
-        for case in longer:
-            assert case.inquiry.shorten is not None
-            case.inputs = case.inquiry.shorten()
-            case.messages = _question(case)
+        longer = []
+        for case in cases:
+            if case.outcome is Finish.OVERFLOW and case.inquiry.shorten:
+                case.inputs = case.inquiry.shorten()
+                case.messages = _question(case)
+                longer.append(case)
         self._send(longer)
         broken = [case for case in cases if case.problem.startswith("schema: ")]
         for case in broken:

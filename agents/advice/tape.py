@@ -108,13 +108,12 @@ class Tape:
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:
-            store.put(
-                [
-                    StoredAnswer(keys[place], path, _template(requests[place]), said)
-                    for place, said in answers.items()
-                ]
-            )
-            self._recorded.update(keys[place] for place in answers)
+            found = [
+                StoredAnswer(keys[place], path, _template(requests[place]), said)
+                for place, said in answers.items()
+            ]
+            store.put(found)
+            self._recorded.update(answer.key for answer in found)
 
         lost: dict[int, Completion] = {}
 
@@ -204,10 +203,10 @@ def _seed(keys: Sequence[str]) -> int:
     return int(_digest(list(keys))[:16], 16)
 
 
-def _said_last(request: Request, most: int = 200) -> str:
+def _said_last(request: Request) -> str:
     if isinstance(request, Choice):
-        return request.context.observation[:most]
-    return request.messages[-1].content[:most] if request.messages else ""
+        return request.context.observation[:200]
+    return request.messages[-1].content[:200] if request.messages else ""
 
 
 def _replayed(completion: Completion) -> Completion:

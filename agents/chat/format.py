@@ -33,11 +33,8 @@ _ENTRY_BYTES = 200  # of an entry in the dict, about
 class TokenCache:
     """Tokenise texts and keep the ids of the most recently used ones.
 
-    Threads may share a cache.
-
-    Args:
-        tokenise: Return the ids of a text, each below 2**31.
-        max_bytes: Memory for texts and their ids. A text that takes more than this is not kept.
+    Threads may share a cache. Ids are below 2**31. A text that takes more than ``max_bytes`` with
+    its ids is not kept.
 
     Attributes:
         n_bytes: memory in use.
@@ -107,12 +104,8 @@ class ChatFormat:
     sampled ids, whatever the template does with old messages.
 
     Contents are plain text: the name of a special token in a content is tokenised as ordinary
-    characters, and cannot end or begin a message.
-
-    Args:
-        tokenizer: a tokenizer with a chat template.
-        thinking: value of the switch ``enable_thinking`` in templates that have it, such as
-            Qwen3's; None for the template's default.
+    characters, and cannot end or begin a message. ``thinking`` is the value of the switch
+    ``enable_thinking`` in templates that have it, such as Qwen3's; None for the template's default.
 
     Attributes:
         end_of_turn: the id that ends an answer.
@@ -158,9 +151,8 @@ class ChatFormat:
     def prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the prompt ids for the next answer.
 
-        Args:
-            messages: the chat. An assistant message with ``ids`` is inserted as these ids, with an
-                end of turn if it was truncated; its ``content`` is ignored.
+        An assistant message with ``ids`` is inserted as these ids, with an end of turn if it was
+        truncated; its ``content`` is ignored.
 
         Raises:
             ModelError: if the template refuses this sequence of roles.
@@ -180,13 +172,9 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the prompt ids for the next answer in a continued chat.
+        """Return the prompt ids after the last answer and later messages, none from the assistant.
 
         The ids start with those of the decision, which are not tokenised again.
-
-        Args:
-            decision: the last answer.
-            messages: later messages, none from the assistant.
 
         Raises:
             ModelError: if the template refuses this sequence of roles.

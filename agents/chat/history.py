@@ -37,14 +37,7 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode as a chat: a user message and its answer per step; the last one is unanswered.
-
-    Attributes:
-        view: the view to show.
-        prompt: the prompt of the benchmark.
-        thinking: True if the model should think before it answers.
-        style: requested style of the answers.
-    """
+    """An episode as a chat: a user message and its answer per step; the last one is unanswered."""
 
     view: View
     prompt: PromptTemplate
@@ -106,12 +99,8 @@ def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """Show the last ``n`` steps in full, and the task and a list of actions for older ones.
 
     In the original, a model writes the memory once a length is exceeded. Here the memory is the
-    list of actions, so a prompt needs no second request and stays a function of the view.
-
-    Args:
-        conversation: the episode.
-        n: past steps to show in full, at least 0; None for as many as fit into
-            :data:`WINDOW_CHARS` characters.
+    list of actions, so a prompt needs no second request and stays a function of the view. If
+    ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
     oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
     if oldest <= 0:
@@ -129,11 +118,7 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """Show the last ``n`` steps only, without the task and without earlier actions.
 
     This kind suits exploration without a task. Put lasting information into the system message.
-
-    Args:
-        conversation: the episode.
-        n: past steps to show in full, at least 0; None for as many as fit into 24,000
-            characters.
+    If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
     oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
     if oldest <= 0:
@@ -163,10 +148,6 @@ def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, .
 
     In the original, a separate request makes the model mark each message as keep, remove or
     compress. Here the marks are part of an ordinary answer, and unmarked steps are kept.
-
-    Args:
-        conversation: the episode.
-        max_chars: prompt length above which the model is asked to make room.
     """
     desk = _Desk()
     system = conversation.system()

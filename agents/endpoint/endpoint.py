@@ -102,13 +102,7 @@ def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
 
 
 def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
-    """Return a message on the cap that a request might exceed, and what to do.
-
-    Args:
-        config: settings with caps and prices.
-        spent: cost counted towards the caps so far.
-        most: maximum tokens of the request.
-    """
+    """Return a message on the cap that a request of ``most`` tokens might exceed, and advice."""
     name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
     if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
         name, so_far = "max_usd_total", f"{spent.usd:.4f} USD"
@@ -150,12 +144,13 @@ class EndpointReply(BaseModel):
     @property
     def text(self) -> str:
         """The answer; "" if it was filtered, or has only reasoning or tool calls."""
-        return "" if self.finish_reason == "content_filter" else self._first.message.content or ""
+        filtered = self.finish_reason == "content_filter"
+        return "" if filtered else self.choices[0].message.content or ""
 
     @property
     def finish_reason(self) -> str | None:
         """Finish reason, as named by the server."""
-        return self._first.finish_reason
+        return self.choices[0].finish_reason
 
     @property
     def tokens(self) -> Tokens | None:
@@ -164,10 +159,6 @@ class EndpointReply(BaseModel):
         if usage.prompt_tokens is None or usage.completion_tokens is None:
             return None
         return usage.prompt_tokens, usage.completion_tokens
-
-    @property
-    def _first(self) -> _Choice:
-        return self.choices[0]
 
 
 class _Error(BaseModel):
@@ -203,10 +194,7 @@ def read_reply(content: bytes) -> EndpointReply | None:
 def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
     """Return True if an error reports that the prompt does not fit into the model's context.
 
-    Args:
-        status: HTTP status.
-        codes: code and type of the error, which some servers swap.
-        text: error message.
+    ``codes`` are code and type of the error, which some servers swap.
 
     Example:
         >>> is_overflow(400, ["context_length_exceeded"], "")
@@ -224,9 +212,7 @@ def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:
     """Return the seconds that a ``Retry-After`` header asks to wait; 0 if missing or invalid.
 
-    Args:
-        header: seconds or a date (RFC 9110, section 10.2.3).
-        now: reference time for a date; default: the present.
+    The header has seconds or a date (RFC 9110, section 10.2.3).
 
     Example:
         >>> retry_after_s("2"), retry_after_s("-1"), retry_after_s("soon"), retry_after_s(None)
@@ -250,12 +236,7 @@ def retry_delay_s(config: EndpointConfig, attempt: int, asked_s: float, draw: fl
 
     ``min(cap, asked_s + draw * min(cap, base * 2 ** (attempt - 1)))``: up to the cap, the wait is
     never shorter than the server asks for, and simultaneous requests return at different times.
-
-    Args:
-        config: settings with base and cap.
-        attempt: number of failed attempts, from 1.
-        asked_s: seconds that the server asks for; 0 if none.
-        draw: uniform random number in [0, 1).
+    Attempts are counted from 1, and ``draw`` is uniform in [0, 1).
 
     Source: "full jitter", Brooker, Exponential Backoff And Jitter (AWS, 2015).
 

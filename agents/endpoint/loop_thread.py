@@ -18,10 +18,8 @@ class LoopThread:
     """An event loop thread for callers without a loop, or inside one (a notebook).
 
     The loop lives until :meth:`close`, or until the object is garbage-collected, so that objects
-    bound to the loop, such as a connection pool, serve many calls. Thread-safe.
-
-    Args:
-        at_end: function awaited in the loop after all running tasks were cancelled.
+    bound to the loop, such as a connection pool, serve many calls. Thread-safe. ``at_end`` is
+    awaited in the loop after all running tasks were cancelled.
     """
 
     def __init__(self, at_end: Callable[[], Awaitable[None]]) -> None:
@@ -119,19 +117,12 @@ class UnreadableAnswer(Exception):
     """An answer whose body was not read because it is too large or compressed."""
 
 
-def bounded_client(openai: Any, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
-    """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``.
+def bounded_client(openai: Any) -> Any:
+    """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
     It requests uncompressed answers and refuses compressed ones, because a few kilobytes can expand
-    to gigabytes. The bodies of redirects are not read at all.
-
-    Args:
-        openai: the imported module, whose defaults (proxies, limits, certificates) are used.
-        max_bytes: maximum body size of an answer.
-
-    Returns:
-        The client. Its requests raise :class:`UnreadableAnswer`, which some versions of ``openai``
-        wrap in an ``APIConnectionError``.
+    to gigabytes. The bodies of redirects are not read at all. Requests raise
+    :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
     """
 
     class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
@@ -146,14 +137,14 @@ def bounded_client(openai: Any, max_bytes: int = MAX_ANSWER_BYTES) -> Any:
                         break
                     await response.aclose()
                     response = await super().send(response.next_request, stream=True, **options)
-                return await _read(response, max_bytes)
+                return await _read(response)
             finally:
                 await response.aclose()
 
     return Client()
 
 
-async def _read(response: Any, max_bytes: int) -> Any:
+async def _read(response: Any) -> Any:
     """Return the same response with its body read."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
@@ -161,8 +152,8 @@ async def _read(response: Any, max_bytes: int) -> Any:
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
-        if len(body) > max_bytes:
-            raise UnreadableAnswer(f"its answer is larger than {max_bytes:,} bytes")
+        if len(body) > MAX_ANSWER_BYTES:
+            raise UnreadableAnswer(f"its answer is larger than {MAX_ANSWER_BYTES:,} bytes")
     headers = []
     for name, value in response.headers.raw:
         if name.lower() == b"content-type":

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,23 +49,14 @@ _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """The reason why an attempt gave no answer.
+    """The reason why an attempt gave no answer."""
 
-    Attributes:
-        what: description of the fault, without the key.
-        advice: advice for the user.
-        retry: True if another attempt may succeed.
-        wait_s: seconds that the server asks to wait.
-        limited: True if the server or account lacks capacity.
-        sent: True if the server may have processed the prompt and charge for it.
-    """
-
-    what: str
+    what: str  # without the key
     advice: str
-    retry: bool = False
-    wait_s: float = 0.0
-    limited: bool = False
-    sent: bool = True
+    retry: bool = False  # another attempt may succeed
+    wait_s: float = 0.0  # seconds that the server asks to wait
+    limited: bool = False  # the server or account lacks capacity
+    sent: bool = True  # the server may have processed the prompt and charge for it
 
 
 class OpenAIPolicy:
@@ -146,10 +138,8 @@ class OpenAIPolicy:
     ) -> list[Completion]:
         """Answer prompts as in :meth:`generate`, and report each answer as soon as it arrives.
 
-        Args:
-            requests: prompts.
-            done: function called with the index of a request and its answer, one call at a time,
-                in a thread of the policy. An exception in it fails the whole call.
+        ``done`` is called with the index of a request and its answer, one call at a time, in a
+        thread of the policy. An exception in it fails the whole call.
         """
         prompts = [_as_prompt(request) for request in requests]
         if not prompts:
@@ -279,12 +269,11 @@ class OpenAIPolicy:
             attempt += 1
             self._meter.count("", Usage(calls=1))
             self.counts["retries"] += attempt > 1
-            if not isinstance(outcome, _Fault):
+            if isinstance(outcome, EndpointReply):
+                outcome = self._count(prompt, outcome)
+            if isinstance(outcome, Completion):
                 self._lost_in_a_row = 0
-                said = (
-                    self._count(prompt, outcome) if isinstance(outcome, EndpointReply) else outcome
-                )
-                return said._replace(usage=said.usage + Usage(calls=attempt))
+                return outcome._replace(usage=outcome.usage + Usage(calls=attempt))
             if outcome.sent:
                 self._meter.count("", NO_USAGE, self._priced(least_tokens(prompt)))
             if not outcome.retry or attempt == self.config.max_attempts:
@@ -364,15 +353,13 @@ class OpenAIPolicy:
         message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
         if is_overflow(status, (error.code, error.type), message):
             return self._overflow(status, message)
-        asked_s = retry_after_s(error.response.headers.get("retry-after"))
-        limited = status == 429
         return _Fault(
             f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
             # An account without credit is also refused with 429, and waiting does not help.
             retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
-            wait_s=asked_s,
-            limited=limited,
+            wait_s=retry_after_s(error.response.headers.get("retry-after")),
+            limited=status == 429,
             sent=False,
         )
 
@@ -476,8 +463,6 @@ def _reached_nobody(error: BaseException | None) -> bool:
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
     """Wait for an event, at most for some seconds."""
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
-    except TimeoutError:
-        pass

@@ -69,18 +69,12 @@ class LanguageModel:
 
     Dropout is disabled, whatever the model's config says, because noise in the ratio of new to old
     probabilities would be trained on. Code that comes with a model is never run. GPU-specific paths
-    (bf16, attention in one kernel) are not covered by the tests.
-
-    Args:
-        config: settings of the model and its training.
-        seed: seed for a new adapter.
+    (bf16, attention in one kernel) are not covered by the tests. The seed is for a new adapter.
 
     Attributes:
         value_lr: suitable learning rate for a value head.
-        config: settings.
         model: transformers model, including the adapter, so that it generates as the policy does.
             In evaluation mode outside updates.
-        tokenizer: tokenizer of the model.
         version: number of updates so far, set by the learner.
 
     Raises:
@@ -138,9 +132,6 @@ class LanguageModel:
         Segments are packed into rows of at most ``pack_tokens`` tokens, with one forward pass each.
         Tokens after a segment's last sampled token are left out. On a CPU, common beginnings of
         several segments in a row are computed once.
-
-        Args:
-            samples: segments, which record the sampled positions and the temperature.
 
         Returns:
             (B, T) fp32 log-probabilities of the sampled positions of each segment, padded with 0 to
@@ -296,9 +287,8 @@ class LanguageModel:
         """Return log-probabilities and values of the sampled positions, for segments of a row."""
         import torch
 
-        from coevo_gym.agents.lm.causal_lm import head_of
+        from coevo_gym.agents.lm.causal_lm import head_of, token_logprobs
         from coevo_gym.agents.lm.packing import packed_hidden
-        from coevo_gym.agents.lm.token_logprobs import token_logprobs
 
         counts = [len(segment.logprobs) for segment in segments]
         places, targets, start = [], [], 0
@@ -386,8 +376,7 @@ class LanguageModel:
 class FrozenAdapter:
     """A frozen copy of an adapter that shares the base model with a :class:`LanguageModel`.
 
-    Args:
-        of: the model. If its adapter is untrained, the copy runs without one.
+    If the adapter is untrained, the copy runs without one.
     """
 
     def __init__(self, of: LanguageModel) -> None:

@@ -105,8 +105,7 @@ KNOWN = {
 def shape_of(path: str) -> ModelShape | None:
     """Return the shape of a model on this machine, or of a known one; None for any other.
 
-    Args:
-        path: folder, name of a fetched model, or hub id.
+    The path is a folder, the name of a fetched model, or a hub id.
 
     Raises:
         ModelError: if the model's ``config.json`` cannot be read, or describes a model outside

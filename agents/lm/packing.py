@@ -33,14 +33,9 @@ _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Distribute sequences to rows, longest first, each to the first row with enough room.
+    """Distribute indices of sequences to rows, longest first, each to the first row with room.
 
-    Args:
-        lengths: number of tokens of each sequence.
-        limit: maximum number of tokens in a row; a longer sequence gets its own row.
-
-    Returns:
-        Indices of the sequences in each row.
+    A sequence of more than ``limit`` tokens gets its own row.
 
     Example:
         >>> pack([3, 9, 5, 1], limit=8)
@@ -80,11 +75,9 @@ class RowPart(NamedTuple):
 def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]:
     """Lay out sequences one after the other.
 
-    Args:
-        sequences: token ids.
-        share: True to compute common beginnings of several sequences once, if they have at least
-            :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are sorted for
-            this, so that each one shares the most tokens with its predecessor.
+    With ``share``, common beginnings of several sequences are computed once, if they have at least
+    :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are sorted for this, so
+    that each one shares the most tokens with its predecessor.
 
     Returns:
         One part per sequence, in the order of the row.
@@ -119,9 +112,7 @@ def _first(path: Path, n: int) -> Path:
 def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
     """Compute the last hidden states of sequences in one forward pass over one packed row.
 
-    Args:
-        model: a causal language model.
-        sequences: token ids, at least one per sequence.
+    Each sequence has at least one token.
 
     Returns:
         (N, H) hidden states of all tokens, sequence after sequence.

@@ -62,13 +62,7 @@ class Sampled(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A prompt in a batch.
-
-    Attributes:
-        ask: the prompt.
-        start: cached beginning of the prompt.
-        seed: seed of its draws.
-    """
+    """A prompt in a batch, with its cached beginning and the seed of its draws."""
 
     ask: Ask
     start: CachedStart
@@ -323,10 +317,8 @@ def _padded(ids: Sequence[int], length: int) -> list[int]:
 def _batches(rows: Sequence[_Row], max_read: int, max_cache: int) -> Iterator[list[int]]:
     """Yield the row indices of each batch, with similar prompt lengths and within both limits.
 
-    Args:
-        rows: prompts.
-        max_read: maximum number of tokens a batch processes at once, including padding.
-        max_cache: maximum number of tokens in its cache at the end, including padding.
+    ``max_read`` limits the tokens that a batch processes at once, and ``max_cache`` those in its
+    cache at the end, including padding.
     """
     batch: list[int] = []
     begun = longest = most = 0

@@ -25,13 +25,7 @@ _ROOM = 64  # tokens for which a batch initially allocates memory; it grows
 
 
 class Stored(NamedTuple):
-    """Cached keys and values of one sequence.
-
-    Attributes:
-        ids: (T,) token ids.
-        layers: keys and values of the tokens, by layer.
-        n_bytes: memory of the keys and values.
-    """
+    """Cached keys and values, by layer, of one sequence of (T,) token ids, and their memory."""
 
     ids: NDArray[np.int64]
     layers: KeysAndValues
@@ -39,12 +33,7 @@ class Stored(NamedTuple):
 
 
 class CachedStart(NamedTuple):
-    """The cached beginning of a prompt.
-
-    Attributes:
-        n: number of tokens that need not be computed.
-        stored: a sequence that begins with them; None if there is none.
-    """
+    """The ``n`` cached tokens at the beginning of a prompt, and a stored sequence with them."""
 
     n: int = 0
     stored: Stored | None = None
@@ -61,10 +50,7 @@ class PrefixCache:
     """A memory-bounded cache of keys and values of the most recently used sequences.
 
     A prompt continues from the cached sequence with the longest common beginning, even if that
-    sequence continues differently.
-
-    Args:
-        max_bytes: memory for keys and values; 0 disables the cache.
+    sequence continues differently. A cache of 0 bytes is disabled.
 
     Attributes:
         read: number of prompt tokens computed so far.
@@ -212,10 +198,7 @@ class BatchLayer(DynamicLayer):
 def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: int) -> Cache:
     """Create a cache for a batch whose rows continue from cached sequences.
 
-    Args:
-        model: model that uses the cache.
-        starts: (B) cached beginning of each row.
-        room: maximum number of tokens to be added per row.
+    At most ``room`` tokens are added per row.
     """
     plain = DynamicCache(config=model.config)
     if not can_be_cut_back(model):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import fields
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,17 +16,18 @@ import transformers
 from transformers import PreTrainedModel, generation
 
 from coevo_gym.agents.chat.format import ChatFormat
+from coevo_gym.agents.lm.causal_lm import half_copy, renew
 from coevo_gym.agents.lm.language_model import FrozenAdapter, LanguageModel, ModelConfig
-from coevo_gym.agents.lm.padded import Ask, Sampled
+from coevo_gym.agents.lm.padded import Ask, Sampled, sample_padded
+from coevo_gym.agents.lm.prefix_cache import PrefixCache
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
 
-if TYPE_CHECKING:
-    from coevo_gym.agents.lm.padded import Ask, Sampled
-    from coevo_gym.agents.lm.prefix_cache import PrefixCache
+logger = logging.getLogger(__name__)
 
+_PROMPT_PASSES = 4  # a prompt's forward pass stores no activations, so it may be larger
 _STEP_S = 600.0  # timeout for the engine's thread; it answers, or dies with an error, much earlier
 _PAGE = 256
 _NEEDED = {"num_blocks", "return_logprobs"}
@@ -125,11 +126,6 @@ def _settings() -> set[str]:
     return set() if config is None else {field.name for field in fields(config)}
 
 
-logger = logging.getLogger(__name__)
-
-_PROMPT_PASSES = 4  # a prompt's forward pass stores no activations, so it may be larger
-
-
 class TransformersPolicy(LanguageModel):
     """A policy that samples with the same weights that are trained.
 
@@ -191,13 +187,14 @@ class TransformersPolicy(LanguageModel):
             ConfigError: if a request is not a prompt, or its sampling settings are invalid.
             ModelError: if the chat template refuses its messages.
         """
-        from coevo_gym.agents.lm.padded import Ask
-
         prompts = [_as_prompt(request) for request in requests]
         asks: dict[int, Ask] = {}
         trained: dict[int, tuple[int, ...]] = {}
         for i, prompt in enumerate(prompts):
-            ids = self._prompt_ids(prompt)
+            if prompt.after is None:
+                ids = self.format.prompt_ids(prompt.messages)
+            else:
+                ids = self.format.ids_after(prompt.after, prompt.messages)
             longest = len(ids)
             if prompt.trained is not None:
                 trained[i] = self.format.prompt_ids(prompt.trained)
@@ -228,11 +225,6 @@ class TransformersPolicy(LanguageModel):
                 Usage(calls=1, prompt_tokens=len(ask.prompt), completion_tokens=len(answer.ids)),
             )
         return completions
-
-    def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
-        if prompt.after is None:
-            return self.format.prompt_ids(prompt.messages)
-        return self.format.ids_after(prompt.after, prompt.messages)
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
         """Convert an answer from elsewhere to a decision to learn from; None if it does not fit.
@@ -288,8 +280,6 @@ class TransformersPolicy(LanguageModel):
         return self
 
     def _sample(self, asks: Sequence[Ask]) -> list[Sampled]:
-        from coevo_gym.agents.lm.padded import sample_padded
-
         model = self._sampler()
         seed = int(self._rng.integers(2**63))
         stop_ids = self.format.stop_ids
@@ -316,8 +306,6 @@ class TransformersPolicy(LanguageModel):
 
     def _current_prefixes(self) -> PrefixCache:
         """Return the prefix cache, emptied if the weights have changed since it was filled."""
-        from coevo_gym.agents.lm.prefix_cache import PrefixCache
-
         # PyTorch counts in-place changes of weights, so this detects changes by any code.
         state = self.version, sum(weight._version for weight in self.parameters())
         if self._prefixes is None:
@@ -333,10 +321,6 @@ class TransformersPolicy(LanguageModel):
         On a CPU, the copy would add a rounding difference between sampler and learner without
         saving time, because autocast converts the weights once per call.
         """
-        import torch
-
-        from coevo_gym.agents.lm.causal_lm import half_copy, renew
-
         trained_in_bf16 = self._half and self.model.dtype != torch.bfloat16
         if not trained_in_bf16 or self.device.type == "cpu":
             return self.model

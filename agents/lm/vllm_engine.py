@@ -57,11 +57,7 @@ class VLLMConfig(FrozenModel):
 class VLLMEngine:
     """A causal language model that vLLM runs in this process.
 
-    Args:
-        folder: folder with a model's ``config.json`` and safetensors.
-        config: settings for sharing the machine.
-        max_context: maximum number of tokens of prompt and answer together.
-        dtype: data type of the computation.
+    Prompt and answer together have at most ``max_context`` tokens.
 
     Attributes:
         holds: identifies the loaded weights, set by the caller for comparison; initially None.
@@ -83,8 +79,14 @@ class VLLMEngine:
         self.holds: object = None
         self._shapes = checkpoint_shapes(folder)
         with _process_kept():
-            self._vllm = _import_vllm()
-            cache = config.kv_cache_gib
+            try:
+                import vllm
+            except ModuleNotFoundError as error:
+                raise ImportError(
+                    f"This policy needs vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
+                    "several GB), or set policy.kind to transformers."
+                ) from error
+            self._vllm, cache = vllm, config.kv_cache_gib
             try:
                 self._llm = self._vllm.LLM(
                     str(folder),
@@ -140,10 +142,9 @@ class VLLMEngine:
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
         """Replace all weights, and clear the prefix cache of the old ones.
 
-        Args:
-            weights: function that yields each weight with its name in the checkpoint, including the
-                LM head even if it is tied to the embedding. It is called twice, first to check the
-                names, so that temporary tensors such as merged adapters never exist all at once.
+        ``weights`` yields each weight with its name in the checkpoint, including the LM head even
+        if it is tied to the embedding. It is called twice, first to check the names, so that
+        temporary tensors such as merged adapters never exist all at once.
 
         Raises:
             ModelError: if names or shapes do not match the model, before anything is changed; or if
@@ -240,17 +241,6 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
         return Sampled(ids, (0.0,) * len(ids))
     found = zip(ids, output.logprobs, strict=True)
     return Sampled(ids, tuple(float(logprobs[token].logprob) for token, logprobs in found))
-
-
-def _import_vllm() -> Any:
-    try:
-        import vllm
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"This policy needs vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
-            "several GB), or set policy.kind to transformers."
-        ) from error
-    return vllm
 
 
 @contextmanager

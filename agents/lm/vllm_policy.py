@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
+
+import torch
+from transformers.utils.hub import cached_file
 
 from coevo_gym.agents.lm.language_model import ModelConfig
+from coevo_gym.agents.lm.padded import Ask, Sampled
 from coevo_gym.agents.lm.transformers_policy import TransformersPolicy
 from coevo_gym.agents.lm.vllm_engine import VLLMConfig, VLLMEngine
 from coevo_gym.core.errors import ModelError
 from coevo_gym.core.trajectory import Segment
-
-if TYPE_CHECKING:
-    from coevo_gym.agents.lm.padded import Ask, Sampled
 
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.25}
 """Maximum mean difference in nats between vLLM's log-probabilities and the learner's, by dtype.
@@ -38,22 +39,12 @@ class VLLMPolicy(TransformersPolicy):
     1, 10 and 50 steps in one direction, 3 %, 33 % and 92 % arrive with an adapter (rank 64, alpha
     64, learning rate 1e-5), and 3 %, 19 % and 65 % without (1e-6); for weights that were in
     bfloat16 and have a standard deviation of 0.02. The learner loses nothing, but answers come from
-    a policy that lags behind: see ``learner.old_logprobs``.
-
-    Args:
-        config: settings of the model and its training.
-        vllm: settings for sharing the machine between the engine and the learner.
-        thinking: see :class:`coevo_gym.agents.chat.format.ChatFormat`.
-        seed: seed for the draws and for a new adapter.
-
-    Attributes:
-        engine: the vLLM engine.
+    a policy that lags behind: see ``learner.old_logprobs``. ``vllm`` has the settings for sharing
+    the machine between the engine and the learner.
 
     Raises:
-        ConfigError: if the settings do not fit this machine or this model.
-        ImportError: if vLLM, PyTorch, transformers or peft is not installed.
-        ModelError: if the model does not exist, is not a chat model, or is not supported by
-            vLLM.
+        ConfigError, ImportError, ModelError: as :class:`TransformersPolicy`; also if vLLM is not
+            installed or does not support the model.
 
     Example:
         >>> policy = VLLMPolicy(ModelConfig(path="smollm2"), VLLMConfig())   # doctest: +SKIP
@@ -75,11 +66,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
-
-        Raises:
-            ConfigError: if the state belongs to another model or adapter.
-        """
+        """Restore :meth:`state_dict`; the draws continue as if uninterrupted."""
         self.engine.holds = None
         return super().load_state_dict(state)
 
@@ -102,10 +89,6 @@ class VLLMPolicy(TransformersPolicy):
         Raises:
             ModelError: if they differ by more than :data:`TOLERANCE`.
         """
-        import torch
-
-        from coevo_gym.agents.lm.padded import Ask
-
         vocabulary = self.model.get_input_embeddings().num_embeddings
         prompt = tuple(token % vocabulary for token in range(3, 100, 12))
         (answer,) = self.engine.generate([Ask(prompt, 1.0, _PROBED)], [0], stop_ids=())
@@ -124,8 +107,6 @@ class VLLMPolicy(TransformersPolicy):
 
 def _folder(source: str) -> Path:
     """Return the folder of a loaded model, from transformers' cache if it has a hub id."""
-    from transformers.utils.hub import cached_file
-
     if Path(source).is_dir():
         return Path(source)
     config = cached_file(source, "config.json", local_files_only=True)

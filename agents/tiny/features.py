@@ -67,9 +67,8 @@ def bucket(word: str, buckets: int) -> int:
 class WordWeights:
     """Inverse document frequencies, which give common words a low weight.
 
-    Args:
-        counts: number of texts that each word occurs in.
-        n: total number of texts; 0 gives every word the weight 1.
+    ``counts`` has the number of texts, of ``n``, that each word occurs in. Without texts, every
+    word has the weight 1.
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None, n: int = 0) -> None:
@@ -126,10 +125,7 @@ class _Page(NamedTuple):
 class Encoder:
     """An encoder of choices with a cache.
 
-    Args:
-        weights: word weights.
-        buckets: number of rows of the embedding table.
-        max_cached: maximum number of cached encodings; the oldest are dropped.
+    It keeps ``max_cached`` encodings; the oldest are dropped.
     """
 
     def __init__(self, weights: WordWeights, *, buckets: int, max_cached: int = 8_000) -> None:

@@ -59,12 +59,7 @@ def _offsets(lengths: Ints) -> Tensor:
 class Scorer(nn.Module):
     """A network that scores candidates by hashed words, dense features and the other candidates.
 
-    Args:
-        buckets: number of rows of the embedding table.
-        dim: width of an embedding.
-        hidden: width of both layers.
-        dropout: share of embedding values zeroed in training.
-        seed: seed for the initial weights and for dropout.
+    Sizes are those of ``TinyConfig``; the seed is for the initial weights and for dropout.
     """
 
     def __init__(self, *, buckets: int, dim: int, hidden: int, dropout: float, seed: int) -> None:

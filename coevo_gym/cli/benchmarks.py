@@ -28,8 +28,7 @@ from coevo_gym.core.registry import BrokenPlugin, load_object
 from coevo_gym.core.waiting import only_looking
 from coevo_gym.provision import Installation, benchmark_home
 from coevo_gym.sandbox import Level
-from coevo_gym.trainers.adapters.trainer import Trainer
-from coevo_gym.trainers.adapters.venvs import find_trainers, install_trainer, python_of
+from coevo_gym.trainers.adapters.trainer import Trainer, find_trainers, install_trainer, python_of
 
 if TYPE_CHECKING:
     from coevo_gym.sandbox.attacks import Suite

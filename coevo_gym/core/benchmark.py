@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
 import gymnasium
@@ -31,7 +30,7 @@ from coevo_gym.core.errors import (
     TaskError,
 )
 from coevo_gym.core.evolution import Context, Draft, Proposal
-from coevo_gym.core.registry import BrokenPlugin, Plugins
+from coevo_gym.core.registry import BrokenPlugin, Plugins, load_object
 from coevo_gym.core.task import Split, Task, find_models_by, register_models, strictest
 from coevo_gym.core.trajectory import Step, Trajectory, View
 
@@ -158,10 +157,8 @@ class Benchmark(Protocol):
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         """Run actions in a fresh engine and score the state after each.
 
-        Args:
-            task: the task.
-            actions: the actions; the replay has one entry per action that was run.
-            to_error: stop after the first action that fails; that action is included.
+        With ``to_error``, the first action that fails is the last one that is run. The replay has
+        one entry per action that was run.
         """
         ...
 
@@ -355,8 +352,7 @@ def get_benchmark(name: str) -> Benchmark:
             raise TaskError(str(plugin))
         known = ", ".join(sorted(spec.name for spec in benchmark_specs()))
         raise TaskError(f"Unknown benchmark {name!r}. Registered: {known}.")
-    module, _, attribute = spec.benchmark.partition(":")
-    return cast(Benchmark, getattr(import_module(module), attribute))
+    return cast(Benchmark, load_object(spec.benchmark))
 
 
 def proposable(benchmark: Benchmark) -> Proposable:
@@ -375,14 +371,9 @@ def proposable(benchmark: Benchmark) -> Proposable:
 
 
 def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
-    """Return the names of the operations that can be called in a task's world.
+    """Return the distinct names of the operations that can be called in a task's world.
 
-    Args:
-        benchmark: the benchmark; may have a method ``operations(task)``.
-        task: only its world matters.
-
-    Returns:
-        The distinct names; () if the benchmark has no such method.
+    They are () if the benchmark has no method ``operations(task)``.
     """
     if not hasattr(benchmark, "operations"):
         return ()

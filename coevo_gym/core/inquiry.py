@@ -99,14 +99,10 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return the scope of one study of one step.
+        """Return the scope of the study of one step's groups whose notes are of this kind.
 
         A run that is resumed has the same group ids, so a study that is repeated gets the answers
         of before. For the caps per round it is a round of its own.
-
-        Args:
-            kind: kind of the study's notes.
-            groups: groups of the step, at least one.
         """
         return self.scope(f"study-{kind}-{groups[0].id}")
 

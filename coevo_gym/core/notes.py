@@ -72,9 +72,6 @@ class Note(FrozenModel):
 class Notes(Sequence[Note]):
     """An immutable sequence of notes in writing order, with lookup by trajectory.
 
-    Args:
-        notes: all of them.
-
     Example:
         >>> note = Note(kind="attribution", task_id="t", group_id="g", index=1, step=0, value=1.0)
         >>> notes = Notes([note])

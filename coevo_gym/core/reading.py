@@ -52,15 +52,11 @@ def read_lines(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
     """
     check_plain(path)
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(most_bytes + 1):
-            number += 1
+        lines = iter(lambda: file.readline(most_bytes + 1), b"")
+        for number, line in enumerate(lines, start=1):
             if len(line) > most_bytes and not line.endswith(b"\n"):
-                raise OSError(
-                    errno.EFBIG,
-                    f"line {number} is longer than {_megabytes(most_bytes)}",
-                    str(path),
-                )
+                said = f"line {number} is longer than {_megabytes(most_bytes)}"
+                raise OSError(errno.EFBIG, said, str(path))
             yield line.removesuffix(b"\n")
 
 

@@ -21,17 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Registry:
-    """A registry of objects of one kind, by name.
+    """A registry of objects of one kind (in the singular), by name.
 
     Names come from three sources: this package, by a mapping of names to ``"module:object"``;
     installed packages, by an entry-point group; and :meth:`add`, for objects defined in a user's
-    file. The names of this package are reserved.
-
-    Args:
-        kind: kind of the objects, in the singular: ``"method"``.
-        home: location of the mapping, as ``"module:object"``.
-        default: location of the default name, as ``"module:object"``.
-        group: the entry-point group.
+    file. The names of this package are reserved. ``home`` and ``default`` are the locations of the
+    mapping and of the default name, as ``"module:object"``.
     """
 
     def __init__(self, kind: str, *, home: str, default: str, group: str) -> None:
@@ -122,13 +117,7 @@ def _origin(kind: str, entry_point: EntryPoint) -> str:
 
 
 class BrokenPlugin(NamedTuple):
-    """An entry point that cannot be loaded.
-
-    Attributes:
-        name: name of the entry point.
-        distribution: name and version of the package that defines it.
-        reason: description of the problem.
-    """
+    """An entry point that cannot be loaded, with the name and version of its package."""
 
     name: str
     distribution: str
@@ -146,12 +135,8 @@ class Plugins:
     """The entry points of a group; each is loaded once, on first use.
 
     Listing their names reads a few small files and imports nothing. A broken entry point is
-    recorded with the reason and does not affect the others.
-
-    Args:
-        group: the group's name.
-        take: called with the name and the object of each loaded entry point; if it raises, the
-            entry point counts as broken.
+    recorded with the reason and does not affect the others. ``take`` is called with the name and
+    the object of each loaded entry point; if it raises, the entry point counts as broken.
 
     Example:
         >>> Plugins("coevo_gym.no_such_group", print).load_all()

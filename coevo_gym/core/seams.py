@@ -215,7 +215,7 @@ class Growth(Memory, Protocol):
         ...
 
 
-class Curriculum(Protocol):
+class Curriculum(Memory, Protocol):
     """A strategy that chooses the tasks to practise next. Pure: no I/O, no clock, no framework."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
@@ -243,18 +243,6 @@ class Curriculum(Protocol):
 
     def apply(self, result: RoundResult) -> None:
         """Record a round's accepted tasks, verdicts and costs; idempotent per round id."""
-        ...
-
-    def metrics(self) -> dict[str, float]:
-        """Return metrics of the state, for any sink."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the complete state as JSON."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, so that later results are the same."""
         ...
 
 

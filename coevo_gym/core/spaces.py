@@ -10,7 +10,7 @@ need a placeholder observation (``FrameStackObservation``, ``DelayObservation``)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -41,10 +41,6 @@ def clean_text(text: str, max_length: int) -> str:
 
     Lone surrogates become U+FFFD, because they break UTF-8, JSON and SQLite. Text longer than
     ``max_length`` characters is cut and ends with the number of missing characters.
-
-    Args:
-        text: any Python string.
-        max_length: maximum length of the result, in characters; at least 64.
 
     Returns:
         A string of at most ``max_length`` characters that encodes as UTF-8.
@@ -94,21 +90,16 @@ def spaced(name: str) -> str:
 class UnicodeText(Space[str]):
     """All strings of at most ``max_length`` characters that encode as UTF-8.
 
-    Args:
-        max_length: maximum length of a member, in characters.
-        seed: seed of the space's own generator, used only by ``sample``.
+    The seed is that of the space's own generator, used only by ``sample``.
     """
+
+    is_np_flattenable = False  # text has no fixed-size array form
 
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
         if max_length < 64:
             raise ValueError(f"UnicodeText expects max_length >= 64, actual: {max_length}")
         self.max_length = int(max_length)
         super().__init__(dtype=str, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """False: text has no fixed-size array form."""
-        return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
         """Draw a short string (at most 64 characters) over a mixed alphabet."""
@@ -124,14 +115,6 @@ class UnicodeText(Space[str]):
             return False
         return x.isascii() or _SURROGATE.search(x) is None
 
-    def to_jsonable(self, sample_n: Iterable[str]) -> list[Any]:
-        """Return the strings as a list; strings are valid JSON."""
-        return list(sample_n)
-
-    def from_jsonable(self, sample_n: list[Any]) -> list[str]:
-        """Invert :meth:`to_jsonable`."""
-        return [str(text) for text in sample_n]
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, UnicodeText) and other.max_length == self.max_length
 
@@ -145,13 +128,8 @@ class UnicodeText(Space[str]):
 class SharedTexts(Sequence[str]):
     """The texts of ``n`` envs in memory shared between processes.
 
-    Each access reads the current text; a deep copy is a tuple of the current texts.
-
-    Args:
-        space: space of the texts.
-        memory: memory allocated by :func:`create_shared_memory`, with one slot per text: the number
-            of its bytes, then the bytes.
-        n: number of texts.
+    Each access reads the current text; a deep copy is a tuple of the current texts. The memory has
+    one slot per text: the number of its bytes, then the bytes.
     """
 
     def __init__(self, space: UnicodeText, memory: Any, n: int) -> None:
@@ -164,7 +142,6 @@ class SharedTexts(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> tuple[str, ...]: ...
     def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
-        """Return the text at an index, or a tuple of texts for a slice."""
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(self._n)))
         start = range(self._n)[index] * self._slot + _LENGTH_BYTES
@@ -172,7 +149,6 @@ class SharedTexts(Sequence[str]):
         return str(self._bytes[start : start + length], "utf-8")
 
     def __len__(self) -> int:
-        """Return the number of texts."""
         return self._n
 
     def __deepcopy__(self, memo: object) -> tuple[str, ...]:

@@ -179,14 +179,8 @@ def allow(
     """Return the number of requests of a batch that may be sent, counted from its beginning.
 
     The first request that might exceed a cap is not sent, and neither is any later one, even if a
-    later request is small enough.
-
-    Args:
-        requests: maximum tokens of each prompt and of each answer.
-        calls: remaining requests; None for no cap.
-        tokens: remaining tokens; None for no cap.
-        usd: remaining US dollars; None for no cap.
-        prices: prices of the model.
+    later request is small enough. A request has maximum tokens of its prompt and of its answer. The
+    other numbers are what remains; None for no cap.
 
     Example:
         >>> allow([(100, 50), (4000, 500), (10, 10)], calls=3, tokens=1000, usd=None)
@@ -214,11 +208,7 @@ class Meter:
     error has the cost of its pieces; entering it again resets all of them.
 
     The state converts to and from JSON. After loading, the pieces of an unfinished round start
-    again. Threads and event loops may share a meter.
-
-    Args:
-        caps: the caps; None for no caps.
-        scopes: current piece of work per thread; share it with the tape, if there is one.
+    again. Threads and event loops may share a meter. A tape shares the scopes of its meter.
     """
 
     def __init__(self, caps: Caps | None = None, scopes: Scopes | None = None) -> None:
@@ -298,14 +288,10 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve the maximum cost of requests; yield the number that may be sent.
+        """Reserve the maximum cost of requests, by their maximum tokens; yield the number to send.
 
         If the caps have no room because of other requests in flight, it waits for those: only
         actual spending refuses a request.
-
-        Args:
-            requests: maximum tokens of each prompt and of each answer.
-            prices: prices of the model.
         """
         while isinstance(held := self._reserve(requests, prices), Future):
             held.result()
@@ -325,10 +311,7 @@ class Meter:
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
         """Count a cost, or the outcome of a question, for this thread's piece of work.
 
-        Args:
-            purpose: purpose of the request.
-            usage: its cost.
-            capped: the cost that counts towards the caps on the whole run, if it differs.
+        ``capped`` counts towards the caps on the whole run, if it differs from ``usage``.
         """
         with self._lock:
             cost = Cost.of(0, usage if capped is None else capped)

@@ -30,13 +30,12 @@ SOLVED = 0.5
 _CHUNK = 4096
 
 
-def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float, float]:
-    """Compute Wilson's score interval for a success rate.
+def wilson_interval(successes: float, n: int) -> tuple[float, float]:
+    """Compute Wilson's score interval (95 %, two-sided) for a success rate.
 
     Args:
         successes: number of successes among ``n``; a sum of shares if each was tried several times.
         n: number of trials, at least 1.
-        z: standard normal quantile of the confidence level (default: 95 %, two-sided).
 
     Returns:
         Lower and upper end, within [0, 1].
@@ -52,7 +51,7 @@ def wilson_interval(successes: float, n: int, *, z: float = Z_95) -> tuple[float
         raise ValueError(
             f"wilson_interval needs 0 <= successes <= n and n >= 1, got {successes}/{n}"
         )
-    rate = successes / n
+    rate, z = successes / n, Z_95
     centre = rate + z * z / (2 * n)
     spread = z * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
@@ -78,10 +77,7 @@ class Rate:
 
 
 def success_rate(shares: Sequence[float]) -> Rate:
-    """Compute the success rate over tasks with one or several episodes each.
-
-    Args:
-        shares: for each task, the share of its episodes that succeeded.
+    """Compute the success rate over tasks from the share of each task's episodes that succeeded.
 
     Example:
         >>> success_rate([0.5, 1.0]).success
@@ -159,11 +155,7 @@ def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
 
 
 def student_t_quantile(p: float, df: int) -> float:
-    """Compute the quantile of Student's t distribution for probability ``p``.
-
-    Args:
-        p: in (0, 1).
-        df: degrees of freedom, at least 1.
+    """Compute the quantile of Student's t distribution for ``p`` in (0, 1), with ``df`` >= 1.
 
     Raises:
         ValueError: if ``p`` or ``df`` is out of range.
@@ -221,18 +213,10 @@ def sign_test(differences: Sequence[float]) -> float:
 
 
 def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: int = 0) -> float:
-    """Compute the p-value of the sign-flip test for a mean difference of 0.
+    """Compute the two-sided p-value of the sign-flip test for a mean difference of 0.
 
     Up to 16 differences, all assignments of signs are enumerated. Beyond that, ``n_samples``
     assignments are drawn, and the observed one is added.
-
-    Args:
-        differences: difference of each pair.
-        n_samples: assignments to draw if there are too many to enumerate.
-        seed: seed of the draw.
-
-    Returns:
-        The two-sided p-value.
 
     Raises:
         ValueError: if there are no differences, or one is not finite.
@@ -262,12 +246,6 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust the p-values of several tests, so that a threshold holds for all of them together.
 
-    Args:
-        p_values: one p-value per test, in [0, 1].
-
-    Returns:
-        The adjusted p-values, in the same order.
-
     Raises:
         ValueError: if a p-value is outside [0, 1].
 
@@ -287,15 +265,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> tuple[float, float]:
+def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
     """Compute the adjusted Wald interval of the difference of two success rates on the same tasks.
 
-    The adjustment adds two tasks, one in favour of each side, so that the width stays positive
-    even if no task differs.
+    The level is 95 %, two-sided. The adjustment adds two tasks, one in favour of each side, so that
+    the width stays positive even if no task differs.
 
     Args:
         differences: per task, the difference of the two shares of successes, in [-1, 1].
-        z: standard normal quantile of the confidence level (default: 95 %, two-sided).
 
     Returns:
         Lower and upper end, within [-1, 1].
@@ -316,7 +293,7 @@ def paired_shares_interval(differences: Sequence[float], *, z: float = Z_95) -> 
     n = len(differences) + 2
     mean = math.fsum(differences) / n
     variance = (math.fsum(value * value for value in differences) + 2) / n - mean * mean
-    half = z * math.sqrt(variance / n)
+    half = Z_95 * math.sqrt(variance / n)
     return max(-1.0, mean - half), min(1.0, mean + half)
 
 

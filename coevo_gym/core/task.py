@@ -15,8 +15,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cached_property
-from importlib import import_module
-from typing import Annotated, Any, Literal, NoReturn, cast
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +28,7 @@ from pydantic import (
 )
 
 from coevo_gym.core.errors import TaskError
+from coevo_gym.core.registry import load_object
 from coevo_gym.core.spaces import visible
 
 SCHEMA_VERSION = 1
@@ -149,12 +149,7 @@ class FrozenModel(BaseModel):
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator for texts with a readable error message.
-
-    Args:
-        pattern: regular expression for the whole text.
-        rule: allowed form of the text, for the error message.
-    """
+    """Create a validator for texts that match a whole pattern; ``rule`` is the error message."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -211,19 +206,14 @@ def _models_of(benchmark: str) -> tuple[str, str] | tuple[None, None]:
     return _MODELS.get(benchmark, (None, None))
 
 
-def _resolve(path: str) -> type[BaseModel]:
-    module, _, name = path.partition(":")
-    return cast("type[BaseModel]", getattr(import_module(module), name))
-
-
 def resolve_models(data: Any, *fields: str) -> Any:
     """Parse the raw ``world`` / ``verifier`` in ``data`` with the benchmark's own models."""
     if not isinstance(data, Mapping):
         return data
     world, verifier = _models_of(str(data.get("benchmark")))
-    models = {
-        "world": _resolve(world) if world else UnknownWorld,
-        "verifier": _resolve(verifier) if verifier else UnknownVerifier,
+    models: dict[str, type[BaseModel]] = {
+        "world": load_object(world) if world else UnknownWorld,
+        "verifier": load_object(verifier) if verifier else UnknownVerifier,
     }
     if data.get("origin") == OPEN:
         models["verifier"] = NothingAsked
@@ -254,10 +244,8 @@ def folded(value: Any) -> Any:
     r"""Return a JSON value with every text reduced to what distinguishes it from other texts.
 
     Two texts that differ only in case, whitespace, invisible characters or Unicode compatibility
-    forms (NFKC) fold to the same text. Use it to recognize copies, never to display text.
-
-    Args:
-        value: a text, or texts in mappings and sequences; other values are returned unchanged.
+    forms (NFKC) fold to the same text. Use it to recognize copies, never to display text. Values
+    that are neither texts, mappings nor sequences are unchanged.
 
     Example:
         >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")

@@ -26,7 +26,6 @@ class TaskList(tuple[Task, ...]):
     @overload
     def __getitem__(self, index: slice) -> TaskList: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Task | TaskList:
-        """Return the task at an index, or a part of the list."""
         if isinstance(index, slice):
             return TaskList(super().__getitem__(index))
         return super().__getitem__(index)

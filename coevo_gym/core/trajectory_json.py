@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from coevo_gym.core.task import FrozenDict, freeze
 from coevo_gym.core.trajectory import ChoiceDecision, EvalTrajectory, Step, Trajectory
 
-
-@lru_cache(maxsize=1)
-def _adapter() -> TypeAdapter[Trajectory]:
-    return TypeAdapter(Trajectory)
+RecordT = TypeVar("RecordT", Trajectory, EvalTrajectory)
 
 
-@lru_cache(maxsize=1)
-def _eval_adapter() -> TypeAdapter[EvalTrajectory]:
-    return TypeAdapter(EvalTrajectory)
+@cache
+def _adapters() -> dict[Any, TypeAdapter[Any]]:
+    return {kind: TypeAdapter(kind) for kind in (Trajectory, EvalTrajectory)}
 
 
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -29,29 +26,32 @@ def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     that chooses among candidates never reads earlier info.
     """
     steps = tuple(map(_without_old_info, trajectory.steps))
-    data: dict[str, Any] = _adapter().dump_python(replace(trajectory, steps=steps), mode="json")
-    return data
+    return _dumped(replace(trajectory, steps=steps))
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
     """Invert :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
-    loaded = _adapter().validate_python(data)
-    steps = tuple(_frozen(step) for step in loaded.steps)
-    return replace(loaded, steps=steps, report=freeze(loaded.report))
+    return _loaded(Trajectory, data)
 
 
 def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
     """Convert the record of an evaluation episode to a JSON object, without decisions."""
     steps = tuple(replace(step, decision=None) for step in trajectory.steps)
-    data: dict[str, Any] = _eval_adapter().dump_python(
-        replace(trajectory, steps=steps), mode="json"
-    )
-    return data
+    return _dumped(replace(trajectory, steps=steps))
 
 
 def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
     """Invert :func:`eval_trajectory_to_json`."""
-    loaded = _eval_adapter().validate_python(data)
+    return _loaded(EvalTrajectory, data)
+
+
+def _dumped(trajectory: RecordT) -> dict[str, Any]:
+    data: dict[str, Any] = _adapters()[type(trajectory)].dump_python(trajectory, mode="json")
+    return data
+
+
+def _loaded(kind: type[RecordT], data: dict[str, Any]) -> RecordT:
+    loaded: RecordT = _adapters()[kind].validate_python(data)
     steps = tuple(_frozen(step) for step in loaded.steps)
     return replace(loaded, steps=steps, report=freeze(loaded.report))
 

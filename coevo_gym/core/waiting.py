@@ -11,8 +11,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 logger = logging.getLogger("coevo_gym.waiting")
 
@@ -33,13 +36,17 @@ _watcher: ContextVar[Acted | None] = ContextVar("watcher", default=None)
 
 
 @contextmanager
-def only_looking() -> Iterator[None]:
-    """Context manager that forbids slow preparation; code that needs it must raise an error."""
-    token = _looking.set(True)
+def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
     try:
         yield
     finally:
-        _looking.reset(token)
+        variable.reset(token)
+
+
+def only_looking() -> AbstractContextManager[None]:
+    """Context manager that forbids slow preparation; code that needs it must raise an error."""
+    return _set(_looking, True)
 
 
 def is_only_looking() -> bool:
@@ -47,61 +54,36 @@ def is_only_looking() -> bool:
     return _looking.get()
 
 
-@contextmanager
-def followed_by(follower: HowFar) -> Iterator[None]:
+def followed_by(follower: HowFar) -> AbstractContextManager[None]:
     """Context manager that passes progress of slow operations to ``follower`` (:func:`how_far`)."""
-    token = _follower.set(follower)
-    try:
-        yield
-    finally:
-        _follower.reset(token)
+    return _set(_follower, follower)
 
 
 def how_far(what: str, done: int, total: int) -> None:
     """Report progress to the current follower, if there is one; cheap to call often.
 
-    Args:
-        what: the work, with its unit: ``"making the world (MB)"``.
-        done: amount done.
-        total: total amount.
+    ``what`` is the work with its unit, such as ``"making the world (MB)"``.
     """
-    follower = _follower.get()
-    if follower is not None:
+    if follower := _follower.get():
         follower(what, done, total)
 
 
-@contextmanager
-def watched_by(watcher: Acted) -> Iterator[None]:
+def watched_by(watcher: Acted) -> AbstractContextManager[None]:
     """Context manager that calls ``watcher`` with the arguments of each :func:`acted` inside it."""
-    token = _watcher.set(watcher)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
+    return _set(_watcher, watcher)
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report work of agents and models as it happens, long before an episode ends.
+    """Report env steps and tokens since the last call, long before an episode ends.
 
     Call it with two zeros just before the work, so that the time it takes can be measured.
-
-    Args:
-        steps: env steps that agents have taken since the last call.
-        tokens: tokens that models read and wrote since then.
     """
-    watcher = _watcher.get()
-    if watcher is not None:
+    if watcher := _watcher.get():
         watcher(steps, tokens)
 
 
 class Patience:
-    """A logger of progress messages for an operation that takes long.
-
-    Args:
-        what: description of the operation.
-        first_s: seconds until the first message.
-        every_s: seconds between messages.
-        clock: function that returns the time in seconds.
+    """A logger of progress messages, after ``first_s`` seconds and then every ``every_s``.
 
     Example:
         >>> patience = Patience("the first round", first_s=60)
@@ -131,13 +113,7 @@ class Patience:
 class Pace:
     """An estimator of the remaining time, from the recent rate of progress.
 
-    Args:
-        total: total amount of work.
-        done: amount done before.
-        clock: function that returns the time in seconds.
-
-    Attributes:
-        done: amount done so far.
+    ``done`` is the amount done so far, of ``total``.
 
     Example:
         >>> now = 0.0

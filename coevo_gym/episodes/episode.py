@@ -270,6 +270,12 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 """The outcome of an episode: finished or lost."""
 
 
+def all_lost(n: int, first: Fault, what: str = "") -> Fault:
+    """Return the error to raise if all of ``n`` episodes were lost, the first to this fault."""
+    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
+    return kind(f"All {n} {what}episodes were lost, the first because: {first}")
+
+
 def clean_cue(cue: Cue) -> Cue:
     """Return a cue whose text is safe to send and store.
 

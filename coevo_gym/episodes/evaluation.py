@@ -15,13 +15,13 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
-from coevo_gym.core.errors import ConfigError, EnvBackendError, ModelError
+from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.stats import Rate, at_k, success_rate
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EvalTrajectory
 from coevo_gym.envs.tags import kind_of_tag, tags_from, tags_of, value_of_tag
-from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost
+from coevo_gym.episodes.episode import EvalEpisode, Finished, Lost, all_lost
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Mode, Runner, episode_seed
 from coevo_gym.store.eval_folder import EvalLine, Key
@@ -149,12 +149,7 @@ class Evaluation:
 
 
 class FinishedEpisodes:
-    """The finished episodes of an evaluation, in memory.
-
-    Attributes:
-        lines: the result of each, by task id and sample.
-        trajectories: its trajectories.
-    """
+    """The finished episodes of an evaluation, in memory, by task id and sample."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, EvalLine] = {}
@@ -242,44 +237,23 @@ def evaluate(
 def require_finished(
     kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
-    """Refuse episodes of which none ever finished.
-
-    Args:
-        kept: the episodes that finished, now or earlier.
-        lost: the episodes that were lost now, in order.
-        what: the noun for the episodes' tasks in error messages.
+    """Refuse episodes of which none ever finished, now or earlier.
 
     Raises:
         EnvBackendError: if none finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
-    if kept.lines or not lost:
-        return
-    first = lost[0].error
-    kind = ModelError if isinstance(first, ModelError) else EnvBackendError
-    raise kind(f"All {len(lost)} {what} episodes were lost, the first because: {first}") from first
+    if lost and not kept.lines:
+        raise all_lost(len(lost), lost[0].error, f"{what} ") from lost[0].error
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
-    """Return the seed of the env in one of a task's evaluation episodes.
-
-    Args:
-        seed: the seed of the evaluation.
-        task: the task.
-        sample: number of the task's episode, from 0.
-    """
+    """Return the seed of the env in one of a task's episodes; samples are numbered from 0."""
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
 
 def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
-    """Return the result of a finished episode.
-
-    Args:
-        task: the task.
-        sample: number of the task's episode, from 0.
-        seed: the seed of the evaluation.
-        ended: the episode.
-    """
+    """Return the result of a finished episode of an evaluation with this seed."""
     return EvalLine(
         id=task.id,
         sample=sample,

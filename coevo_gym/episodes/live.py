@@ -45,13 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """A running episode in its own env.
-
-    Args:
-        index: its index among the running episodes.
-        episode: the episode to run.
-        env: the env to run it in; no other code may use the env in the meantime.
-    """
+    """A running episode in its own env, which no other code may use in the meantime."""
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
         self.index = index

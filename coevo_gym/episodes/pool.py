@@ -81,11 +81,7 @@ class EnvPool:
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each env: one after the other, or in parallel with workers.
-
-        Args:
-            envs: lent envs.
-            jobs: one job per env.
+        """Run a job for each lent env: one after the other, or in parallel with workers.
 
         Yields:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.

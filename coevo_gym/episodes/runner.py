@@ -77,16 +77,11 @@ class Runner:
         Close the iterator if you stop before its end; this ends the episodes that are still
         running.
 
-        Args:
-            episodes: the episodes to run.
-            agent: the agent that acts.
-
         Yields:
             The outcome of each episode, finished or lost, in the order in which episodes end;
             ``index`` is the episode's index in ``episodes``.
         """
-        lock_step = self.mode == "lock_step"
-        drive = self._in_lock_step if lock_step else self._each_at_its_pace
+        drive = self._in_lock_step if self.mode == "lock_step" else self._each_at_its_pace
         with closing(drive(episodes, agent)) as outcomes:
             yield from outcomes
 

@@ -31,9 +31,6 @@ class Crew(Generic[ItemT, ResultT]):
     """A thread pool that runs one job per item and returns the items as their jobs finish.
 
     On exit it waits for running jobs, so that no engine is closed while a thread uses it.
-
-    Args:
-        size: maximum number of items in progress.
     """
 
     def __init__(self, size: int) -> None:
@@ -48,22 +45,23 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Run a job for an item.
+        """Run a job for an item that :meth:`back` returns.
 
-        Args:
-            item: the item that :meth:`back` returns.
-            job: the job to run.
-            alone: True to run the job one at a time with other such jobs. Engines share data that
-                the first of them loads; in parallel, all of them would load it.
+        Jobs that are ``alone`` run one at a time. Engines share data that the first of them loads;
+        in parallel, all of them would load it.
         """
-        future = self._threads.submit(partial(self._do_alone, job) if alone else job)
+
+        def one_at_a_time() -> ResultT:
+            with self._alone:
+                return job()
+
+        future = self._threads.submit(one_at_a_time if alone else job)
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
     def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
         """Return all items whose jobs have finished; an error in a job is raised here.
 
-        Args:
-            patience_s: maximum wait for the first item in seconds; None to wait forever.
+        It waits at most ``patience_s`` seconds for the first item; None to wait forever.
         """
         found = list[tuple[ItemT, Future[ResultT]]]()
         try:
@@ -72,10 +70,6 @@ class Crew(Generic[ItemT, ResultT]):
                 found.append(self._done.get_nowait())
         except Empty:
             return [(item, future.result()) for item, future in found]
-
-    def _do_alone(self, job: Callable[[], ResultT]) -> ResultT:
-        with self._alone:
-            return job()
 
 
 PATIENCE = 0.05
@@ -94,10 +88,6 @@ class EpisodeStream(Generic[RecordT]):
     batch. A batch has at most ``envs.max_envs`` views.
 
     The stream must be closed. Running episodes then end after their current step.
-
-    Args:
-        envs: pool of envs to run at most ``envs.max_envs`` episodes in.
-        agent: the agent that acts.
 
     Attributes:
         busy_s: seconds that the agent has worked.
@@ -144,12 +134,7 @@ class EpisodeStream(Generic[RecordT]):
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode; there must be room for it.
-
-        Args:
-            index: the index to put into its outcome.
-            episode: the episode to run.
-        """
+        """Begin an episode, whose outcome will have this index; there must be room for it."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)

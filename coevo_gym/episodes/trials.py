@@ -38,11 +38,6 @@ from coevo_gym.store.eval_folder import EvalLine, Key
 class TrialEpisode:
     """An episode of any split whose agent is told what earlier trials of its task have taught.
 
-    Attributes:
-        task: its task.
-        seed: seed of its env.
-        cues: cues that its agent sees beyond the task, in each step.
-
     Raises:
         TaskError: if the task has no request.
         ConfigError: if a cue's place is not supported.
@@ -66,13 +61,7 @@ class TrialEpisode:
 
 
 class FailedTrial(NamedTuple):
-    """A failed trial, to be reflected on.
-
-    Attributes:
-        task: the task.
-        trajectory: the failed trajectory.
-        earlier: reflections on earlier trials that are still told, oldest first.
-    """
+    """A failed trial to reflect on, and the earlier reflections still told, oldest first."""
 
     task: Task
     trajectory: EvalTrajectory
@@ -80,12 +69,7 @@ class FailedTrial(NamedTuple):
 
 
 class TrialLesson(NamedTuple):
-    """A model's reflection on a failed trial.
-
-    Attributes:
-        text: its reflection; "" for none.
-        usage: the cost of asking for it.
-    """
+    """A model's reflection on a failed trial, "" for none, and the cost of asking for it."""
 
     text: str = ""
     usage: Usage = NO_USAGE
@@ -337,18 +321,15 @@ def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[floa
 
 
 class CutAtRepeats:
-    """An agent whose episodes end with an action that repeats the one before.
-
-    Args:
-        agent: the agent that acts.
-    """
+    """An agent whose episodes end with an action that repeats the one before."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
         """Return an act for each view; see :class:`~coevo_gym.core.seams.Agent`."""
-        going = [place for place, view in enumerate(views) if not repeats(_actions(view))]
+        actions = ([step.action for step in view.history[-2:]] for view in views)
+        going = [place for place, taken in enumerate(actions) if not repeats(taken)]
         acts = iter(self._agent.act([views[place] for place in going]) if going else ())
         ended = Act("", end=EndReason.AGENT_DONE)
         return [next(acts) if place in going else ended for place in range(len(views))]
@@ -362,10 +343,6 @@ def repeats(actions: Sequence[str]) -> bool:
         True
     """
     return len(actions) > 1 and actions[-1] == actions[-2]
-
-
-def _actions(view: View) -> list[str]:
-    return [step.action for step in view.history[-2:]]
 
 
 def _cues(reflections: Iterable[str]) -> tuple[Cue, ...]:

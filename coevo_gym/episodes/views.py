@@ -19,10 +19,6 @@ SHOWN_CAP = 2 * OBSERVATION_CAP
 def shown_through(interface: Interface, view: View) -> View:
     """Return the agent's version of a view, as shown by an interface.
 
-    Args:
-        interface: the interface that shows it.
-        view: view of the env, with the texts that the agent was shown and its actions so far.
-
     Returns:
         The view with the interface's observation and info texts, safe to send and store.
 
@@ -57,8 +53,7 @@ def shown_through(interface: Interface, view: View) -> View:
 class Seen:
     """The views that an episode's agent was shown so far; past steps keep their original text.
 
-    Args:
-        show: function from a view of the env to the agent's view; called once per step.
+    ``show`` turns a view of the env into the agent's view and is called once per step.
 
     Attributes:
         view: the agent's current view.
@@ -81,10 +76,7 @@ class Seen:
     def look(self, now: View, said: str = "", decision: TokenDecision | None = None) -> View:
         """Add the env's view at the start or after a step, and return the agent's view.
 
-        Args:
-            now: current view of the env.
-            said: the agent's full answer in the step, if it is more than the action.
-            decision: the tokens of that answer.
+        ``said`` is the agent's full answer in the step, if it is more than the action.
 
         Raises:
             ConfigError: if the env has not taken exactly one step since the last call.

@@ -421,7 +421,7 @@ _REPLACE = (
 
 def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
     """Give a policy the evaluated weights of a checkpoint: their average, if one is kept."""
-    from coevo_gym.trainers.update.average import put
+    from coevo_gym.trainers.update.optimizer import put
 
     policy.load_state_dict(saved["policy"])
     average = saved.get("learner", {}).get("average")

@@ -5,14 +5,14 @@ Each check takes the name of a benchmark. :mod:`coevo_gym.testing.contract` chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace as changed
+from functools import partial
 
 from coevo_gym.core.benchmark import (
     Benchmark,
     Proposable,
-    find_spec,
     find_task,
     get_benchmark,
     proposable,
@@ -29,7 +29,7 @@ from coevo_gym.envs.diagnosis import NO_FAILURES, diagnosable
 from coevo_gym.envs.tags import TAG, tags_of
 from coevo_gym.episodes.episode import EvalEpisode, trajectory_of
 from coevo_gym.prompts import load_prompt
-from coevo_gym.testing.contract import HOSTILE_ACTIONS
+from coevo_gym.testing.contract import HOSTILE_ACTIONS, assert_raises, some
 from coevo_gym.testing.fixtures import make_env, replay
 
 _SAMPLE = 8
@@ -42,7 +42,7 @@ def check_splits(name: str) -> None:
     benchmark, seen = get_benchmark(name), dict[str, Split]()
     ids, names = set[str](), set[str]()
     for split in NATIVE_SPLITS:
-        for task in _some(benchmark.tasks(split), 200):
+        for task in some(benchmark.tasks(split), 200):
             assert task.split is split, f"{task.name} is listed in {split} but claims {task.split}"
             assert task.benchmark == name, f"{task.name} belongs to benchmark {task.benchmark!r}"
             assert benchmark.side_of(task) is split, f"{task.name} is not in split {split}"
@@ -136,12 +136,12 @@ def check_tags(name: str) -> None:
     """
     benchmark = get_benchmark(name)
     for split in NATIVE_SPLITS:
-        for task in _some(benchmark.tasks(split), _SAMPLE):
+        for task in some(benchmark.tasks(split), _SAMPLE):
             _check_tagged(task)
     opening = _proposable(name)
     if opening is None:
         return
-    for task in _some(benchmark.tasks(Split.TRAIN), _OPENED):
+    for task in some(benchmark.tasks(Split.TRAIN), _OPENED):
         free = opening.open(task)
         assert {*tags_of(free)} <= {*tags_of(task)}, f"opening {task.name} adds tags"
 
@@ -174,7 +174,7 @@ def check_open_tasks(name: str) -> None:
     if benchmark is None:
         return
     for split in NATIVE_SPLITS:
-        for task in _some(benchmark.tasks(split), _OPENED):
+        for task in some(benchmark.tasks(split), _OPENED):
             free = benchmark.open(task)
             assert free == Task.from_json(free.to_json()) == benchmark.open(free)
             assert (free.origin, free.split, free.solution) == ("open", split, ())
@@ -183,10 +183,11 @@ def check_open_tasks(name: str) -> None:
             assert benchmark.side_of(relabelled) is split, f"opening {task.name} loses its split"
     train = benchmark.tasks(Split.TRAIN)
     sentence = benchmark.open(train[0]).instruction
-    for task in _some(train, _OPENED):
+    for task in some(train, _OPENED):
         free = benchmark.open(task)
         assert free.instruction == sentence != task.instruction, "open tasks must share one text"
-        _check_refused(free)
+        for use in (partial(TaskPool, [free]), partial(EvalEpisode, free, 0)):
+            assert_raises(TaskError, use)  # it can be neither practised nor evaluated
         walked, shown = _walk(free, task.solution)
         assert (walked.success, walked.score) == (False, 0.0), f"opened, {task.name} is solvable"
         assert not _holds(shown, task.instruction), f"opened, {task.name} shows its instruction"
@@ -197,7 +198,7 @@ def check_drafts_from_proposals(name: str) -> None:
     benchmark = _proposable(name)
     if benchmark is None:
         return
-    for task in _some(benchmark.tasks(Split.TRAIN), _OPENED):
+    for task in some(benchmark.tasks(Split.TRAIN), _OPENED):
         for source in (task, benchmark.open(task)):
             context = Context(kind="unguided", task=source)
             for turns, actions in _proposals(task):
@@ -208,15 +209,12 @@ def check_drafts_from_proposals(name: str) -> None:
                     assert draft.parents == (task.id,)
     held_out = Context(kind="unguided", task=benchmark.tasks(Split.TEST)[0])
     fine = Proposal(description="", turns=("x",), actions=("x",), confidence=1.0)
-    _assert_raises(SplitLeakError, lambda: benchmark.draft(fine, held_out))
+    assert_raises(SplitLeakError, lambda: benchmark.draft(fine, held_out))
 
 
 def check_prompt(name: str) -> None:
     """Check that the benchmark's prompt renders for the first view of an episode."""
-    spec = find_spec(name)
-    if spec is None:
-        raise TaskError(f"Unknown benchmark {name!r}.")
-    prompt, env = load_prompt(name), make_env(name)
+    env, prompt = make_env(name), load_prompt(name)
     assert prompt.header.name == name
     assert isinstance(prompt.tasks, str)
     for thinking in (False, True):
@@ -258,20 +256,6 @@ def _proposable(name: str) -> Proposable | None:
     if hasattr(benchmark, "open") or hasattr(benchmark, "draft"):
         return proposable(benchmark)
     return None
-
-
-def _check_refused(free: Task) -> None:
-    """Check that an open task can be neither practised nor evaluated."""
-    for use in (lambda: TaskPool([free]), lambda: EvalEpisode(free, 0)):
-        _assert_raises(TaskError, use)
-
-
-def _assert_raises(error: type[Exception], act: Callable[[], object]) -> None:
-    try:
-        act()
-    except error:
-        return
-    raise AssertionError(f"{error.__name__} not raised")
 
 
 def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
@@ -327,8 +311,4 @@ def _evolved(name: str) -> RoundResult:
 
 
 def _sample(benchmark: Benchmark) -> Sequence[Task]:
-    return _some(benchmark.tasks(Split.TRAIN), _SAMPLE)
-
-
-def _some(tasks: Sequence[Task], n: int) -> Sequence[Task]:
-    return tasks[:: max(1, len(tasks) // n)][:n]
+    return some(benchmark.tasks(Split.TRAIN), _SAMPLE)

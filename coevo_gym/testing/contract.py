@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -45,11 +45,7 @@ GROUND_TRUTH = frozenset({"verifier", "solution"})
 class Poison:
     """A guard that raises an error if an engine of ``env`` reads a task's ground truth.
 
-    Args:
-        env: a bare env; calls of its ``_begin`` and ``_act`` are watched from now on.
-
-    Attributes:
-        n_watched: number of watched calls.
+    Calls of ``_begin`` and ``_act`` of the bare env are watched from now on.
 
     Example:
         >>> from coevo_gym.testing import make_env
@@ -76,15 +72,15 @@ class Poison:
     def _poison(self, model: FrozenModel, fields: frozenset[str]) -> None:
         def read(this: FrozenModel, name: str) -> Any:
             if name in fields and self._at_work:
-                self._refuse(type(this).__bases__[0].__name__, name)
+                kind = type(this).__bases__[0].__name__
+                raise AssertionError(
+                    f"{self._at_work} reads {kind}.{name}, which only the judge may read"
+                )
             return super(type(this), this).__getattribute__(name)
 
-        kind = type(model)
-        watched = type(kind.__name__, (kind,), {"__getattribute__": read})
+        own = type(model)
+        watched = type(own.__name__, (own,), {"__getattribute__": read})
         object.__setattr__(model, "__class__", watched)
-
-    def _refuse(self, kind: str, name: str) -> NoReturn:
-        raise AssertionError(f"{self._at_work} reads {kind}.{name}, which only the judge may read")
 
     def _watched(self, name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
@@ -125,10 +121,7 @@ def check_spec_round_trip(env_id: str) -> None:
     """Check that a spec survives JSON and pickle, and creates an equivalent env."""
     env = gym.make(env_id, split="val", max_steps=3)
     assert env.spec is not None
-    for spec in (
-        EnvSpec.from_json(env.spec.to_json()),
-        _unpickled(env.spec),
-    ):
+    for spec in (EnvSpec.from_json(env.spec.to_json()), _unpickled(env.spec)):
         again = gym.make(spec)
         assert again.reset(seed=3)[0] == env.reset(seed=3)[0]
         assert isinstance(again.unwrapped, TaskEnv)
@@ -153,12 +146,9 @@ def check_copies(env_id: str) -> None:
     seen = fresh.reset(seed=4)
     assert twin.reset(seed=4) == seen
     assert twin.step("") == fresh.step("")
-    for running, copied in (
-        (fresh, copy.deepcopy),
-        (fresh, _unpickled),
-        (fresh.unwrapped, copy.copy),
-    ):
-        _raises(TypeError, functools.partial(copied, running), "has begun an episode")
+    unable = ((fresh, copy.deepcopy), (fresh, _unpickled), (fresh.unwrapped, copy.copy))
+    for running, copied in unable:
+        assert_raises(TypeError, functools.partial(copied, running), "has begun an episode")
     assert fresh.reset(seed=4) == seen
     for each in (fresh, twin, envs):
         each.close()
@@ -213,10 +203,7 @@ def check_observation_wrappers(env_id: str) -> None:
     plain.close()
     stacked = FrameStackObservation(gym.make(env_id), 2, padding_type="zero")
     delayed = DelayObservation(gym.make(env_id), 1)
-    for env, seen in (
-        (stacked, (("", first), (first, second))),
-        (delayed, ("", first)),
-    ):
+    for env, seen in ((stacked, (("", first), (first, second))), (delayed, ("", first))):
         observations = env.reset(seed=5)[0], env.step("")[0]
         assert observations == seen
         assert all(observation in env.observation_space for observation in observations)
@@ -242,19 +229,19 @@ def check_hostile_actions(env_id: str) -> None:
 def check_end(env_id: str) -> None:
     """Check that steps before a reset, after the end or after closing raise; closing twice not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
-    _raises(ResetNeeded, lambda: env.step(""))
+    assert_raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
     _, _, terminated, truncated, info = env.step("")
     assert terminated or truncated
     assert info["end_reason"]
-    _raises(ResetNeeded, lambda: env.step(""))
+    assert_raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
     env.close()
     env.close()
     bare = env.unwrapped
     assert isinstance(bare, TaskEnv)
     for use in (lambda: env.step(""), lambda: bare.cut(EndReason.MAX_STEPS)):
-        _raises(ResetNeeded, use, "closed")
+        assert_raises(ResetNeeded, use, "closed")
     env.reset(seed=0)
     env.close()
 
@@ -269,14 +256,14 @@ def check_failed_reset(env_id: str) -> None:
         env.reset(options={"task_id": "no such task"})
         raise AssertionError("reset() to an unknown task must raise TaskError")
     for use in (lambda: env.step(""), lambda: bare.task, lambda: bare.view, bare.record):
-        _raises(ResetNeeded, use)
+        assert_raises(ResetNeeded, use)
     env.reset(seed=0)
     env.close()
 
 
-def check_reference_and_empty_agent(env_id: str, tasks: Sequence[Task] | None = None) -> None:
+def check_reference_and_empty_agent(env_id: str) -> None:
     """Check that the reference solution scores 1 with reward 1, and the empty agent less."""
-    for task in tasks or _sample_tasks(env_id):
+    for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
         assert solved.score == 1.0
@@ -375,11 +362,16 @@ def _spec(env_id: str) -> BenchmarkSpec:
 
 
 def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
-    tasks = get_benchmark(_spec(env_id).name).tasks(Split.TRAIN)
+    return some(get_benchmark(_spec(env_id).name).tasks(Split.TRAIN), n)
+
+
+def some(tasks: Sequence[Task], n: int) -> Sequence[Task]:
+    """Return ``n`` of the tasks, evenly spaced."""
     return tasks[:: max(1, len(tasks) // n)][:n]
 
 
-def _raises(error: type[Exception], use: Callable[[], object], words: str = "") -> None:
+def assert_raises(error: type[Exception], use: Callable[[], object], words: str = "") -> None:
+    """Check that a call raises an error whose message contains some words."""
     try:
         use()
     except error as raised:

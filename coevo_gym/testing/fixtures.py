@@ -9,8 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from coevo_gym.agents.scripted import ScriptedAgent
-from coevo_gym.core.benchmark import benchmark_specs, find_task
-from coevo_gym.core.errors import TaskError
+from coevo_gym.core.benchmark import find_task, get_benchmark
 from coevo_gym.core.seams import Agent
 from coevo_gym.core.task import Task
 from coevo_gym.core.trajectory import EvalTrajectory
@@ -67,14 +66,7 @@ def run_fresh(task: Task, agent: Agent) -> Outcome[EvalTrajectory]:
 
 def _made(benchmark: str, **kwargs: Any) -> TaskEnv:
     """Create a bare env that has not been reset."""
-    env = gym.make(_env_id(benchmark), disable_env_checker=True, **kwargs).unwrapped
+    env_id = get_benchmark(benchmark).env_id
+    env = gym.make(env_id, disable_env_checker=True, **kwargs).unwrapped
     assert isinstance(env, TaskEnv)
     return env
-
-
-def _env_id(benchmark: str) -> str:
-    for spec in benchmark_specs():
-        if spec.name == benchmark:
-            return spec.env_id
-    names = ", ".join(spec.name for spec in benchmark_specs())
-    raise TaskError(f"Unknown benchmark {benchmark!r}. Registered: {names}.")

@@ -65,11 +65,8 @@ class ScriptedPolicy:
 class HostilePolicy:
     """A policy that gives bad answers drawn by its seed; see :data:`HOSTILE` for the kinds.
 
-    Args:
-        seed: seed of the draws.
-        decent: policy that answers some of the requests properly, so that the code after a good
-            answer is tested, too; some of its answers are corrupted.
-        share: share of requests passed to ``decent``.
+    A ``decent`` policy answers a ``share`` of the requests properly, so that the code after a good
+    answer is tested, too; some of its answers are corrupted.
     """
 
     def __init__(self, seed: int, decent: Policy | None = None, *, share: float = 0.5) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from coevo_gym.trainers.adapters.trainer import TRAINERS
-from coevo_gym.trainers.adapters.venvs import find_trainer
+from coevo_gym.trainers.adapters.trainer import TRAINERS, find_trainer
 from tests.conftest import USERS_HOME
 
 ROOT = Path(__file__).parents[2]

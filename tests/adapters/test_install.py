@@ -12,8 +12,15 @@ import pytest
 
 from coevo_gym.core.errors import EnvBackendError
 from coevo_gym.trainers.adapters import trainer as trainers
-from coevo_gym.trainers.adapters.trainer import TRAINERS, Trainer, import_trainer
-from coevo_gym.trainers.adapters.venvs import find_trainer, folder_of, install_trainer, python_of
+from coevo_gym.trainers.adapters.trainer import (
+    TRAINERS,
+    Trainer,
+    find_trainer,
+    folder_of,
+    import_trainer,
+    install_trainer,
+    python_of,
+)
 
 ROOT = Path(__file__).parents[2]
 PROJECT = """
@@ -105,7 +112,7 @@ def test_an_installation_that_fails_is_not_complete(little: Trainer, tmp_path: P
 def test_a_trainer_that_shares_an_environment_with_us_needs_a_checkout(
     little: Trainer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coevo_gym.trainers.adapters.venvs._PACKAGE", tmp_path / "coevo_gym")
+    monkeypatch.setattr("coevo_gym.trainers.adapters.trainer._PACKAGE", tmp_path / "coevo_gym")
     with pytest.raises(ValueError, match=r"is not one. Run .* from a checkout"):
         install_trainer(replace(little, extra="sb3"))
     assert not folder_of(little).exists()
@@ -128,7 +135,7 @@ def test_an_environment_that_runs_another_checkout_says_so(
     assert not find_trainer(shared).ready
     asked = []
     monkeypatch.setattr(
-        "coevo_gym.trainers.adapters.venvs.pip_install", lambda wanted, **_: asked.append(wanted)
+        "coevo_gym.trainers.adapters.trainer.pip_install", lambda wanted, **_: asked.append(wanted)
     )
     install_trainer(shared)
     assert asked == [["--no-deps", "--editable", f"{ROOT}[sb3]"]]

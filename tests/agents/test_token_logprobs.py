@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from coevo_gym.agents.lm.token_logprobs import token_logprobs
+from coevo_gym.agents.lm.causal_lm import token_logprobs
 
 
 def plain(

@@ -28,8 +28,7 @@ from coevo_gym.episodes.trials import (
     run_trials,
     solved_by,
 )
-from coevo_gym.testing.formulas import FORMULAS
-from coevo_gym.testing.formulas.check import equal
+from coevo_gym.testing.formulas import FORMULAS, equal
 from tests.faults import BreaksOn
 from tests.toy import BENCHMARK
 

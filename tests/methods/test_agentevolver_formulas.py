@@ -17,9 +17,7 @@ from coevo_gym.methods.agentevolver.experience import Usefulness
 from coevo_gym.methods.agentevolver.formulas import AGENTEVOLVER
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
 from coevo_gym.methods.agentevolver.replays import eliminated
-from coevo_gym.testing.formulas import FORMULAS
-from coevo_gym.testing.formulas.check import equal
-from coevo_gym.testing.formulas.curricula import METHODS
+from coevo_gym.testing.formulas import FORMULAS, METHODS, equal
 
 JUDGED = {"alpha": 0.1, "length_norm": False, "attribution": True, "outcome": True}
 HALF = 0.99999998  # 0.5 / (0.5 + 1e-8)

@@ -13,9 +13,7 @@ from coevo_gym.methods.role_agent.failures import counts_after, mode_weights
 from coevo_gym.methods.role_agent.foresight import bonus, horizon, likenesses
 from coevo_gym.methods.role_agent.formulas import ROLE
 from coevo_gym.methods.role_agent.predictors import commonest
-from coevo_gym.testing.formulas import FORMULAS
-from coevo_gym.testing.formulas.check import equal
-from coevo_gym.testing.formulas.curricula import METHODS
+from coevo_gym.testing.formulas import FORMULAS, METHODS, equal
 
 CHAIN = {"gamma": 0.5, "alpha": 2.0, "H": 2, "threshold": 1.0, "similarity": "lcs"}
 WALK = [["go 1", "", "a"], ["go 2", "", "b"]] * 3

@@ -24,9 +24,7 @@ from coevo_gym.methods.seal.profile import (
     trajectory_weight,
 )
 from coevo_gym.methods.seal.weights import WeightLimits, task_target, weighed, weights_of
-from coevo_gym.testing.formulas import FORMULAS
-from coevo_gym.testing.formulas.check import equal
-from coevo_gym.testing.formulas.curricula import METHODS
+from coevo_gym.testing.formulas import FORMULAS, METHODS, equal
 
 FACTS = dict(
     reached=True, reference=True, calls=1, malformed=False, arguments_wrong=False,

@@ -14,10 +14,10 @@ from coevo_gym.testing.simulated.benchmark import (
     SkillBenchmark,
     SkillVerifier,
     SkillWorld,
+    episode,
     register,
     use,
 )
-from coevo_gym.testing.simulated.env import episode
 from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner, chains_of, gradient, sigmoid
 from coevo_gym.testing.simulated.worlds import WorldConfig
 from coevo_gym.trainers.advantages import relative_to_group

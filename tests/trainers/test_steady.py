@@ -15,8 +15,7 @@ from coevo_gym.trainers.grpo import GRPO, GRPOConfig  # noqa: E402
 from coevo_gym.trainers.ppo import PPO  # noqa: E402
 from coevo_gym.trainers.protocols import LoopConfig, LoopState  # noqa: E402
 from coevo_gym.trainers.settings import PPOConfig, UpdateConfig  # noqa: E402
-from coevo_gym.trainers.update.average import AveragedWeights  # noqa: E402
-from coevo_gym.trainers.update.optimizer import decayed  # noqa: E402
+from coevo_gym.trainers.update.optimizer import AveragedWeights, decayed  # noqa: E402
 from tests.trainers.test_learner import SMALL, collect, weights  # noqa: E402
 
 

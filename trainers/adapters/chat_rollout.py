@@ -36,13 +36,9 @@ class ChatRollout:
     evaluation episode plays a task of another split and is not recorded in the session.
 
     An engine fault ends an episode without an outcome and sets :attr:`lost`; the trainer must then
-    leave the rollout out. A fault is never a reward of 0.
-
-    Args:
-        env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
-        session: session to practise; due evolution rounds run before an episode starts.
-        prompt: prompt template that describes the env to a model; default: the benchmark's.
-        arguments: further arguments of the env, such as ``max_steps``.
+    leave the rollout out. A fault is never a reward of 0. Due evolution rounds run before an
+    episode starts. ``arguments`` are further ones of the env, such as ``max_steps``; the default
+    prompt is the benchmark's.
 
     Attributes:
         opening: first messages to the model.
@@ -158,10 +154,7 @@ class ChatRollout:
         return page
 
     def answer(self, said: str) -> str:
-        """Process an answer of the model.
-
-        Args:
-            said: any text; the action is parsed as the prompt specifies.
+        """Process an answer of the model, whose action is parsed as the prompt specifies.
 
         Returns:
             The next user message, or the last observation if the episode is over.
@@ -187,9 +180,6 @@ class ChatRollout:
 
     def end(self, reason: EndReason = EndReason.AGENT_DONE) -> float | None:
         """End the episode if it still runs, and return its outcome.
-
-        Args:
-            reason: end reason for an episode that still runs.
 
         Returns:
             1.0 for success, else 0.0; None if a fault ended the episode.

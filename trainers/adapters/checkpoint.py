@@ -13,14 +13,9 @@ FILE = "curriculum.json"
 
 
 def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
-    """Write a session's state into a checkpoint's folder, atomically.
+    """Write a session's state into a file in a checkpoint's folder, atomically; return its path.
 
-    Args:
-        session: session to save.
-        checkpoint: folder of the checkpoint; created if missing.
-
-    Returns:
-        Path of the written file.
+    The folder is created if missing.
 
     Raises:
         StoreError: if the file cannot be written.

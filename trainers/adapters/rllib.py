@@ -50,7 +50,7 @@ def on_curriculum(
     eval_split: str = "val",
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> ConfigT:
-    """Let an algorithm's env runners practise a session.
+    """Let an algorithm's env runners practise a session, and return its modified config.
 
     Args:
         config: config of the algorithm; modified in place.
@@ -61,9 +61,6 @@ def on_curriculum(
         eval_split: split for RLlib's own evaluation, which is greedy and unrecorded; used only if
             the config enables evaluation.
         env_kwargs: arguments of the env.
-
-    Returns:
-        The modified config.
 
     Raises:
         ImportError: if RLlib is not installed.
@@ -101,8 +98,7 @@ def make_env(config: Mapping[str, Any]) -> gym.Env[Any, Any]:
 class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
     """A wrapper that adds the action mask to the observation, as RLlib's masking module expects.
 
-    Args:
-        env: an env wrapped in :class:`~coevo_gym.envs.wrappers.ChooseAction`.
+    The env must be wrapped in :class:`~coevo_gym.envs.wrappers.ChooseAction`.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:

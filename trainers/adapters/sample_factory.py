@@ -123,12 +123,7 @@ def make_actor_critic(cfg: Any, obs_space: Any, action_space: Any) -> Any:
 
 
 class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
-    """An observer that saves the curriculum's state beside each checkpoint of the policy.
-
-    Args:
-        server: address of the server.
-        folder: folder of the policy's checkpoints.
-    """
+    """An observer that saves the curriculum's state beside each checkpoint of the policy."""
 
     def __init__(self, server: str, folder: Path) -> None:
         self.tickets, self.folder = TicketClient(server, patience_s=60.0), folder

@@ -1,17 +1,32 @@
-"""Registry of supported third-party trainers and their requirements.
+"""Supported third-party trainers, and their environments under ``$COEVO_HOME/trainers``.
 
-An adapter imports its trainer only when used, so listing the trainers imports none of them.
+An adapter imports its trainer only when used, so listing the trainers imports none of them. Each
+environment has pinned versions. A trainer that is compatible with coevo_gym gets an environment
+that includes it. For other trainers, only single modules are copied, which import nothing else from
+coevo_gym.
 """
 
 from __future__ import annotations
 
+import json
+import logging
+import shutil
+import subprocess
+import sys
+import venv
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distributions, version
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from coevo_gym.provision import extra_advice
+from coevo_gym.core.errors import ConfigError, EnvBackendError
+from coevo_gym.provision import extra_advice, home, locked, pip_install
 
 _PINS = Path(__file__).with_name("pins")
 
@@ -66,11 +81,7 @@ TRAINERS: Mapping[str, Trainer] = {
 
 
 def import_trainer(module: str, trainer: str) -> ModuleType:
-    """Import a module of a trainer.
-
-    Args:
-        module: module to import, such as ``"stable_baselines3"``.
-        trainer: name of the trainer that provides the module.
+    """Import a module, such as ``"stable_baselines3"``, of the trainer with this name.
 
     Raises:
         ImportError: if the module is not installed here; the message says how to install it.
@@ -84,3 +95,206 @@ def import_trainer(module: str, trainer: str) -> ModuleType:
             f"{found.title} is not installed here ({error}). {here} `coevo install {trainer}` and "
             "use the Python of the environment that it creates."
         ) from error
+
+
+_PACKAGE = Path(__file__).resolve().parents[2] / "coevo_gym"
+_DONE = "coevo_pins.txt"
+_PATIENCE_S = 3600
+
+logger = logging.getLogger(__name__)
+
+
+class FoundTrainer(NamedTuple):
+    """The installations found for a trainer.
+
+    Attributes:
+        here: versions of its packages in this interpreter, by name; empty if not installed.
+        apart: versions of its packages in the environment created by ``coevo install``.
+        python: interpreter of that environment; "" if there is no complete one.
+        stale: reason to recreate that environment; "" if it is up to date.
+    """
+
+    here: dict[str, str]
+    apart: dict[str, str]
+    python: str
+    stale: str
+
+    @property
+    def ready(self) -> bool:
+        """True if the trainer can be used."""
+        return bool(self.here or (self.python and not self.stale))
+
+    def __str__(self) -> str:
+        told = [f"{_listed(self.here)}, in this environment"] if self.here else []
+        if self.python:
+            told.append(f"{_listed(self.apart)}, with {self.python}")
+        return "; ".join([*told, *([self.stale] if self.stale else [])])
+
+
+def folder_of(trainer: Trainer) -> Path:
+    """Return the folder of a trainer's environment, which may not exist."""
+    return home() / "trainers" / trainer.name
+
+
+def python_of(trainer: Trainer) -> Path:
+    """Return the interpreter of a trainer's environment, which may not exist."""
+    return folder_of(trainer) / "bin" / "python"
+
+
+def find_trainer(trainer: Trainer) -> FoundTrainer:
+    """Find the installations of a trainer, here and in its own environment."""
+    here: dict[str, str] = {}
+    if trainer.extra is not None:
+        with suppress(PackageNotFoundError):
+            here = {name: version(name) for name in trainer.packages}
+    folder = folder_of(trainer)
+    advice = f"run `coevo install {trainer.name}`"
+    if not folder.is_dir():
+        return FoundTrainer(here, {}, "", "" if here else f"not installed: {advice}")
+    done = folder / _DONE
+    if not done.is_file() or not python_of(trainer).exists():
+        return FoundTrainer(here, {}, "", f"{folder} is incomplete: {advice} again")
+    site = _site_packages(folder)
+    versions = ((d.name, d.version) for d in distributions(path=[str(site)]))
+    found = {name.lower().replace("_", "-"): version for name, version in versions}
+    apart = {name: found[name] for name in trainer.packages if name in found}
+    stale = ""
+    if _pins_differ(trainer):
+        stale = f"its packages do not match this version: {advice} again"
+    elif any(_differs(site / f"{name}.py", file) for name, file in trainer.modules.items()):
+        stale = f"its copy of coevo_gym modules is outdated: {advice} again"
+    elif other := _other_checkout(trainer, site):
+        stale = f"it uses the coevo_gym of {other}: {advice} again to use this checkout"
+    return FoundTrainer(here, apart, str(python_of(trainer)), stale)
+
+
+def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
+    """Create a trainer's environment, unless it is up to date, and return its folder.
+
+    An environment of another version, or from an interrupted installation, is removed first.
+    ``source`` is a folder with all required wheels; None to download them.
+
+    Raises:
+        ConfigError: if the environment needs coevo_gym, but this is not a checkout.
+        EnvBackendError: if pip fails.
+    """
+    folder = folder_of(trainer)
+    with locked(f"trainers/.{trainer.name}"):
+        found = find_trainer(trainer)
+        if found.python and not found.stale:
+            return folder
+        if found.python and not _pins_differ(trainer):
+            _copy_modules(trainer, folder)
+            if _other_checkout(trainer, _site_packages(folder)):
+                ours = ["--no-deps", *_requirements(trainer)]
+                python, advice = python_of(trainer), _advice(trainer, source)
+                pip_install(ours, advice=advice, timeout_s=_PATIENCE_S, python=python)
+            return folder
+        wanted = _requirements(trainer)
+        shutil.rmtree(folder, ignore_errors=True)
+        # Create it in place: scripts of an environment contain its path, so it cannot be moved.
+        venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+        _install_torch(trainer, source)
+        offline = () if source is None else ("--no-index", "--find-links", str(source))
+        pip_install(
+            wanted,
+            *("--constraint", str(trainer.pins)),
+            *offline,
+            advice=_advice(trainer, source),
+            timeout_s=_PATIENCE_S,
+            python=python_of(trainer),
+        )
+        _copy_modules(trainer, folder)
+        shutil.copyfile(trainer.pins, folder / _DONE)
+    return folder
+
+
+def find_trainers() -> dict[str, FoundTrainer]:
+    """Find the installations of all trainers."""
+    return {name: find_trainer(trainer) for name, trainer in TRAINERS.items()}
+
+
+def _requirements(trainer: Trainer) -> list[str]:
+    """Return the requirements to pass to pip."""
+    if trainer.extra is None:
+        return list(trainer.packages)
+    checkout = _PACKAGE.parent
+    if not (checkout / "pyproject.toml").is_file():
+        raise ConfigError(
+            f"{trainer.title} runs in an environment with coevo_gym, which must be installed from "
+            f"a checkout, but {checkout} is not one. Run `coevo install {trainer.name}` from a "
+            f"checkout, or run pip install '.[{trainer.extra}]' there."
+        )
+    return ["--editable", f"{checkout}[{trainer.extra}]"]
+
+
+def _install_torch(trainer: Trainer, source: Path | None) -> None:
+    """Install the PyTorch build that fits this machine, if uv is available to select it.
+
+    The default build includes CUDA even without a GPU, and is ten times as large. Without uv, or
+    if uv cannot reach the index of builds, pip installs the default build.
+    """
+    pins = trainer.pins.read_text(encoding="utf-8").split()
+    torch = next((pin for pin in pins if pin.startswith("torch==")), None)
+    uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
+    if torch is None or uv is None or source is not None:
+        return
+    options = ["--quiet", "--torch-backend", "auto", "--python", str(python_of(trainer))]
+    done = subprocess.run(  # noqa: S603 (uv, with our own arguments)
+        [uv, "pip", "install", *options, torch],
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE_S,
+        check=False,
+    )
+    if done.returncode:
+        logger.info("uv failed to install torch: %s", done.stderr.strip().splitlines()[-1:])
+
+
+def _copy_modules(trainer: Trainer, folder: Path) -> None:
+    for name, file in trainer.modules.items():
+        shutil.copyfile(_PACKAGE / file, _site_packages(folder) / f"{name}.py")
+
+
+def _site_packages(folder: Path) -> Path:
+    """Return the folder of an environment's packages.
+
+    Raises:
+        EnvBackendError: if there is none.
+    """
+    for found in (folder / "lib").glob("python*/site-packages"):
+        return found
+    raise EnvBackendError(f"{folder} is not a Python environment. Remove it, then install again.")
+
+
+def _pins_differ(trainer: Trainer) -> bool:
+    return (folder_of(trainer) / _DONE).read_bytes() != trainer.pins.read_bytes()
+
+
+def _differs(copy: Path, file: str) -> bool:
+    return not copy.is_file() or copy.read_bytes() != (_PACKAGE / file).read_bytes()
+
+
+def _other_checkout(trainer: Trainer, site: Path) -> str:
+    """Return the other checkout whose coevo_gym an environment runs; "" if it runs this one."""
+    if trainer.extra is None:
+        return ""
+    for found in distributions(name="coevo_gym", path=[str(site)]):
+        origin = json.loads(found.read_text("direct_url.json") or "{}").get("url", "")
+        folder = url2pathname(urlsplit(origin).path)
+        return "" if not folder or Path(folder) == _PACKAGE.parent else folder
+    return ""
+
+
+def _listed(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def _advice(trainer: Trainer, source: Path | None) -> str:
+    if source is not None:
+        return f"{source} must contain the wheels of all packages listed in {trainer.pins}."
+    return (
+        f"This needs a network and about {trainer.size} of disk. Offline, download the wheels "
+        f"elsewhere (`pip download -r {trainer.pins}`), and run `coevo install {trainer.name} "
+        "--from DIR` with their folder."
+    )

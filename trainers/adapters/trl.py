@@ -110,10 +110,7 @@ class TRLPlug:
 
 
 def check_chat_template(tokenizer: Any) -> None:
-    """Check that ``GRPOTrainer`` can use tools with a chat template.
-
-    Args:
-        tokenizer: a tokenizer or processor.
+    """Check that ``GRPOTrainer`` can use tools with a tokenizer's or processor's chat template.
 
     Raises:
         ConfigError: if the template drops tool calls or tool results, or TRL cannot parse the

@@ -1,1 +1,8 @@
-"""Weight updates from a batch of groups: samples, loss and optimiser."""
+"""Weight updates from a batch of groups: samples, loss and optimiser. They need PyTorch."""
+
+from coevo_gym.provision import extra_advice
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error

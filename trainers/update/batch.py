@@ -7,7 +7,10 @@ from itertools import chain, compress
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.seams import Advantage, TrainablePolicy
@@ -20,17 +23,9 @@ from coevo_gym.core.trajectory import (
     TokenDecision,
     Trajectory,
 )
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.segments import n_sampled, n_tokens, recorded_logprobs
 from coevo_gym.trainers.settings import GRPOConfig, PPOConfig
 from coevo_gym.trainers.token_advantages import spread, teaches
-
-try:
-    import torch
-    from torch import Tensor
-    from torch.nn.utils.rnn import pad_sequence
-except ModuleNotFoundError as error:
-    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
 
 ValueT = TypeVar("ValueT")
 
@@ -101,10 +96,9 @@ def batch_of(
 
 
 def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
-    """Return the upper clip of each trajectory, which may differ if cues were stripped from it.
+    """Return the upper clips per group, which differ for trajectories with stripped cues.
 
-    Returns:
-        Clips per group, or None if the settings have one clip for all.
+    None if the settings have one clip for all.
     """
     cued = config.clip_high_cued
     if cued is None:
@@ -128,10 +122,7 @@ def flatten(
 ) -> Batch:
     """Return all samples of the trajectories, with the advantage of each position.
 
-    Args:
-        trajectories: trajectories to convert.
-        advantages: advantage of each trajectory, or of each of its steps.
-        clip_high: upper clip of each trajectory; default: one for all, not stored in the batch.
+    By default there is one upper clip for all, which is not stored in the batch.
     """
     found: list[Sample] = []
     owner: list[int] = []
@@ -224,10 +215,6 @@ def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
 def check_recorded(batch: Batch, advice: str) -> None:
     """Check that recorded log-probabilities can serve as those of the old policy.
 
-    Args:
-        batch: samples to learn from.
-        advice: fix to suggest in the error message.
-
     Raises:
         ConfigError: if cues were stripped from a sample, because its log-probabilities were then
             recorded for another prompt.
@@ -256,13 +243,9 @@ def logprobs(
 def evaluated(
     policy: TrainablePolicy, batch: Batch, most: int, places: NDArray[np.int64] | None = None
 ) -> list[Tensor]:
-    """Compute log-probabilities without gradients, one row per sample.
+    """Compute log-probabilities without gradients, one row per sample; only those at ``places``.
 
-    Args:
-        policy: policy to evaluate.
-        batch: samples.
-        most: maximum tokens per forward pass.
-        places: indices of the samples to evaluate; None for all.
+    A forward pass has at most ``most`` tokens.
     """
     rows: list[Tensor] = []
     wanted = np.arange(len(batch.samples)) if places is None else places
@@ -292,13 +275,9 @@ def group_metrics(
     advantages: Sequence[Sequence[Advantage]],
     outcome: str,
 ) -> dict[str, float]:
-    """Return metrics on the groups, ignoring lost rollouts.
+    """Return metrics on all groups and on the usable ones, ignoring lost rollouts.
 
-    Args:
-        groups: all groups.
-        usable: groups that are learned from.
-        advantages: advantages of each usable group.
-        outcome: name of the trajectory attribute used as the reward.
+    ``outcome`` is the trajectory attribute used as the reward.
     """
     arrived = [[t for t in group.trajectories if not t.end_reason.lost] for group in usable]
     outcomes = [[float(getattr(t, outcome)) for t in group] for group in arrived]

@@ -20,18 +20,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coevo_gym.core.seams import TrainablePolicy
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.update.batch import Batch, evaluated, padded
 from coevo_gym.trainers.update.loss import bounded_exp, k3
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Learning needs PyTorch. {extra_advice('train')}.") from error
 
 
 def truncated_weights(
@@ -61,13 +56,9 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return (D,) bool: True for samples with tokens that older weights sampled.
+    """Return (D,) bool: True for samples with tokens that weights before this version sampled.
 
     Always False if no group may be stale, because on-policy training needs no correction.
-
-    Args:
-        batch: samples.
-        version: version of the policy to be trained.
     """
     if not batch.off_policy:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
@@ -77,14 +68,7 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
 def renewed(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
-    """Return old log-probabilities, recomputed for some samples and recorded for the others.
-
-    Args:
-        policy: the learner's policy at the start of an update.
-        batch: samples.
-        which: (D,) bool, True for samples to recompute.
-        microbatch_tokens: maximum tokens per forward pass.
-    """
+    """Return old log-probabilities: recorded, or recomputed for samples of ``which``, (D,) bool."""
     if not which.any():
         return batch.recorded
     if which.all():
@@ -94,13 +78,6 @@ def renewed(
     for place, row in zip(places, evaluated(policy, batch, microbatch_tokens, places), strict=True):
         rows[place] = row.to(rows[place])
     return rows
-
-
-def shares(batch: Batch, stale: Tensor) -> dict[str, float]:
-    """Return the share of positions in stale samples; empty if no group may be stale."""
-    if not batch.off_policy:
-        return {}
-    return {"stale_share": float(batch.lengths[stale].sum() / batch.lengths.sum())}
 
 
 def importance_of(

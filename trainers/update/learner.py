@@ -10,22 +10,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from coevo_gym.core.seams import TrainablePolicy
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.settings import UpdateConfig
-from coevo_gym.trainers.update.average import averaged
 from coevo_gym.trainers.update.batch import Batch, evaluated, padded, parts
-from coevo_gym.trainers.update.importance import importance_of, of_older_weights, shares
+from coevo_gym.trainers.update.importance import importance_of, of_older_weights
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
-from coevo_gym.trainers.update.optimizer import decayed, guarded_adamw
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
+from coevo_gym.trainers.update.optimizer import AveragedWeights, decayed, guarded_adamw
 
 
 class LearnablePolicy(TrainablePolicy, Protocol):
@@ -76,15 +70,10 @@ class Objective(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The loss of a microbatch.
+    """The loss of a microbatch."""
 
-    Attributes:
-        terms: scalars by name; ``loss`` is minimised, all are logged.
-        drift: sums over sampled positions, logged as means over a step's positions.
-    """
-
-    terms: dict[str, Tensor]
-    drift: dict[str, float]
+    terms: dict[str, Tensor]  # scalars by name; ``loss`` is minimised, all are logged
+    drift: dict[str, float]  # sums over sampled positions, logged as means over a step's positions
 
 
 def surrogate(
@@ -130,11 +119,8 @@ def surrogate(
 class SurrogateLearner:
     """A policy under training, with its optimiser, reference and averaged weights.
 
-    Args:
-        policy: policy to train.
-        config: settings.
-        heads: further weights to train, each with its learning rate.
-        seed: seed for the order of minibatches.
+    ``heads`` are further weights to train, each with its learning rate; the seed is for the order
+    of minibatches.
 
     Attributes:
         updates: number of updates so far.
@@ -153,7 +139,7 @@ class SurrogateLearner:
         self.updates, self.spent = 0, 0.0
         self._optimizer = guarded_adamw(config, (list(policy.parameters()), config.lr), *heads)
         self._reference = policy.frozen_copy() if config.kl_coef else None
-        self.average = averaged(policy, config.average)
+        self.average = AveragedWeights(policy, config.average) if config.average else None
         self._rng = np.random.default_rng(seed)
 
     @property
@@ -175,10 +161,8 @@ class SurrogateLearner:
     ) -> dict[str, float]:
         """Update the weights: ``epochs`` passes over the batch, one step per minibatch.
 
-        Args:
-            batch: the D samples.
-            objective: idle samples to skip, and the divisor of a step's loss.
-            loss: function that computes a microbatch's loss from the indices of its samples.
+        Idle samples are skipped. ``loss`` computes a microbatch's loss from the indices of its
+        samples.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took.
@@ -206,7 +190,9 @@ class SurrogateLearner:
         self.updates += 1
         if self.average:
             self.average.update()
-        return means | shares(batch, stale)
+        if batch.off_policy:
+            means["stale_share"] = float(batch.lengths[stale].sum() / batch.lengths.sum())
+        return means
 
     def _step(
         self,
@@ -239,10 +225,8 @@ class SurrogateLearner:
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
         """Return optimiser, reference, counters and generator, without the policy's state.
 
-        Args:
-            reference: True to include the reference. It never changes and is as large as the
-                policy. To save often, save the policy that the learner was created with once, and
-                pass False here.
+        The reference never changes and is as large as the policy. To save often, save the policy
+        that the learner was created with once, and leave out the reference here.
         """
         kept = self._reference.state_dict() if reference and self._reference is not None else None
         return self._optimizer.state_dict() | {

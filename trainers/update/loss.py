@@ -13,13 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from coevo_gym.provision import extra_advice
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
+import torch
+from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Bound on differences of log-probabilities; exp() of larger ones soon overflows fp32."""
@@ -91,9 +86,6 @@ def grpo_loss(
             whole batch's number, the losses of its parts add up to the loss of the batch.
         importance: (B, T) weight of each position's surrogate, correcting for a sampler other than
             the old policy; not applied to the KL term. Default: 1.
-
-    Returns:
-        The loss and its terms.
     """
     high = torch.as_tensor(clip_high, dtype=logp.dtype, device=logp.device)
     high = high.reshape(-1, 1)  # (1, 1) or (B, 1)

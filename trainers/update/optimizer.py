@@ -1,21 +1,18 @@
-"""Guarded optimiser steps with learning rate warm-up; non-finite steps are skipped."""
+"""Guarded optimiser steps with warm-up, and a moving average of the trained weights."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
 
 from coevo_gym.core.errors import TrainingDiverged
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.settings import UpdateConfig
-
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"Training needs PyTorch. {extra_advice('train')}.") from error
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
@@ -36,12 +33,7 @@ def fuses(weights: Iterable[torch.nn.Parameter]) -> bool:
 def guarded_adamw(
     config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
-    """Create an AdamW optimiser from the settings.
-
-    Args:
-        config: settings for warm-up, weight decay and gradient clipping.
-        parts: groups of weights, each with its learning rate.
-    """
+    """Create an AdamW optimiser from the settings for groups of weights with learning rates."""
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
         weight_decay=config.weight_decay,
@@ -53,16 +45,11 @@ def guarded_adamw(
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
-    """Return the share of the learning rate that remains.
+    """Return the share of the learning rate that remains at a spent share of the run's budget.
 
-    Args:
-        config: decay settings; with ``lr_decay = "none"`` the share is 1.
-        spent: spent share of the run's budget; values above 1 count as 1.
-
-    Returns:
-        ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
-        ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5,
-        without restarts).
+    It is ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
+    ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5, without
+    restarts); 1 for no decay. Values above 1 count as 1.
     """
     if config.lr_decay == "none":
         return 1.0
@@ -76,13 +63,8 @@ class GuardedOptimizer:
 
     A single such step would make every weight NaN. Skipping it leaves the weights and the
     optimiser's averages unchanged and wastes only its batch. Three skipped steps in a row raise an
-    error.
-
-    Args:
-        inner: wrapped optimiser; its learning rate is the target of the warm-up.
-        max_grad_norm: maximum norm of the gradient; None to disable clipping.
-        warmup_steps: number of steps over which the learning rate rises linearly to its target; 0
-            for no warm-up.
+    error. The learning rate of ``inner`` is the target of a linear warm-up over the first steps. A
+    ``max_grad_norm`` of None disables clipping.
 
     Attributes:
         decay: share of the learning rate to use in the next steps.
@@ -110,10 +92,7 @@ class GuardedOptimizer:
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, loss: float) -> float | None:
-        """Update the weights with their gradients, or skip the step if they are not finite.
-
-        Args:
-            loss: loss that produced the gradients.
+        """Update the weights with their gradients, or skip the step if these or the loss diverge.
 
         Returns:
             The gradient's norm before clipping; None if the step was skipped.
@@ -176,3 +155,63 @@ def _on_cpu(state: Any) -> Any:
     if isinstance(state, (list, tuple)):
         return type(state)(map(_on_cpu, state))
     return state
+
+
+class Averageable(Protocol):
+    """A policy whose weights can be averaged, such as any policy a learner trains."""
+
+    version: int
+
+    def parameters(self) -> Iterable[torch.nn.Parameter]:
+        """Return the weights under training."""
+        ...
+
+
+class AveragedWeights:
+    """The exponential moving average of a policy's weights over its updates.
+
+    It is initialised with the policy's current weights. Each update computes ``average = decay *
+    average + (1 - decay) * weights`` (Polyak and Juditsky, 1992, here with exponentially decreasing
+    weights). It needs as much memory as the trained weights. ``decay`` is in (0, 1).
+    """
+
+    def __init__(self, policy: Averageable, decay: float) -> None:
+        self._policy, self._decay = policy, decay
+        self._average = [weight.detach().clone() for weight in policy.parameters()]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Move the average towards the current weights."""
+        for average, weight in zip(self._average, self._policy.parameters(), strict=True):
+            average.lerp_(weight.detach(), 1.0 - self._decay)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Load the averaged weights into the policy within a context, then restore its own."""
+        version = self._policy.version
+        own = [weight.detach().clone() for weight in self._policy.parameters()]
+        put(self._policy, self._average)
+        # Samplers with a copy of the weights reload it when the version changes. A policy under
+        # training has a version of 0 or more, and -1 means unknown, so use values below -1.
+        self._policy.version = -2 - version
+        try:
+            yield
+        finally:
+            put(self._policy, own)
+            self._policy.version = version
+
+    def state(self) -> list[Tensor]:
+        """Return the average, on the CPU."""
+        return [average.to("cpu", copy=True) for average in self._average]
+
+    def load(self, state: Sequence[Tensor]) -> None:
+        """Restore :meth:`state`."""
+        for average, saved in zip(self._average, state, strict=True):
+            average.copy_(saved)
+
+
+@torch.no_grad()
+def put(policy: Averageable, weights: Sequence[Tensor]) -> None:
+    """Load weights into a policy, in the order of its parameters."""
+    for own, given in zip(policy.parameters(), weights, strict=True):
+        own.copy_(given)

@@ -14,7 +14,7 @@ from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
 from coevo_gym.methods.agentevolver.replays import eliminated
 from coevo_gym.methods.agentevolver.use import difference
-from coevo_gym.testing.formulas.check import Formula, Inputs
+from coevo_gym.testing.formulas import Formula, Inputs
 
 
 def _adca(v: Inputs) -> list[list[float]]:

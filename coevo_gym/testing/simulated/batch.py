@@ -70,12 +70,8 @@ def run_seeds(
 ) -> list[Numbers]:
     """Run the missing seeds and return the numbers of all seeds.
 
-    Args:
-        folder: folder of the results; created if missing.
-        cell: arm and world to run.
-        seeds: seeds to run.
-        workers: number of processes; 1 runs in this process.
-        on_seed: function called after each seed that was run; an exception stops the rest.
+    One worker is this process. ``on_seed`` is called after each seed that was run; an exception
+    stops the rest.
 
     Returns:
         The numbers of each seed, in the order of ``seeds``, including the ``seed`` itself.

@@ -37,11 +37,7 @@ class SkillExplorer:
     Without guidance, it creates a task from randomly drawn skills. From a context, it varies the
     context's task. For a target, it creates a task of the target's skills, following each of them
     with probability ``compliance``. Each draft is randomly broken, trivial or rewarded by a coin
-    flip.
-
-    Args:
-        world: settings of its drafts.
-        rng: generator that determines how often each skill is drawn.
+    flip. The generator ``rng`` determines how often each skill is drawn.
     """
 
     concurrency = 1

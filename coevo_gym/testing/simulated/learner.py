@@ -23,35 +23,21 @@ _ADAM_EPS = 1e-3
 
 
 class Chains(NamedTuple):
-    """Tasks as arrays, padded to the same length.
+    """Tasks as arrays, padded to the same length."""
 
-    Attributes:
-        skills: (n, L) skill of each step.
-        asked: (n, L) True for existing steps.
-        difficulty: (n,) difficulty of each task.
-    """
-
-    skills: Rows
-    asked: Flags
-    difficulty: Numbers
+    skills: Rows  # (n, L) skill of each step
+    asked: Flags  # (n, L) True for existing steps
+    difficulty: Numbers  # (n,)
 
 
 class Rollouts(NamedTuple):
-    """K episodes for each of G tasks with at most L skills.
+    """K episodes for each of G tasks with at most L skills."""
 
-    Attributes:
-        rows: (G,) row of each task.
-        chances: (G, L) probability that each step succeeds.
-        tried: (G, K, L) True for steps that were reached.
-        passed: (G, K, L) True for steps that succeeded.
-        rewards: (G, K) 1 or 0.
-    """
-
-    rows: Rows
-    chances: Numbers
-    tried: Flags
-    passed: Flags
-    rewards: Numbers
+    rows: Rows  # (G,) row of each task
+    chances: Numbers  # (G, L) probability that each step succeeds
+    tried: Flags  # (G, K, L) True for steps that were reached
+    passed: Flags  # (G, K, L) True for steps that succeeded
+    rewards: Numbers  # (G, K) 1 or 0
 
     @property
     def n_used(self) -> Rows:
@@ -82,9 +68,7 @@ def gradient(rollouts: Rollouts) -> Numbers:
 class SkillLearner:
     """A learner with skill strengths, which help in all tasks, and memories of single tasks.
 
-    Args:
-        world: settings of the learner.
-        rng: generator that draws the initial strengths.
+    The initial strengths are drawn from ``rng``.
     """
 
     def __init__(self, world: WorldConfig, rng: Generator) -> None:
@@ -117,10 +101,7 @@ class SkillLearner:
     def act(self, tasks: Sequence[Task], n_episodes: int, rng: Generator) -> Rollouts:
         """Sample episodes of known tasks, all at once.
 
-        Args:
-            tasks: G tasks, with possible repetitions.
-            n_episodes: K, episodes per task.
-            rng: only source of randomness.
+        Tasks may repeat.
         """
         rows = np.array([self._row[task.id] for task in tasks])
         skills, asked, difficulty = (part[rows] for part in self._chains)

@@ -26,8 +26,7 @@ from coevo_gym.curricula.gates.gates import (
 from coevo_gym.curricula.pool.known import KnownTasks
 from coevo_gym.curricula.pool_curriculum import CurriculumConfig
 from coevo_gym.curricula.session.session import CurriculumSession
-from coevo_gym.testing.simulated.benchmark import SkillBenchmark, register, world_of
-from coevo_gym.testing.simulated.env import episode
+from coevo_gym.testing.simulated.benchmark import SkillBenchmark, episode, register, world_of
 from coevo_gym.testing.simulated.generator import SkillExplorer, held_out
 from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner
 from coevo_gym.testing.simulated.worlds import WorldConfig
@@ -58,14 +57,8 @@ def simulate(
     """Practise until the world's env steps are spent.
 
     For one seed, the world, the first tasks and the random draws are the same for all arms that
-    look for their first tasks in the same way.
-
-    Args:
-        world: world to learn in.
-        settings: curriculum settings; see :func:`world_settings`.
-        seed: seed of the whole run.
-        proof: True if the arm's rounds replay drafts before accepting them; None to use the
-            world's setting, which always applies to the first tasks.
+    look for their first tasks in the same way. With ``proof``, the arm's rounds replay drafts
+    before accepting them; None uses the world's setting, which always applies to the first tasks.
 
     Returns:
         ``success``, the share of held-out tasks that the greedy learner solves at the end;
@@ -127,10 +120,11 @@ class _Run:
         session.open_step(n_groups)
         taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
         tickets = [ticket for ticket in taken if isinstance(ticket, Ticket)]
-        groups = [tickets[at : at + session.group_size] for at in self._starts(tickets)]
+        size = session.group_size  # tickets of a group are consecutive
+        groups = [tickets[at : at + size] for at in range(0, len(tickets), size)]
         tasks = [group[0].task for group in groups]
         self.learner.meet(tasks)
-        rollouts = self.learner.act(tasks, session.group_size, self.rng)
+        rollouts = self.learner.act(tasks, size, self.rng)
         for row, group in enumerate(groups):
             for ticket, trajectory in zip(group, self._records(rollouts, row, group), strict=True):
                 session.report(ticket.id, trajectory)
@@ -138,10 +132,6 @@ class _Run:
         self.episodes += len(tickets)
         session.close_step()
         self.learner.learn(rollouts)
-
-    def _starts(self, tickets: Sequence[Ticket]) -> range:
-        """Return the index of each group's first ticket; a group's K tickets are consecutive."""
-        return range(0, len(tickets), self.session.group_size)
 
     def _records(self, rollouts: Rollouts, row: int, group: Sequence[Ticket]) -> list[Trajectory]:
         """Return the episodes of a group; identical episodes share one record."""

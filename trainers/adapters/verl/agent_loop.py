@@ -79,11 +79,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Run the episode of one copy of a row.
-
-        Args:
-            sampling_params: sampling parameters for answers.
-            row: row of verl's dataset, with its ``uid``.
+        """Run the episode of one copy of a row of verl's dataset.
 
         Raises:
             EnvBackendError: if engine faults end every attempt.

@@ -58,25 +58,17 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         """Return 1, the number of devices per process."""
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        """Do nothing, because there is only one device."""
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        """Do nothing, because CPU operations are synchronous."""
-
     def manual_seed(self, seed: int) -> None:
         """Seed PyTorch."""
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        """Seed PyTorch."""
-        torch.manual_seed(seed)
+    manual_seed_all = manual_seed
 
-    def set_allocator_settings(self, settings: str) -> None:
-        """Do nothing, because the allocator has no settings."""
+    def set_device(self, *_: Any, **__: Any) -> None:
+        """Do nothing: there is one synchronous device without allocator, cache or profiler."""
 
-    def empty_cache(self) -> None:
-        """Do nothing, because there is no cache."""
+    synchronize = set_allocator_settings = empty_cache = set_device
+    profiler_start = profiler_stop = cudart = set_device
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         """Return unknown capabilities."""
@@ -94,15 +86,6 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
     def nvtx_range(self, msg: str) -> Iterator[None]:
         """Do nothing, because no ranges are recorded."""
         yield
-
-    def profiler_start(self) -> None:
-        """Do nothing, because there is no profiler."""
-
-    def profiler_stop(self) -> None:
-        """Do nothing, because there is no profiler."""
-
-    def cudart(self) -> None:
-        """Return None, because there is no CUDA."""
 
     def is_ipc_supported(self) -> bool:
         """Return False, because devices share no memory between processes."""

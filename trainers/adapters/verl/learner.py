@@ -49,17 +49,9 @@ class VerlLearner:
     """A learner that runs GRPO and variants on verl's FSDP workers; an update is a policy version.
 
     It minimises the same loss as :class:`coevo_gym.trainers.grpo.GRPO`, over all workers together.
-    After every update the workers' weights are copied to the sampler.
-
-    Args:
-        policy: policy that samples. It starts with the weights of the workers' model.
-        config: settings, as for the learner in one process; ``average`` must be 0.
-        workers: workers with the model; not initialised yet.
-        credit: credit assignment; default: as specified in the settings.
-        seed: seed for the order of minibatches.
-
-    Attributes:
-        spent: spent share of the run's budget, for learning rate decay.
+    After every update the workers' weights are copied to the sampler. The sampling policy starts
+    with the weights of the workers' model, which is not initialised yet. ``config.average`` must be
+    0.
 
     Raises:
         ConfigError: if the workers do not support a setting.
@@ -101,14 +93,6 @@ class VerlLearner:
     ) -> dict[str, float]:
         """Learn from a batch of groups, as :meth:`coevo_gym.trainers.grpo.GRPO.update` does.
 
-        Args:
-            groups: groups to learn from; incomplete or too stale groups are skipped.
-            advantages: one per trajectory of each group, or one per step; default:
-                :meth:`advantages`.
-
-        Returns:
-            Every term of the loss, averaged over the steps that the optimiser took, and counts.
-
         Raises:
             ConfigError: if the recorded log-probabilities are used as old ones although cues were
                 stripped or groups may be stale.
@@ -145,10 +129,9 @@ class VerlLearner:
             weight.copy_(given[name])  # a state's tensors have no gradients
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint: each worker's shard, then the state of this process.
+        """Write a checkpoint into a new or empty folder: each worker's shard, then this process's.
 
-        Args:
-            folder: new or empty folder. The checkpoint is complete once it has ``learner.json``.
+        The checkpoint is complete once it has ``learner.json``.
         """
         self._workers.call("save_checkpoint", str(folder / "shards"))
         state = {

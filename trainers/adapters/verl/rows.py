@@ -24,56 +24,33 @@ except ModuleNotFoundError as error:
 
 
 class SegmentRow(NamedTuple):
-    """A segment up to its last sampled token, with n sampled tokens.
-
-    Attributes:
-        ids: token ids.
-        at: (n,) positions before the sampled tokens.
-        advantage: (n,) advantages of the sampled tokens.
-        recorded: (n,) log-probabilities of the sampled tokens under the sampler.
-        temperature: sampling temperature.
-        weight: weight of its positions in the loss.
-        clip_high: upper clip of its ratios.
-        stripped: True if cues seen by the sampler were stripped from the ids.
-    """
+    """A segment up to its last sampled token, with n sampled tokens."""
 
     ids: tuple[int, ...]
-    at: Tensor
-    advantage: Tensor
-    recorded: Tensor
+    at: Tensor  # (n,) positions before the sampled tokens
+    advantage: Tensor  # (n,)
+    recorded: Tensor  # (n,) log-probabilities under the sampler
     temperature: float
-    weight: float
+    weight: float  # of its positions in the loss
     clip_high: float
-    stripped: bool
+    stripped: bool  # True if cues seen by the sampler were stripped from the ids
 
 
 class Work(NamedTuple):
-    """An update, as sent to all workers.
-
-    Attributes:
-        config: settings of the learner.
-        orders: row indices of each optimiser step.
-        total: divisor of the loss of a step.
-        decay: remaining share of the learning rate.
-        steps: number of optimiser steps taken before this update.
-        nonfinite_in_a_row: number of steps skipped since the last step taken.
-    """
+    """An update, as sent to all workers."""
 
     config: GRPOConfig
-    orders: Sequence[Sequence[int]]
-    total: float
-    decay: float
-    steps: int
-    nonfinite_in_a_row: int
+    orders: Sequence[Sequence[int]]  # row indices of each optimiser step
+    total: float  # divisor of the loss of a step
+    decay: float  # remaining share of the learning rate
+    steps: int  # optimiser steps taken before this update
+    nonfinite_in_a_row: int  # steps skipped since the last step taken
 
 
 def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
-    """Convert the samples of a batch to rows.
+    """Convert the samples of a batch, whose positions have (D,) weights, to rows.
 
-    Args:
-        batch: batch to learn from.
-        weight: (D,) weight of each sample's positions.
-        clip_high: upper clip if the batch has none.
+    ``clip_high`` is the upper clip if the batch has none.
 
     Raises:
         ConfigError: if a sample is not a segment of tokens.
@@ -102,15 +79,10 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
 
 
 def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
-    """Distribute rows to ``n`` workers with about the same number of tokens each.
+    """Distribute row indices to ``n`` workers, by the number of tokens of every row.
 
-    Args:
-        rows: row indices to distribute.
-        lengths: number of tokens of every row.
-        n: number of workers.
-
-    Returns:
-        The rows of each worker. Their numbers of rows differ by at most one.
+    The workers get about the same number of tokens each. Their numbers of rows differ by at most
+    one.
     """
     longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
     dealt: list[list[int]] = [[] for _ in range(n)]
@@ -123,11 +95,9 @@ def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int
 def nested(rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
     """Convert rows to a batch in verl's format.
 
-    Args:
-        rows: rows of one worker.
-        values: further numbers by name, (n,) for each row.
-        least: minimum number of rows; missing rows are filled with rows that teach nothing,
-            because the workers of a step need the same number.
+    ``values`` are further numbers by name, (n,) for each row. Up to the ``least`` number of rows,
+    missing ones are filled with rows that teach nothing, because the workers of a step need the
+    same number.
 
     Returns:
         A ``TensorDict`` with a jagged tensor per field, one number per position, 0 except before

@@ -23,7 +23,8 @@ from verl.workers.engine_workers import TrainingWorker
 
 from coevo_gym.trainers.adapters.verl.rows import SegmentRow, Work, nested, shares
 from coevo_gym.trainers.settings import GRPOConfig
-from coevo_gym.trainers.update.loss import LossTerms, bounded_exp, grpo_loss, k3
+from coevo_gym.trainers.update.importance import truncated_weights
+from coevo_gym.trainers.update.loss import LossTerms, grpo_loss
 from coevo_gym.trainers.update.optimizer import MAX_NONFINITE_IN_A_ROW
 
 EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")(
@@ -32,11 +33,7 @@ EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], 
 
 
 class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
-    """A worker with a shard of the model; every method is called on all workers at once.
-
-    Args:
-        config: verl's ``TrainingWorkerConfig``.
-    """
+    """A worker with a shard of the model; every method is called on all workers at once."""
 
     def __init__(self, config: Any) -> None:
         if get_device_name() == "cpu":  # verl would name the CPU backend twice, which fails
@@ -201,7 +198,8 @@ def verl_loss(
     column = {name: data[name].values()[mask].unsqueeze(1) for name in _COLUMNS if name in data}
     logp = model_output["log_probs"].values()[mask].unsqueeze(1).float()  # (n, 1)
     old = reference = logp.detach()
-    importance, drift = None, {}
+    all_sampled = torch.ones_like(logp).bool()
+    importance, drift = None, dict[str, float]()
     if config.old_logprobs == "recorded":
         old = column["recorded"]
     elif "old" in column:
@@ -211,21 +209,13 @@ def verl_loss(
     if config.old_logprobs == "recomputed":
         # Prompts with stripped cues were never sampled from, so there is no ratio.
         recorded = torch.where(column["stripped"].bool(), old, column["recorded"])
-        ratio = bounded_exp(old - recorded)
-        cap = config.importance_cap
-        weight = ratio if cap is None else ratio.clamp(max=cap)
-        drift = {
-            "importance": float(weight.sum()),
-            "importance_capped_share": float((weight < ratio).sum()),
-            "sampler_kl": float(k3(recorded, old).sum()),
-        }
-        importance = None if cap is None else weight
+        importance, drift = truncated_weights(old, recorded, all_sampled, config.importance_cap)
     terms = grpo_loss(
         logp,
         old,
         reference,
         column["advantages"],
-        torch.ones_like(logp).bool(),
+        all_sampled,
         clip_low=config.clip_low,
         clip_high=column["clip_high"].squeeze(1),
         kl_coef=config.kl_coef,

@@ -52,11 +52,6 @@ class TorchrunWorkers:
         else:
             workers.follow()
 
-    Args:
-        model: folder of a Hugging Face model.
-        settings: settings of the learner.
-        sharding: settings for sharding the model.
-
     Raises:
         ConfigError: if this process was not started by torchrun.
         ImportError: if verl is not installed.
@@ -104,13 +99,8 @@ class TorchrunWorkers:
 class RayWorkers:
     """A group with one worker per Ray actor, placed by verl.
 
-    Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``.
-
-    Args:
-        model: folder of a Hugging Face model, at the same path on every node.
-        settings: settings of the learner.
-        sharding: settings for sharding the model.
-        per_node: number of workers on each node.
+    Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``. The model's
+    folder has the same path on every node, on which ``per_node`` workers run.
 
     Raises:
         ImportError: if verl or Ray is not installed.

@@ -1,0 +1,470 @@
+"""All formulas of the methods by name, to verify externally computed numbers.
+
+```bash
+python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo
+```
+
+A file of numbers is JSON: a list, or an object with the list ``vectors``. Each entry contains the
+name of a formula, its inputs and the expected output:
+
+    {"id": "rloo#1", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
+
+An adapter passes the inputs to the same function that training calls and returns its result; there
+is no second implementation. Adapters import late, so that formulas that need no PyTorch run without
+it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from itertools import chain
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from coevo_gym.core.errors import ConfigError
+from coevo_gym.core.reading import read_file
+from coevo_gym.core.spend import Prices, allow
+from coevo_gym.core.stats import at_k, efficiency, paired, point_biserial, sign_test
+from coevo_gym.curricula.gates.similarity import similarity_bins
+from coevo_gym.curricula.gates.solve import solve_band
+from coevo_gym.curricula.growth.choice import farthest_first, quota
+from coevo_gym.curricula.growth.contexts import share_out
+from coevo_gym.curricula.growth.evidence import evidence_cut
+from coevo_gym.curricula.metrics import energy_distance, self_similarity
+from coevo_gym.curricula.selectors.adarft import nearest_to, next_target
+from coevo_gym.curricula.selectors.learnable import learnability
+from coevo_gym.curricula.selectors.plr import replay_probabilities
+from coevo_gym.curricula.selectors.progress import Averages, moved, progress_nearby
+from coevo_gym.curricula.selectors.stages import stage_members
+from coevo_gym.curricula.signals import Pattern, forgetting, rare
+from coevo_gym.episodes.trials import repeated, repeats, solved_by
+from coevo_gym.trainers.advantages import (
+    relative_to_group,
+    relative_to_group_and_state,
+    relative_to_others,
+    returns,
+    token_estimate,
+    turn_estimate,
+)
+from coevo_gym.trainers.segments import Snapshot, merged
+from coevo_gym.trainers.similarity import group_states, likeness
+
+Inputs = Mapping[str, Any]
+Formula = Callable[[Inputs], Any]
+"""Function from the inputs of an entry to its result."""
+
+TOLERANCE = 1e-8
+"""Maximum absolute difference of numbers that agree."""
+
+
+class Difference(NamedTuple):
+    """An entry that differs from its formula; ``found`` is the error if the formula raised one."""
+
+    id: str
+    formula: str
+    expected: Any
+    found: Any
+
+
+class Checked(NamedTuple):
+    """The result of checking the selected entries of a file."""
+
+    agree: Mapping[str, int]  # number of agreeing entries by formula
+    differ: Sequence[Difference]
+    unknown: Mapping[str, int]  # number of entries by name of an unknown formula
+    left_out: int  # number of entries that were not selected
+
+    @property
+    def fine(self) -> bool:
+        """True if at least one entry was selected, and all are known and agree."""
+        return bool(self.agree) and not self.differ and not self.unknown
+
+
+def read_vectors(path: Path) -> list[Mapping[str, Any]]:
+    """Read the entries of a file of numbers.
+
+    Raises:
+        ConfigError: if the file cannot be read, or an entry is incomplete.
+    """
+    try:
+        data = json.loads(read_file(path))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
+    entries = data.get("vectors") if isinstance(data, Mapping) else data
+    if not isinstance(entries, list):
+        raise ConfigError(f"{path} contains no list of entries, and no object with 'vectors'.")
+    for number, entry in enumerate(entries):
+        wanted = ("id", "formula", "inputs", "expected")
+        missing = [key for key in wanted if not isinstance(entry, Mapping) or key not in entry]
+        if missing:
+            raise ConfigError(f"Entry {number} of {path} has no {' and no '.join(missing)}.")
+    return entries
+
+
+def check(
+    entries: Sequence[Mapping[str, Any]],
+    formulas: Mapping[str, Formula],
+    only: Sequence[str] = (),
+) -> Checked:
+    """Compare entries with the results of the formulas.
+
+    ``only`` has prefixes of the formulas to select; empty for all.
+    """
+    agree: dict[str, int] = {}
+    unknown: dict[str, int] = {}
+    differ: list[Difference] = []
+    left_out = 0
+    for entry in entries:
+        name = entry["formula"]
+        if only and not name.startswith(tuple(only)):
+            left_out += 1
+        elif name not in formulas:
+            unknown[name] = unknown.get(name, 0) + 1
+        else:
+            agree.setdefault(name, 0)
+            try:
+                found = formulas[name](entry["inputs"])
+            except Exception as error:  # list any error of a formula as a difference
+                found = f"{type(error).__name__}: {error}"
+            if equal(found, entry["expected"]):
+                agree[name] += 1
+            else:
+                differ.append(Difference(entry["id"], name, entry["expected"], found))
+    return Checked(agree, differ, unknown, left_out)
+
+
+def equal(found: Any, expected: Any) -> bool:
+    """Return True if two JSON values are equal, with :data:`TOLERANCE` and tuples as lists."""
+    if isinstance(expected, Mapping):
+        return (
+            isinstance(found, Mapping)
+            and found.keys() == expected.keys()
+            and all(equal(found[key], value) for key, value in expected.items())
+        )
+    if isinstance(expected, (list, tuple)):
+        return (
+            isinstance(found, (list, tuple))
+            and len(found) == len(expected)
+            and all(equal(a, b) for a, b in zip(found, expected, strict=True))
+        )
+    if isinstance(expected, bool) or isinstance(found, bool):
+        return found is expected
+    if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
+        return math.isclose(found, expected, rel_tol=0.0, abs_tol=TOLERANCE)
+    return type(found) is type(expected) and bool(found == expected)
+
+
+def _gigpo(v: Inputs) -> Any:
+    states, rewards = ([one[key] for one in v["trajs"]] for key in ("states", "rewards"))
+    return relative_to_group_and_state(
+        [sum(one) for one in rewards],
+        states,
+        [returns(one, v["gamma"]) for one in rewards],
+        state_weight=v["w"],
+        normalise_std=v["std"],
+    )
+
+
+def _turn_gae(v: Inputs) -> Any:
+    # Each decision has one value, at its first position; other positions are not read.
+    values = chain.from_iterable(
+        [value] + [float("nan")] * (n - 1)
+        for value, n in zip(v["values"], v["lengths"], strict=True)
+    )
+    found = turn_estimate(v["rewards"], v["lengths"], [*values], gamma=v["gamma"], lam=v["lam"])
+    spread = zip(found.advantage, v["lengths"], strict=True)
+    return {
+        "A": found.advantage,
+        "returns": [one for one, there in zip(found.targets, found.valued, strict=True) if there],
+        "tokens": [value for value, n in spread for _ in range(n)],
+    }
+
+
+def _token_gae(v: Inputs) -> Any:
+    found = token_estimate(v["rewards"], v["lengths"], v["values"], gamma=v["gamma"], lam=v["lam"])
+    return {"A": [*chain.from_iterable(found.advantage)], "returns": found.targets}  # type: ignore[arg-type]
+
+
+def _value_loss(v: Inputs) -> Any:
+    from coevo_gym.trainers.ppo import value_loss
+
+    values, old, targets = (_doubles(v[name]) for name in ("v", "old", "returns"))
+    return value_loss(values, old, targets, _doubles(v["mask"]).bool(), clip=v["clip"]).item()
+
+
+def _whitened(v: Inputs) -> Any:
+    from coevo_gym.trainers.ppo import whitened
+
+    mask = _doubles(v["mask"]).bool()
+    found = _doubles(v["A"]).masked_fill(~mask, 0.0)
+    found[mask] = whitened(found[mask])
+    return found.tolist()
+
+
+def _explained(v: Inputs) -> Any:
+    from coevo_gym.trainers.ppo import explained_variance
+
+    return explained_variance(v["v"], v["returns"])
+
+
+def _kept(v: Inputs) -> Any:
+    from coevo_gym.trainers.rest import kept
+
+    return [kept(v["scores"], threshold) for threshold in v["thresholds"]]
+
+
+def _group_states(v: Inputs) -> Any:
+    found = group_states(v["texts"], threshold=v["threshold"], measure=v["similarity"])
+    return found.numbers
+
+
+def _doubles(values: Any) -> Any:
+    import torch
+
+    return torch.tensor(values, dtype=torch.float64)
+
+
+LEARNING: Mapping[str, Formula] = {
+    "grpo": lambda v: relative_to_group(v["R"]),
+    "rloo": lambda v: relative_to_others(v["R"]),
+    "gigpo.advantages": _gigpo,
+    "ppo.turn_gae": _turn_gae,
+    "ppo.token_gae": _token_gae,
+    "ppo.value_loss": _value_loss,
+    "ppo.whiten": _whitened,
+    "ppo.explained": _explained,
+    "rest.kept": _kept,
+    "role.group_states": _group_states,
+    "role.likeness": lambda v: [likeness(a, b, v["similarity"]) for a, b in v["pairs"]],
+}
+
+
+def _paired(v: Inputs) -> Any:
+    found = paired(v["ours"], v["baseline"])._asdict()
+    return {name: found[name] for name in ("mean", "sd", "wins", "ties")}
+
+
+STATISTICS: Mapping[str, Formula] = {
+    "stats.paired": _paired,
+    "stats.sign_test": lambda v: sign_test(v["differences"]),
+    "stats.at_k": lambda v: at_k(v["outcomes"], v["k"])._asdict(),
+    "stats.efficiency": lambda v: efficiency(v["curve"], v["baseline"], share=v["share"])._asdict(),
+    "stats.point_biserial": lambda v: point_biserial(v["values"], v["outcomes"]),
+}
+
+
+def _trials(v: Inputs) -> Any:
+    outcomes = list[tuple[str, int, bool]]()
+
+    def play(trial: int, waiting: Any, told: Any) -> list[bool]:
+        solved = [bool(v["tasks"][task.id][trial]) for task in waiting]
+        both = zip(waiting, solved, strict=True)
+        outcomes.extend((task.id, trial, success) for task, success in both)
+        return [not success for success in solved]
+
+    tasks: Any = [SimpleNamespace(id=place) for place in range(len(v["tasks"]))]
+    told = repeated(tasks, play, lambda trial, task: f"{trial}", n=v["n"], keep=v["keep"])
+    counts = [len(told[task.id]) for task in tasks]
+    return {"rates": list(solved_by(outcomes, v["n"])), "reflections": counts}
+
+
+def _cut(v: Inputs) -> Any:
+    n = len(v["actions"])
+    return next((i for i in range(n) if repeats(v["actions"][:i])), n)
+
+
+TRIALS: Mapping[str, Formula] = {"reflexion.trials": _trials, "reflexion.cut": _cut}
+
+
+def _forgetting(v: Inputs) -> Any:
+    return forgetting(deque(v["history"], maxlen=v["W"]), v["s_now"])
+
+
+def _rare(v: Inputs) -> Any:
+    counts: dict[Pattern, int] = {(name,): count for name, count in v["counts"].items()}
+    limits = {name: v[name] for name in ("theta", "n_min", "min_support")}
+    return rare(counts, (v["pattern"],), **limits)
+
+
+def _share_out(v: Inputs) -> Any:
+    turns = Counter(share_out(v["pending"], v["n"]))
+    return {kind: turns[kind] for kind in v["pending"]}
+
+
+def _stages(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("stages", "progress", "cumulative")}
+    return stage_members(v["rates"], **settings).tolist()
+
+
+def _target(v: Inputs) -> Any:
+    settings = {name: v[name] for name in ("alpha", "beta", "eta")}
+    return next_target(v["target"], v["reward"], **settings)
+
+
+def _replay(v: Inputs) -> Any:
+    found = replay_probabilities(v["scores"], v["last"], v["now"], beta=v["beta"], rho=v["rho"])
+    return found.tolist()
+
+
+def _averages(v: Inputs) -> Any:
+    averages: Averages | None = None
+    for outcome in v["outcomes"]:
+        averages = moved(averages, outcome, fast=v["fast"], slow=v["slow"])
+    return averages._asdict() if averages else None
+
+
+def _learnability(v: Inputs) -> Any:
+    successes, visits = np.array(v["successes_visits"]).T
+    return learnability(successes, visits).tolist()
+
+
+def _quota(v: Inputs) -> Any:
+    found = quota(v["n"], v["share"], guided=v["guided"], coverage=v["coverage"])
+    return found._asdict()
+
+
+def _merged(v: Inputs) -> Any:
+    snapshots = (Snapshot(tuple(ids), tuple(sampled)) for ids, sampled in v["snapshots"])
+    return [list(map(list, snapshot)) for snapshot in merged(snapshots)]
+
+
+def _allow(v: Inputs) -> Any:
+    left = {name: v[name] for name in ("calls", "tokens", "usd")}
+    return allow(v["requests"], **left, prices=Prices(v["usd_prompt"], v["usd_completion"]))
+
+
+def _bins(v: Inputs) -> Any:
+    return similarity_bins(v["similarity"], v["n_mixed"])._asdict()
+
+
+def _band(v: Inputs) -> Any:
+    return solve_band(v["tries"], v["solved"], low=v["low"], high=v["high"])
+
+
+CURRICULA: Mapping[str, Formula] = {
+    "budget.allow": _allow,
+    "coevolve.forgetting": _forgetting,
+    "coevolve.rare": _rare,
+    "coevolve.share_out": _share_out,
+    "coevolve.evidence_cut": lambda v: evidence_cut(v["sizes"], v["cap"]),
+    "coevolve.sr": lambda v: self_similarity(v["Y"], v["k"]),
+    "coevolve.ed": lambda v: energy_distance(v["X"], v["Y"], v["estimator"])._asdict(),
+    "coevolve.similarity_bins": _bins,
+    "coevolve.solve_band": _band,
+    "curriculum.stages": _stages,
+    "adarft.target": _target,
+    "adarft.batch": lambda v: nearest_to(v["difficulty"], v["target"], v["n"]).tolist(),
+    "plr": _replay,
+    "select.farthest_first": lambda v: farthest_first(v["X"], v["covered"], v["k"]),
+    "select.quota": _quota,
+    "select.learnability": _learnability,
+    "select.ema": _averages,
+    "select.progress_nearby": lambda v: progress_nearby(v["context"], v["X"], v["fast"], v["slow"]),
+    "context.merge": _merged,
+}
+
+
+_PLACES = {
+    "coevo_gym.methods.seal.formulas:SEAL": (
+        "seal.turn_label",
+        "seal.trajectory_weight",
+        "seal.transform",
+        "seal.dynamic",
+        "seal.evolve",
+        "seal.schema_note",
+        "seal.position",
+        "seal.task_target",
+    ),
+    "coevo_gym.methods.role_agent.formulas:ROLE": (
+        "role.horizon",
+        "role.foresight",
+        "role.advantages",
+        "role.mode_counts",
+        "role.mode_weights",
+        "role.rule_modes",
+        "role.empirical",
+    ),
+    "coevo_gym.methods.agentevolver.formulas:AGENTEVOLVER": (
+        "adca",
+        "adca.allocation",
+        "adca.sign_trap",
+        "attribution.elimination",
+        "exp.retrieve",
+        "exp.admit",
+        "exp.utility",
+        "exp.places",
+        "exp.selective_boost",
+        "question.window",
+        "question.mixture",
+        "question.judge_score",
+    ),
+}
+"""``"module:mapping"`` and the names in it. A method stands above this room, so it is a string."""
+
+
+def _lent(place: str, name: str) -> Formula:
+    def formula(v: Inputs) -> Any:
+        module, _, mapping = place.partition(":")
+        return getattr(import_module(module), mapping)[name](v)
+
+    return formula
+
+
+METHODS: Mapping[str, Formula] = {
+    name: _lent(place, name) for place, names in _PLACES.items() for name in names
+}
+
+
+FORMULAS: Mapping[str, Formula] = {
+    **LEARNING,
+    **CURRICULA,
+    **STATISTICS,
+    **TRIALS,
+    **METHODS,
+}
+"""Formulas by name."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print which numbers agree; return 0 if all selected ones do, 1 if not, 2 for a bad file."""
+    parser = argparse.ArgumentParser(
+        prog="python -m coevo_gym.testing.formulas",
+        description="Compare the numbers in a file with the results of the formulas. Exits with 0 "
+        "if at least one entry was selected and all selected entries agree.",
+    )
+    parser.add_argument("file", type=Path, help="JSON of entries: id, formula, inputs, expected")
+    parser.add_argument(
+        "--only", default="", metavar="PREFIX,…", help="formulas whose names start with a prefix"
+    )
+    options = parser.parse_args(arguments)
+    only = [prefix for prefix in options.only.split(",") if prefix]
+    try:
+        found = check(read_vectors(options.file), FORMULAS, only)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    differing = [entry.formula for entry in found.differ]
+    for name, count in found.agree.items():
+        print(f"{name}: {count} agree" + (f", {n} differ" if (n := differing.count(name)) else ""))
+    for entry in found.differ:
+        print(f"{entry.id} differs: expected {entry.expected!r:.300}, found {entry.found!r:.300}")
+    for name, count in found.unknown.items():
+        print(f"{name}: {count} unknown")
+    print(
+        f"{sum(found.agree.values())} agree, {len(found.differ)} differ, "
+        f"{sum(found.unknown.values())} are of unknown formulas, {found.left_out} not selected"
+    )
+    return 0 if found.fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""Rollouts: the episodes of a training step, run in lock step or as a stream."""
