@@ -145,7 +145,7 @@ def most_steps(config: RunConfig) -> int:
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     """Return the settings that an arm has, those of its run included, as JSON by dotted key."""
     own = arm.model_dump(mode="json", exclude={"name", "method"})
-    return dict(flat({**config.to_json(), **own}))
+    return dict(flat({**config.to_json(), **own, "method": own.pop("settings")}))
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:

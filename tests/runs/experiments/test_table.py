@@ -481,18 +481,18 @@ def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
 
 def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() -> None:
     experiment = load("agentevolver_table6")
-    static, outcome, labels, both = experiment.rows
+    grpo, outcome, labels, both = experiment.rows
 
     def cell(*rates: float) -> dict[str, Any]:
         points = enumerate(rates)
         return {"curve": [{"step": 2 * n, "tasks": [rate, rate, None]} for n, rate in points]}
 
     measured = {
-        "static": {1: cell(0.1, 0.4, 0.5), 2: cell(0.1, 0.2, 0.2)},
+        "grpo": {1: cell(0.1, 0.4, 0.5), 2: cell(0.1, 0.2, 0.2)},
         "outcome_only": {1: cell(0.1, 0.3, 0.44)},
         "all": {1: cell(0.1, 0.46, 0.6), 3: cell(0.2, 0.4)},
     }
-    assert efficiencies(experiment, static, measured)[1] == {
+    assert efficiencies(experiment, grpo, measured)[1] == {
         "auc": pytest.approx(0.35), "steps_90": 4
     }  # fmt: skip
     assert efficiencies(experiment, outcome, measured) == {1: {"auc": pytest.approx(0.285)}}
