@@ -187,7 +187,8 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
         most.append(episodes * chat.max_episode_tokens)
     if episodes is not None and chat.history == "causal" and config.policy.model.max_context:
         most.append(episodes * config.policy.model.max_context)  # what is sampled stays in it
-    return min(most)
+    of_memory = env_steps * chat.max_answer_tokens if chat.memory == "model" else 0
+    return min(most) + of_memory
 
 
 def _learned(config: RunConfig, episodes: int | None) -> int | None:
