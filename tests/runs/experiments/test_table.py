@@ -501,3 +501,32 @@ def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() 
         1: {"auc": pytest.approx(0.405), "steps_90": 2}, 3: {"auc": pytest.approx(0.3)}
     }  # fmt: skip
     assert efficiencies(experiment, labels, measured) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rows", "numbers"),
+    [
+        ("table2", ["zero", "native", "evolved", "mixed"], ["avg_at_8", "best_at_8"]),
+        ("table5", ["grpo", "outcome_only", "labels_only", "all"], ["avg_at_8", "best_at_8"]),
+        ("table6", ["grpo", "outcome_only", "labels_only", "all"], ["auc", "steps_90"]),
+    ],
+)
+def test_tables_of_found_tasks_end_and_have_their_numbers(
+    name: str, rows: list[str], numbers: list[str], coevo: Coevo, tmp_path: Path
+) -> None:
+    short = {
+        "loop.max_env_steps": 600,
+        "loop.max_steps": 4,
+        "evaluation.n_tasks": 6,
+        "curriculum.initial_size": 4,
+        "warmup.n_tasks": 10,
+    }
+    sets = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
+    asked = ("experiment", f"agentevolver_{name}", "--budget=tiny", "--benchmark=webshop")
+    coevo(*asked, "--seeds=1", *sets)
+    table = table_of(tmp_path / "runs" / f"agentevolver_{name}-webshop")
+    assert [line["key"] for line in table["lines"]] == rows
+    for line in table["lines"]:
+        found = line["columns"] | {table["metric"]: line["mean"]}
+        assert all(isinstance(found[number], (int, float)) for number in numbers), line
