@@ -122,7 +122,7 @@ class Plays:
         if not view.history:
             self.shown.append([])
         kind, turns = ("window", None) if history is None else history
-        config = ChatConfig(history=kind, window_turns=turns, thinking=True)  # type: ignore[arg-type]
+        config = ChatConfig(history=kind, window_turns=turns, thinking=True)
         chat = ChatAgent(cast(Any, None), self._prompt, config)
         self.shown[-1].append(chat.messages(view))
         actions = self._walks[len(self.shown) - 1][len(view.history) :]
