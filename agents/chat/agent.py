@@ -11,10 +11,20 @@ from pydantic import Field, model_validator
 from coevo_gym.agents.chat import history
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Policy, Prompt, Sampling
+from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line
+from coevo_gym.prompts.answers import (
+    action_of,
+    answer_of,
+    without_thought_line,
+    without_thoughts,
+)
+
+_MEMORY_CHARS = 4_000
+"""Maximum characters of a text that the model writes about earlier steps."""
 
 
 class ChatConfig(FrozenModel):
@@ -29,6 +39,11 @@ class ChatConfig(FrozenModel):
             fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             make room.
+        memory: ``model`` to ask the model for notes on older steps in a request of their own: with
+            ``window``, each time that the window has moved by its length, and with
+            ``self_managed``, for marks before each step whose prompt is too long. These requests
+            are sampled greedily, are not trained on, and do not count for ``max_episode_tokens``.
+            ``rule`` for a list of older actions, and for marks in ordinary answers.
         thinking: True to let the model think before it answers. The prompt asks for thoughts, and
             in a ``RunConfig`` the switch of the chat template is set, too.
         style: ``react`` asks for a line ``Thought: …`` before each action. Unlike text in
@@ -43,6 +58,7 @@ class ChatConfig(FrozenModel):
     history: Literal["causal", "reasoning", "window", "recent", "self_managed"] = "causal"
     window_turns: int | None = Field(default=4, ge=0)
     managed_chars: int = Field(default=24_000, ge=1)
+    memory: Literal["rule", "model"] = "rule"
     thinking: bool = False
     style: AnswerStyle = "plain"
     max_answer_tokens: int = Field(default=512, ge=1)
@@ -55,6 +71,15 @@ class ChatConfig(FrozenModel):
             raise ValueError(
                 "style = 'react' asks for thoughts in the answer, and thinking = true for thoughts "
                 "in <think> tags. Set thinking = false, or style = 'plain'."
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_to_remember(self) -> ChatConfig:
+        if self.memory == "model" and self.history not in ("window", "self_managed"):
+            raise ValueError(
+                f"memory = 'model' has no effect with history = {self.history!r}. Set history = "
+                "'window' or 'self_managed', or memory = 'rule'."
             )
         return self
 
@@ -110,7 +135,7 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, from one batch of requests.
+        """Return one act per view, from one batch of requests, or two with notes by the model.
 
         Raises:
             ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
@@ -121,19 +146,33 @@ class ChatAgent:
         left = [self._tokens_left(view) for view in views]
         live = [index for index, tokens in enumerate(left) if tokens > 0]
         acts = [Act("", end=EndReason.MAX_TOKENS)] * len(views)
-        requests = [self._request(views[index], left[index]) for index in live]
+        written = self._write([views[index] for index in live])
+        requests = [
+            self._request(views[index], left[index], memory)
+            for index, (memory, _) in zip(live, written, strict=True)
+        ]
         answers = self.policy.generate(requests) if requests else []
-        for index, request, completion in zip(live, requests, answers, strict=True):
+        for index, request, completion, (memory, usage) in zip(
+            live, requests, answers, written, strict=True
+        ):
             self._check_stripped(request, completion)
             if self.config.history == "causal":
                 _check_goes_on(views[index], completion)
-            acts[index] = self._act(completion)
+            act = self._act(completion)
+            if usage is not NO_USAGE:
+                act = act._replace(usage=act.usage + usage)
+            acts[index] = act._replace(memory=memory)
         return acts
 
-    def messages(self, view: View) -> tuple[Message, ...]:
-        """Return the chat that the policy should continue in a view."""
+    def messages(self, view: View, memory: str = "") -> tuple[Message, ...]:
+        """Return the chat that the policy should continue in a view.
+
+        Args:
+            view: the view.
+            memory: text about earlier steps that the model has just written; see :class:`Act`.
+        """
         config = self.config
-        conversation = history.Conversation(view, self.prompt, config.thinking, config.style)
+        conversation = self._conversation(view, memory)
         match config.history:
             case "causal":
                 return history.causal(conversation)
@@ -144,7 +183,43 @@ class ChatAgent:
             case "recent":
                 return history.recent(conversation, config.window_turns)
             case "self_managed":
-                return history.self_managed(conversation, config.managed_chars)
+                return history.self_managed(
+                    conversation, config.managed_chars, by_model=config.memory == "model"
+                )
+
+    def _conversation(self, view: View, memory: str = "") -> history.Conversation:
+        config = self.config
+        return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
+
+    def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
+        """Return what the model writes about earlier steps of each view, and the cost.
+
+        The text is "" where nothing is due, or where the model has not answered. Cues that are
+        stripped do not change what is due, because the chat to train on has the same text.
+        """
+        config = self.config
+        written = [("", NO_USAGE)] * len(views)
+        if config.memory == "rule":
+            return written
+        asked = []
+        for index, view in enumerate(views):
+            conversation = self._conversation(_without_stripped(view))
+            if config.history == "window":
+                text = history.asks_for_notes(conversation, config.window_turns)
+            else:
+                text = history.asks_for_room(conversation, config.managed_chars)
+            if text:
+                asked.append((index, text))
+        sampling = Sampling(0.0, config.max_answer_tokens)
+        requests = [
+            Prompt((Message("user", text),), sampling, purpose="memory") for _, text in asked
+        ]
+        answers = self.policy.generate(requests) if requests else []
+        for (index, _), answer in zip(asked, answers, strict=True):
+            usable = answer.finish in (Finish.STOP, Finish.LENGTH)
+            text = without_thoughts(answer.text) if usable else ""
+            written[index] = (clean_text(text.strip(), _MEMORY_CHARS), answer.usage)
+        return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
         """Return the decision to answer a view with an action; None if it does not fit.
@@ -160,19 +235,19 @@ class ChatAgent:
         text = answer_of(action, self.prompt.header.answer)
         return self.policy.encode_demonstration(self._stripped(view) or self.messages(view), text)
 
-    def _request(self, view: View, max_tokens: int) -> Prompt:
+    def _request(self, view: View, max_tokens: int, memory: str) -> Prompt:
         sampling = Sampling(self.config.temperature, max_tokens)
         return Prompt(
-            self.messages(view),
+            self.messages(view, memory),
             sampling,
-            trained=self._stripped(view),
+            trained=self._stripped(view, memory),
             template=self.prompt.label,
         )
 
-    def _stripped(self, view: View) -> tuple[Message, ...] | None:
+    def _stripped(self, view: View, memory: str = "") -> tuple[Message, ...] | None:
         """Return the chat to train on; None if it equals the chat for the policy."""
-        kept = tuple(cue for cue in view.cues if not cue.strip)
-        return None if kept == view.cues else self.messages(replace(view, cues=kept))
+        kept = _without_stripped(view)
+        return None if kept == view else self.messages(kept, memory)
 
     def _check_stripped(self, request: Prompt, completion: Completion) -> None:
         """Check that no stripped cue is in the training tokens."""
@@ -194,7 +269,7 @@ class ChatAgent:
         if completion.finish is Finish.LOST:
             return Act("", said=completion.text, end=EndReason.MODEL_LOST)
         said = completion.text
-        if self.config.history == "self_managed":
+        if self.config.history == "self_managed" and self.config.memory == "rule":
             said = history.without_marks(said)
         if self.config.style == "react":
             said = without_thought_line(said)
@@ -208,6 +283,10 @@ class ChatAgent:
             return config.max_answer_tokens
         spent = sum(len(turn.decision.ids) for turn in view.history if turn.decision is not None)
         return min(config.max_answer_tokens, config.max_episode_tokens - spent)
+
+
+def _without_stripped(view: View) -> View:
+    return replace(view, cues=tuple(cue for cue in view.cues if not cue.strip))
 
 
 def _check_goes_on(view: View, completion: Completion) -> None:

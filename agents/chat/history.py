@@ -1,9 +1,9 @@
 """The part of an episode that a chat model sees: five kinds of history.
 
-Each kind is a pure function of the view, so agents keep no state: earlier answers and their token
-ids are in the view's history. An unchanged answer keeps its token ids, so a prompt that extends the
-previous one shares a training segment with it. A changed answer has no ids and becomes ordinary
-prompt text, which is not trained on again.
+Each kind is a pure function of the view, so agents keep no state: earlier answers, their token ids
+and texts about earlier steps that the model wrote are in the view's history. An unchanged answer
+keeps its token ids, so a prompt that extends the previous one shares a training segment with it. A
+changed answer has no ids and becomes ordinary prompt text, which is not trained on again.
 
 The kinds follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped,
 sliding window, a history that the model manages itself, and the bare recent steps of its
@@ -19,16 +19,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from coevo_gym.core.seams import Message
+from coevo_gym.core.spaces import clean_text
 from coevo_gym.core.trajectory import CuePlace, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
 from coevo_gym.prompts.answers import answer_of, without_thoughts
+from coevo_gym.prompts.cue import load_cue
 
 MAX_RECALLED = 160
 """Maximum characters of an action in a memory message."""
 WINDOW_CHARS = 24_000
 """Characters of past steps in a window without a fixed number of steps."""
+NOTES_PROMPT, ROOM_PROMPT = "chat/notes", "chat/room"
+"""Names of the prompts that ask for notes on older steps, and for marks that make room."""
+_STEP_CHARS = 2_000
+"""Maximum characters of an observation, and of an action, in a request for notes."""
 
 _DROP = re.compile(r"<drop>([0-9,\- ]{1,200})</drop>")
 _NOTE = re.compile(r'<note n="([0-9,\- ]{1,200})">(.{1,2000}?)</note>', re.DOTALL)
@@ -37,12 +44,17 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode as a chat: a user message and its answer per step; the last one is unanswered."""
+    """An episode as a chat: a user message and its answer per step; the last one is unanswered.
+
+    ``memory`` is the text about earlier steps that the model has written for the unanswered step;
+    texts for answered steps are in the view.
+    """
 
     view: View
     prompt: PromptTemplate
     thinking: bool = False
     style: AnswerStyle = "plain"
+    memory: str = ""
 
     @property
     def answered(self) -> int:
@@ -71,6 +83,14 @@ class Conversation:
         text = turn.said or answer_of(turn.action, self.prompt.header.answer)
         return Message("assistant", text, ids)
 
+    def written(self, step: int) -> str:
+        """Return the text about earlier steps that the model wrote for a step; or ""."""
+        return self.memory if step == self.answered else self.view.history[step].memory
+
+    def before(self, step: int) -> Conversation:
+        """Return the conversation as it was when a step was unanswered."""
+        return replace(self, view=self._at(step), memory=self.written(step))
+
     def _cues(self, place: CuePlace) -> tuple[str, ...]:
         return tuple(cue.text for cue in self.view.cues if cue.place == place)
 
@@ -98,15 +118,16 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
 def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     """Show the last ``n`` steps in full, and the task and a list of actions for older ones.
 
-    In the original, a model writes the memory once a length is exceeded. Here the memory is the
-    list of actions, so a prompt needs no second request and stays a function of the view. If
+    Notes that the model has written about older steps replace their actions in the list. In the
+    original, a model writes such notes once a length is exceeded; see :func:`asks_for_notes`. If
     ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
-    oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
-    if oldest <= 0:
+    oldest = _oldest(conversation, n)
+    if not oldest:
         return causal(conversation)
     kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
-    remembered = [conversation.asked(0), _memory(conversation, oldest), conversation.asked(oldest)]
+    memory = _memory(conversation, n, oldest)
+    remembered = [conversation.asked(0), memory, conversation.asked(oldest)]
     instruction = conversation.view.instruction
     if not any(instruction in text for text in (remembered[0], *(m.content for m in kept))):
         remembered.insert(1, f"What is asked for now: {instruction}")
@@ -120,25 +141,70 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
     This kind suits exploration without a task. Put lasting information into the system message.
     If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
-    oldest = conversation.answered - (_that_fit(conversation) if n is None else n)
-    if oldest <= 0:
+    oldest = _oldest(conversation, n)
+    if not oldest:
         return causal(conversation)
     kept = list(_exchanges(conversation, range(oldest, conversation.answered)))
     kept[0] = conversation.user(0, conversation.asked(oldest))  # with the cues of a first message
     return (*conversation.system(oldest - 1), *kept)
 
 
-def _that_fit(conversation: Conversation) -> int:
-    """Return the number of latest steps that fit into a window."""
+def asks_for_notes(conversation: Conversation, n: int | None) -> str:
+    """Return the request for notes on steps that a window no longer shows; or "" if none are due.
+
+    New notes are due once the window has moved by its length since the latest ones. They replace
+    these, and the request shows them with the steps since then. Cues are not in it.
+
+    Args:
+        conversation: the episode.
+        n: past steps that the window shows in full; see :func:`window`.
+    """
+    oldest = _oldest(conversation, n)
+    known, covered = _notes(conversation, n)
+    if oldest - covered < max(1, conversation.answered - oldest):
+        return ""
+    history = conversation.view.history
+    steps = [
+        {
+            "number": step + 1,
+            "observation": clean_text(history[step].observation, _STEP_CHARS),
+            "action": clean_text(history[step].action, _STEP_CHARS),
+        }
+        for step in range(covered, oldest)
+    ]
+    return _prompt(NOTES_PROMPT).write(
+        {
+            "instruction": conversation.view.instruction,
+            "notes": known,
+            "covered": covered,
+            "steps": steps,
+        }
+    )
+
+
+def _oldest(conversation: Conversation, n: int | None) -> int:
+    """Return the index of the oldest step that a window shows in full."""
+    if n is not None:
+        return max(0, conversation.answered - n)
     left = WINDOW_CHARS
-    for n, step in enumerate(reversed(range(conversation.answered))):
+    for step in reversed(range(conversation.answered)):
         left -= len(conversation.asked(step)) + len(conversation.said(step).content)
         if left < 0:
-            return n
-    return conversation.answered
+            return step + 1
+    return 0
 
 
-def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, ...]:
+def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
+    """Return the latest notes of a window and the number of steps that they cover; "" and 0."""
+    for step in reversed(range(conversation.answered + 1)):
+        if text := conversation.written(step):
+            return text, _oldest(conversation.before(step), n)
+    return "", 0
+
+
+def self_managed(
+    conversation: Conversation, max_chars: int, *, by_model: bool = False
+) -> tuple[Message, ...]:
     """Show all steps except those that the model has dropped or replaced by a note.
 
     Steps are numbered from 1. A prompt of more than ``max_chars`` characters explains to the model
@@ -147,24 +213,62 @@ def self_managed(conversation: Conversation, max_chars: int) -> tuple[Message, .
     Marks in thoughts are ignored, and so are unreadable marks and unknown step numbers.
 
     In the original, a separate request makes the model mark each message as keep, remove or
-    compress. Here the marks are part of an ordinary answer, and unmarked steps are kept.
+    compress. Here the marks are part of an ordinary answer, or with ``by_model`` of the answer to
+    a separate request (:func:`asks_for_room`), and unmarked steps are kept.
     """
+    system, desk, _ = _managed(conversation, max_chars, by_model=by_model)
+    return (*system, *desk.messages())
+
+
+def asks_for_room(conversation: Conversation, max_chars: int) -> str:
+    """Return the request for marks that make room; or "" if a prompt is short enough.
+
+    Cues are not in it.
+
+    Args:
+        conversation: the episode.
+        max_chars: maximum characters of a prompt.
+    """
+    _, _, size = _managed(conversation, max_chars, by_model=True)
+    if size <= max_chars or not conversation.answered:
+        return ""
+    bare = replace(conversation, view=replace(conversation.view, cues=()))
+    _, desk, _ = _managed(bare, max_chars, by_model=True)
+    return _prompt(ROOM_PROMPT).write(
+        {
+            "size": f"{size:,}",
+            "limit": f"{max_chars:,}",
+            "messages": [
+                {"role": message.role, "text": without_thoughts(message.content)}
+                for message in desk.messages()
+            ],
+        }
+    )
+
+
+def _managed(
+    conversation: Conversation, max_chars: int, *, by_model: bool
+) -> tuple[tuple[Message, ...], _Desk, int]:
+    """Return the system message, the kept steps, and the characters of both."""
     desk = _Desk()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
+    size = length
     for step in range(conversation.answered + 1):
         number = step + 1
+        desk.mark(conversation.written(step))
         text = f"[{number}] {conversation.asked(step)}"
         told = conversation.user(step, text).content
         size = length + len(told) + desk.size
-        if size > max_chars:
+        if size > max_chars and not by_model:
             text += "\n\n" + _make_room(size, max_chars)
             told = conversation.user(step, text).content
         desk.users[number] = told
         if step < conversation.answered:
             desk.answers[number] = conversation.said(step)
-            desk.mark(desk.answers[number].content)
-    return (*system, *desk.messages())
+            if not by_model:
+                desk.mark(desk.answers[number].content)
+    return system, desk, size
 
 
 def without_marks(answer: str) -> str:
@@ -248,11 +352,20 @@ def _thoughtless(answer: Message) -> Message:
     return answer if text == answer.content.strip() else Message("assistant", text)
 
 
-def _memory(conversation: Conversation, n: int) -> str:
-    """Return the actions of the first ``n`` steps, one per line."""
-    lines = ["What you have done since then; what it led to is left out:"]
-    for number, turn in enumerate(conversation.view.history[:n], start=1):
+def _memory(conversation: Conversation, n: int | None, oldest: int) -> str:
+    """Return what is told of the steps before the oldest one in a window of ``n`` steps.
+
+    It is the notes that the model has written, and the actions of later steps, one per line.
+    """
+    notes, covered = _notes(conversation, n)
+    lines = [f"Your notes on steps 1 to {covered}:", notes, ""] if notes else []
+    if covered < oldest:
+        lines.append("What you have done since then; what it led to is left out:")
+    for number, turn in enumerate(conversation.view.history[covered:oldest], start=covered + 1):
         action = " ".join(turn.action.split())
         cut = action if len(action) <= MAX_RECALLED else f"{action[:MAX_RECALLED]}…"
         lines.append(f"{number}. {cut}")
     return "\n".join([*lines, "This is what came of the last of them:"])
+
+
+_prompt = lru_cache(maxsize=None)(load_cue)

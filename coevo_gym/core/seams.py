@@ -265,6 +265,7 @@ class Act(NamedTuple):
             truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` the
             episode is lost without a grade, and ``said`` contains the reason. None to act.
         usage: cost of the model requests.
+        memory: text about earlier steps that the agent wrote before it acted; or "".
     """
 
     text: str
@@ -272,6 +273,7 @@ class Act(NamedTuple):
     said: str = ""
     end: EndReason | None = None
     usage: Usage = NO_USAGE
+    memory: str = ""
 
 
 class Agent(Protocol):

@@ -105,6 +105,7 @@ class PastStep(NamedTuple):
         said: the complete answer, including thoughts, if it is more than the action; or "".
         decision: the tokens of that answer, if a language model sampled them.
         info: the public keys of the env's info that came with the observation.
+        memory: text about earlier steps that the agent wrote before it acted; or "".
     """
 
     observation: str
@@ -112,6 +113,7 @@ class PastStep(NamedTuple):
     said: str = ""
     decision: TokenDecision | None = None
     info: Mapping[str, Any] = FrozenDict()
+    memory: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ class LiveEpisode(Generic[RecordT]):
         except EnvBackendError as error:
             return self._lost(EndReason.WORKER_LOST, error)
         decision = act.decision if isinstance(act.decision, TokenDecision) else None
-        self._seen.look(self._inner.view, act.said, decision)  # the env stores neither
+        # The env stores none of these.
+        self._seen.look(self._inner.view, act.said, decision, act.memory)
         return None
 
     @property

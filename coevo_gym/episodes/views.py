@@ -73,10 +73,17 @@ class Seen:
         self.view = View("", "")
         self.texts: list[str] = []
 
-    def look(self, now: View, said: str = "", decision: TokenDecision | None = None) -> View:
+    def look(
+        self,
+        now: View,
+        said: str = "",
+        decision: TokenDecision | None = None,
+        memory: str = "",
+    ) -> View:
         """Add the env's view at the start or after a step, and return the agent's view.
 
-        ``said`` is the agent's full answer in the step, if it is more than the action.
+        ``said`` is the agent's full answer in the step, if it is more than the action, and
+        ``memory`` the text about earlier steps that it wrote in the step.
 
         Raises:
             ConfigError: if the env has not taken exactly one step since the last call.
@@ -88,7 +95,7 @@ class Seen:
             )
         if now.history:
             seen, sent = self.view, now.history[-1].action
-            self._past.append(PastStep(seen.observation, sent, said, decision, seen.info))
+            self._past.append(PastStep(seen.observation, sent, said, decision, seen.info, memory))
         self.view = self._show(replace(now, history=tuple(self._past)))
         self.texts.append(self.view.observation)
         return self.view

@@ -252,7 +252,7 @@ _OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
 """Keys of older versions, and their names now."""
-_ADDED = {"settings.chat.style": "plain"}
+_ADDED = {"settings.chat.style": "plain", "settings.chat.memory": "rule"}
 """Keys that older versions did not write, and what they did."""
 _MOST = 5
 

@@ -143,7 +143,7 @@ def most_steps(config: RunConfig) -> int:
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     """Return the settings that an arm has, those of its run included, as JSON by dotted key."""
     own = arm.model_dump(mode="json", exclude={"name", "method"})
-    return dict(flat({**config.to_json(), **own}))
+    return dict(flat({**config.to_json(), **own, "method": own.pop("settings")}))
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -185,7 +185,8 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
         most.append(episodes * chat.max_episode_tokens)
     if episodes is not None and chat.history == "causal" and config.policy.model.max_context:
         most.append(episodes * config.policy.model.max_context)  # what is sampled stays in it
-    return min(most)
+    of_memory = env_steps * chat.max_answer_tokens if chat.memory == "model" else 0
+    return min(most) + of_memory
 
 
 def _learned(config: RunConfig, episodes: int | None) -> int | None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import gymnasium as gym
 import pytest
@@ -12,8 +13,10 @@ import coevo_gym
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Act, Completion, Finish, Message, Prompt, Request, Sampling, Ticket
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import Split, Task
 from coevo_gym.core.trajectory import EndReason, PastStep, TokenDecision, Trajectory, View
+from coevo_gym.episodes import Finished, TrainingEpisode, run_one
 from coevo_gym.episodes.pool import EnvPool
 from coevo_gym.episodes.runner import Rollout, rollout
 from coevo_gym.prompts import load_prompt, parse_prompt
@@ -257,6 +260,80 @@ def test_a_window_and_a_managed_context_by_their_settings() -> None:
     assert len(told(ChatConfig(history="window", window_turns=1))) == 1 + 3
     assert len(told(ChatConfig(history="recent", window_turns=1))) == 1 + 3
     assert "make room" in told(ChatConfig(history="self_managed", managed_chars=10))[-1]
+
+
+class Notes(Fixed):
+    """Answers requests for notes with these and their number, and all others as ``Fixed``."""
+
+    def __init__(
+        self, answer: str, finish: Finish = Finish.STOP, notes: str = "<think>Hm.</think> Notes {}."
+    ) -> None:
+        super().__init__(answer)
+        self.finish, self.notes, self.asked = finish, notes, list[Prompt]()
+
+    def generate(self, requests: Sequence[Request]) -> list[Completion]:
+        notes = [r for r in requests if isinstance(r, Prompt) and r.purpose == "memory"]
+        if not notes:
+            return super().generate(requests)
+        assert len(notes) == len(requests)
+        self.asked += notes
+        usage = Usage(calls=1, completion_tokens=5)
+        text = self.notes.format(len(self.asked))
+        return [Completion(text, sampled(one, text), self.finish, usage) for one in notes]
+
+
+class TestNotesByTheModel:
+    CONFIG = ChatConfig(history="window", window_turns=1, memory="model")
+
+    def test_they_are_in_later_prompts_and_are_not_trained_on(self, envs: EnvPool) -> None:
+        policy = Notes("<action>press red</action>")
+        outcome = run_one(TrainingEpisode(TRAIN[0], 0), ChatAgent(policy, TOY, self.CONFIG), envs)
+        assert isinstance(outcome, Finished)
+        played = outcome.record
+        assert {one.sampling.temperature for one in policy.asked} == {0.0}
+        assert [one.messages[0].role for one in policy.asked] == ["user"] * len(policy.asked)
+        assert len(played.steps) == len(policy.prompts) == 8
+        # With a window of 1 notes are due before step 3 and then before each.
+        assert len(policy.asked) == 6
+        first = [prompt.messages[1].content for prompt in policy.prompts]
+        assert not any("Notes" in text for text in first[:2])
+        for number, text in enumerate(first[2:], start=1):
+            assert f"Your notes on steps 1 to {number}:\nNotes {number}.\n" in text
+        assert (
+            "Your earlier notes, on steps 1 to 1:\nNotes 1.\n"
+            in policy.asked[1].messages[0].content
+        )
+        assert [step.decision for step in played.steps] == [
+            sampled(prompt, policy.answer) for prompt in policy.prompts
+        ]
+        assert outcome.usage.calls == len(policy.asked)
+
+    @pytest.mark.parametrize("finish", [Finish.LOST, Finish.OVERFLOW, Finish.UNSENT])
+    def test_without_an_answer_the_actions_are_listed(self, finish: Finish, envs: EnvPool) -> None:
+        policy = Notes("<action>press red</action>", finish)
+        played = one(ChatAgent(policy, TOY, self.CONFIG), envs)
+        assert len(played.steps) == 8
+        assert "1. press red\n2. press red\n" in policy.prompts[3].messages[1].content
+        assert not any("Notes" in m.content for p in policy.prompts for m in p.messages)
+
+    def test_room_is_made_in_a_request_of_its_own(self) -> None:
+        history = tuple(PastStep(f"{n}.", f"do {n}") for n in range(3))
+        views = [View("Press red.", "Now.", history=history), View("Press red.", "None.")]
+        config = ChatConfig(history="self_managed", managed_chars=80, memory="model")
+
+        policy = Notes("<action>press red</action> <drop>1</drop>", notes="<drop>2-3</drop>")
+        long, short = ChatAgent(policy, TOY, config).act(views)
+        assert (long.memory, short.memory) == ("<drop>2-3</drop>", "")
+        assert [m.content for m in policy.prompts[0].messages if m.role == "user"] == [
+            "[1] Press red.\n0.", "[4] Now."
+        ]  # fmt: skip
+        assert long.text == "press red"
+        assert long.usage.calls == 1
+
+    @pytest.mark.parametrize("history", ["causal", "reasoning", "recent"])
+    def test_other_histories_have_no_use_for_it(self, history: Any) -> None:
+        with pytest.raises(ValidationError, match="memory = 'model' has no effect with history"):
+            ChatConfig(history=history, memory="model")
 
 
 def test_marks_are_not_sent_to_the_env() -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from coevo_gym.agents.chat.history import (
     WINDOW_CHARS,
     Conversation,
+    asks_for_notes,
+    asks_for_room,
     causal,
     reasoning,
     recent,
@@ -187,6 +189,100 @@ class TestWindow:
     def test_a_request_that_was_made_in_the_meantime_is_not_lost(self) -> None:
         told = window(Conversation(view_of(["a", "b"], "Press blue."), TELLS_BARE), 0)[1].content
         assert "What is asked for now: Press blue.\n\nWhat you have done" in told
+
+
+def noted(n_steps: int, notes: dict[int, str], instruction: str = "Press red.") -> View:
+    """An episode of so many steps, before some of which the model wrote something."""
+    view = view_of([f"a{step}" for step in range(n_steps)], instruction)
+    history = [turn._replace(memory=notes.get(n, "")) for n, turn in enumerate(view.history)]
+    return replace(view, history=tuple(history))
+
+
+class TestNotes:
+    def test_they_are_due_each_time_that_the_window_has_moved_by_its_length(self) -> None:
+        notes: dict[int, str] = {}
+        for step in range(10):
+            if asks_for_notes(Conversation(noted(step, notes), TOY), 2):
+                notes[step] = f"notes {step}"
+        assert [*notes] == [4, 6, 8]
+        assert not asks_for_notes(Conversation(noted(3, {}), TOY), None)
+        long = view_of(["x" * (WINDOW_CHARS // 2 - 20)] * 4)
+        assert asks_for_notes(Conversation(long, TOY), None)
+
+    def test_without_an_answer_they_are_due_again(self) -> None:
+        due = [bool(asks_for_notes(Conversation(noted(n, {}), TOY), 2)) for n in range(7)]
+        assert due == [False] * 4 + [True] * 3
+        always = [bool(asks_for_notes(Conversation(noted(n, {}), TOY), 0)) for n in range(3)]
+        assert always == [False, True, True]
+
+    def test_they_stand_in_place_of_the_steps_that_they_cover(self) -> None:
+        """Written before step 5, with a window of 2, they cover steps 1 and 2."""
+        view = noted(5, {4: "Red is warm."})
+        assert contents(window(Conversation(view, TOY), 2)) == [
+            "Press red.\nIt is 1.\n\nYour notes on steps 1 to 2:\nRed is warm.\n\nWhat you have "
+            "done since then; what it led to is left out:\n3. do 3\nThis is what came of the last "
+            "of them:\n\nIt is 4.",
+            "It is 5.",
+            "It is 6.",
+        ]
+        now = Conversation(noted(4, {}), TOY, memory="Red is warm.")
+        assert contents(window(now, 2))[0] == (
+            "Press red.\nIt is 1.\n\nYour notes on steps 1 to 2:\nRed is warm.\n\nThis is what "
+            "came of the last of them:\n\nIt is 3."
+        )
+
+    def test_the_request_shows_the_earlier_notes_and_the_steps_since_then(self) -> None:
+        view = replace(noted(6, {4: "Red is warm."}), cues=(Cue("SECRET", "first", "c"),))
+        request = asks_for_notes(Conversation(view, TOY), 2)
+        assert "The task:\nPress red.\n" in request
+        assert "Your earlier notes, on steps 1 to 2:\nRed is warm.\n" in request
+        assert "[step 3] You were shown:\nIt is 3.\nYou did:\ndo 3\n" in request
+        assert "[step 4]" in request
+        assert not any(text in request for text in ("[step 2]", "[step 5]", "SECRET"))
+        assert "earlier notes" not in asks_for_notes(Conversation(noted(4, {}), TOY), 2)
+
+    @given(st.integers(0, 9), st.integers(0, 3), st.sets(st.integers(0, 9)))
+    def test_a_prompt_is_the_same_when_it_is_written_again_later(
+        self, n_steps: int, n: int, with_notes: set[int]
+    ) -> None:
+        notes = {step: f"notes {step}" for step in with_notes}
+        later = Conversation(noted(n_steps, notes), TOY)
+        for step in range(n_steps):
+            then = Conversation(noted(step, notes), TOY, memory=notes.get(step, ""))
+            again = later.before(step)
+            assert window(then, n) == window(again, n)
+            managed = (self_managed(one, 100, by_model=True) for one in (then, again))
+            assert next(managed) == next(managed)
+
+
+class TestRoomByTheModel:
+    def test_it_is_asked_for_once_the_prompt_is_too_long(self) -> None:
+        conversation = Conversation(noted(3, {}), TOY)
+        size = sum(len(m.content) for m in self_managed(conversation, NO_LIMIT, by_model=True))
+        assert not asks_for_room(conversation, size)
+        request = asks_for_room(conversation, size - 1)
+        assert f"has {size} characters, more than the {size - 1} that fit" in request
+        for text in ("[2] It is 2.\n\nYour answer:\na1\n", "[4] It is 4.", "<drop>2-4,6</drop>"):
+            assert text in request
+        told = replace(conversation.view, cues=(Cue("SECRET", "turn", "c"),))
+        assert "SECRET" not in asks_for_room(Conversation(told, TOY), 10)
+
+    def test_its_marks_are_read_and_those_of_answers_are_not(self) -> None:
+        marks = '<drop>2</drop> and <note n="3">Blue was bright.</note>'
+        view = noted(4, {3: marks})
+        history = (*view.history[:3], view.history[3]._replace(said="<drop>4</drop>"))
+        conversation = Conversation(replace(view, history=history), TOY)
+        assert contents(self_managed(conversation, 10, by_model=True)) == [
+            "[1] Press red.\nIt is 1.",
+            "[3] Your note: Blue was bright.\n[4] It is 4.",
+            "[5] It is 5.",
+        ]
+        assert "Your note: Blue was bright." in asks_for_room(conversation, 10)
+
+    def test_a_mark_cannot_name_what_has_not_been_shown(self) -> None:
+        now = Conversation(noted(2, {}), TOY, memory="<drop>1-9</drop>")
+        shown = contents(self_managed(now, 10, by_model=True))
+        assert shown == ["[1] Press red.\nIt is 1.", "[3] It is 3."]
 
 
 class TestRecent:

@@ -151,6 +151,8 @@ CONFIGS = {
     "window": ChatConfig(history="window", window_turns=1),
     "recent": ChatConfig(history="recent", window_turns=1),
     "self_managed": ChatConfig(history="self_managed", managed_chars=300),
+    "window, notes": ChatConfig(history="window", window_turns=1, memory="model"),
+    "self_managed, notes": ChatConfig(history="self_managed", managed_chars=300, memory="model"),
 }
 
 
@@ -207,7 +209,8 @@ def check(
     # The same agent, the same policy and the same envs tell an evaluation nothing.
     policy.prompts.clear()
     evaluation = evaluate(agent.greedy(), VAL[:1], envs)
-    assert len(policy.prompts) == len(evaluation.episodes[0].steps) > 0
+    acted = [prompt for prompt in policy.prompts if prompt.purpose != "memory"]
+    assert len(acted) == len(evaluation.episodes[0].steps) > 0
     for asked in policy.prompts:
         assert asked.trained is None
         text = format_.decode(format_.prompt_ids(asked.messages))
@@ -225,6 +228,16 @@ def test_a_causal_episode_is_one_segment_whatever_is_told_and_stripped(
     format_ = format_of(data.draw(st.sampled_from(sorted(TEMPLATES))))
     prompt = data.draw(st.sampled_from([TOY, SILENT]))
     check(format_, CONFIGS["causal"], prompt, data.draw(CUES), data.draw(ANSWERS), envs)
+
+
+@pytest.mark.parametrize("context", ["window, notes", "self_managed, notes"])
+@settings(max_examples=40)
+@given(st.data())
+def test_what_the_model_writes_itself_is_the_same_whatever_is_stripped(
+    context: str, envs: EnvPool, data: st.DataObject
+) -> None:
+    format_ = format_of(data.draw(st.sampled_from(sorted(TEMPLATES))))
+    check(format_, CONFIGS[context], TOY, data.draw(CUES), data.draw(ANSWERS), envs)
 
 
 @pytest.mark.parametrize("context", ["reasoning", "window", "self_managed"])

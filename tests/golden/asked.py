@@ -15,24 +15,25 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import gymnasium as gym
 import numpy as np
 
 import coevo_gym
 from coevo_gym.agents.chat import ChatAgent, ChatConfig
+from coevo_gym.agents.chat.history import Conversation, asks_for_notes, asks_for_room
 from coevo_gym.agents.scripted import ScriptedAgent
 from coevo_gym.core.benchmark import get_benchmark, operations_of
 from coevo_gym.core.evolution import Context, Exchange
-from coevo_gym.core.inquiry import Answer, Inquiry
-from coevo_gym.core.seams import Act, Message
-from coevo_gym.core.task import Task
-from coevo_gym.core.trajectory import EndReason, Trajectory, View
+from coevo_gym.core.inquiry import Analyst, Answer, Inquiry, no_scope
+from coevo_gym.core.seams import Act, Agent, Message, Ticket
+from coevo_gym.core.task import FrozenDict, Task
+from coevo_gym.core.trajectory import Cue, EndReason, Group, Trajectory, View
 from coevo_gym.curricula.explore.abstract import Ideas
 from coevo_gym.curricula.explore.model_explorer import ModelExplorer
 from coevo_gym.curricula.explore.summarise import BriefAnswer
@@ -41,8 +42,17 @@ from coevo_gym.curricula.gates.judge import JudgeGate, Judgement, ask_judge
 from coevo_gym.curricula.gates.solve import tip_of
 from coevo_gym.curricula.growth.contexts import context_of
 from coevo_gym.curricula.growth.evidence import exchanges_of, opening_of
+from coevo_gym.envs.profile import Preference, profiled
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
+from coevo_gym.methods.agentevolver.attribution import ModelAttribution, StepLabels
+from coevo_gym.methods.agentevolver.coach import ExperienceCoach, Refined
+from coevo_gym.methods.agentevolver.experience import Experience
+from coevo_gym.methods.agentevolver.experience_studies import Confirmed, Lessons, ModelExperiences
+from coevo_gym.methods.agentevolver.judge import JudgeStudy, ScoreAnswer
+from coevo_gym.methods.agentevolver.pool import ExperiencePool
+from coevo_gym.methods.agentevolver.questioning import phased_agent
+from coevo_gym.methods.kit import WalkHistory
 from coevo_gym.methods.seal.interface import FailureInterface
 from coevo_gym.prompts import load_prompt
 from coevo_gym.prompts.inquiry import load_inquiry
@@ -69,24 +79,65 @@ BRIEF = BriefAnswer(
 )
 
 
+LESSONS = (
+    {
+        "when_to_use": "The user asks for a thing with several properties.",
+        "content": "Compare what is found with all properties before you settle on it.",
+    },
+    {
+        "when_to_use": "The user sets a limit.",
+        "content": "Check the limit last, because what comes after the search may break it.",
+    },
+)
+ANSWERS: Mapping[type, Any] = {
+    BriefAnswer: BRIEF,
+    Judgement: Judgement(success=True),
+    Ideas: Ideas(tasks=()),
+    StepLabels: StepLabels(steps=[{"step": 1, "label": "good"}]),
+    Lessons: Lessons(
+        lessons=[{"when": one["when_to_use"], "advice": one["content"]} for one in LESSONS]
+    ),
+    Confirmed: Confirmed(confirmed=[1]),
+    ScoreAnswer: ScoreAnswer(relevant=True, looped=False, achieved=False, score=30),
+    Refined: Refined(chosen=[2, 1], advice="Compare everything first, and check the limit last."),
+}
+"""What each kind of question is answered with."""
+
+
 class Plays:
     """Walks as it is told, and keeps the chat that a model would be shown before each action."""
 
     def __init__(self, benchmark: str, walks: Sequence[Sequence[str]]) -> None:
-        config = ChatConfig(history="window", window_turns=None, thinking=True)
-        prompt = load_prompt(benchmark).for_explorers
-        self._chat = ChatAgent(cast(Any, None), prompt, config)
+        self._prompt = load_prompt(benchmark).for_explorers
         self._walks = walks
         self.shown: list[list[tuple[Message, ...]]] = []
 
-    def act(self, views: Sequence[View]) -> list[Act]:
+    def agent(self, temperature: float, *, history: WalkHistory) -> Agent:
+        """The same that sees another part of its walk."""
+        return Sees(self, history)
+
+    def act(self, views: Sequence[View], history: WalkHistory | None = None) -> list[Act]:
         """The next action; the end of the walk where there is none."""
         (view,) = views
         if not view.history:
             self.shown.append([])
-        self.shown[-1].append(self._chat.messages(view))
+        kind, turns = ("window", None) if history is None else history
+        config = ChatConfig(history=kind, window_turns=turns, thinking=True)
+        chat = ChatAgent(cast(Any, None), self._prompt, config)
+        self.shown[-1].append(chat.messages(view))
         actions = self._walks[len(self.shown) - 1][len(view.history) :]
         return [Act(actions[0]) if actions else Act("", end=EndReason.TIME_LIMIT)]
+
+
+class Sees(NamedTuple):
+    """An agent that walks as another one, and sees another part of the walk."""
+
+    plays: Plays
+    history: WalkHistory
+
+    def act(self, views: Sequence[View]) -> list[Act]:
+        """The next action."""
+        return self.plays.act(views, self.history)
 
 
 class Asks:
@@ -104,9 +155,7 @@ class Asks:
         system, user = prompt.system(inquiry.inputs), prompt.user(inquiry.inputs)
         messages = (Message("system", system), Message("user", user))
         self.shown.setdefault(inquiry.purpose, []).append(messages)
-        if inquiry.schema is BriefAnswer:
-            return Answer(BRIEF)
-        return Answer(Judgement(success=True) if inquiry.schema is Judgement else Ideas(tasks=()))
+        return Answer(ANSWERS[inquiry.schema])
 
 
 def played(benchmark: str, task: Task, actions: Sequence[str]) -> Trajectory:
@@ -124,18 +173,26 @@ def _envs(benchmark: str, max_steps: int) -> Any:
 
 
 def explored(
-    benchmark: str, context: Context, walks: Sequence[Sequence[str]]
+    benchmark: str,
+    context: Context,
+    walks: Sequence[Sequence[str]],
+    *,
+    prompts: str = "coevolve",
+    told: Mapping[str, Any] = FrozenDict(),
 ) -> tuple[Plays, Asks, ModelExplorer]:
-    """Have the explorer explore a context by these walks."""
+    """Have the explorer explore a context by these walks; with agentevolver's prompts in phases."""
     agent, advisor = Plays(benchmark, walks), Asks()
+    phased = phased_agent(cast(Any, agent), breadth_steps=2, depth_window=3)
     explorer = ModelExplorer(
         get_benchmark(benchmark),
         advisor,
         agent,
-        prompts="coevolve",
+        prompts=prompts,
+        unguided=phased if prompts == "agentevolver" else None,
         tasks=load_prompt(benchmark).tasks,
         walks=len(walks),
         max_steps=N_ACTIONS,
+        told=told,
     )
     explorer.explore([context], [np.random.default_rng(0)])
     return agent, advisor, explorer
@@ -190,6 +247,7 @@ def rendered(scene: Scene) -> dict[str, str]:
     found["walk_target"] = explored(benchmark, aimed, [scene.failing[:1]])[0].shown[0][0]
     found |= _of_gates(benchmark, context.task, scene.failing)
     found |= _of_the_policy(benchmark, context.task, scene.failing)
+    found |= {f"agentevolver_{name}": told for name, told in _of_agentevolver(scene).items()}
     return {name: as_text(messages, whole=name == "policy") for name, messages in found.items()}
 
 
@@ -207,27 +265,101 @@ def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, t
     return {"judge": judge, "judge_of_a_solver": of_a_solver, "tip": tip}
 
 
+def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
+    """What models are asked to find tasks, to judge, to label and to teach, and what is told."""
+    benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
+    guided, unguided = scene.places[:2]
+    told = {
+        "profile": profiled(known).profile.model_dump(mode="json"),
+        "preference": Preference().model_dump(mode="json"),
+    }
+    found: dict[str, tuple[Message, ...]] = {}
+    for place in (guided, unguided):
+        start = begun_at(scene, place)
+        agent, asked, _ = explored(benchmark, start, place.walks, prompts="agentevolver", told=told)
+        if place.guided:
+            (found["summary"],) = asked.shown["summary"]
+            found["walk_guided"] = agent.shown[1][0]
+        else:
+            (found["abstract"],) = asked.shown["abstract"]
+            found["walk_breadth"], found["walk_depth"] = agent.shown[0][1], agent.shown[0][-1]
+    task = coevo_gym.tasks(benchmark, "train", scene.subset)[guided.task]
+    failed, solved = played(benchmark, task, scene.failing), played(benchmark, task, scene.passing)
+    pair = Group("g", task, 2, (failed, solved))
+    advisor = Asks()
+    analyst = Analyst(advisor, no_scope)
+    ModelAttribution(lambda: analyst).examine([pair])
+    found["label_failure"], found["label_success"] = advisor.shown["attribution"]
+    ModelExperiences(known, lambda: True, lambda: analyst, check=True).examine([pair])
+    (found["experience"],), (found["check"],) = (
+        advisor.shown[purpose] for purpose in ("experience", "experience_check")
+    )
+    evolved = Group("g", task.model_copy(update={"origin": "evolved"}), 1, (failed,))
+    for reference in (True, False):
+        JudgeStudy(known, lambda: analyst, reference=reference).examine([evolved])
+    found["score"], found["score_without_solution"] = advisor.shown["judge"]
+    pool = ExperiencePool(lambda texts: np.ones((len(texts), 1)), copy=2.0)
+    for lesson in LESSONS:
+        pool.admit(Experience(**lesson, task_id="", source="pair"))
+    for name, asks in (("told", None), ("told_refined", lambda: analyst)):
+        coach = ExperienceCoach(pool, group_size=1, share=1.0, analyst=asks)
+        ((cue,),) = (one.cues for one in coach.guide([Ticket("t", task, "g", 0)]))
+        found[name] = _first_shown(benchmark, task, scene.failing, cue)
+    (found["refine"],) = advisor.shown["refine"]
+    return found
+
+
+def _first_shown(
+    benchmark: str, task: Task, actions: Sequence[str], cue: Cue
+) -> tuple[Message, ...]:
+    """What the policy is shown before its first action, with a cue."""
+    chat = ChatAgent(cast(Any, None), load_prompt(benchmark), ChatConfig(thinking=True))
+    shown = _shown(benchmark, TrainingEpisode(task, seed=0, cues=(cue,)), actions, chat.messages)
+    return shown[0]
+
+
+def _shown(
+    benchmark: str,
+    episode: TrainingEpisode,
+    actions: Sequence[str],
+    messages: Callable[[View], tuple[Message, ...]],
+) -> list[tuple[Message, ...]]:
+    """What the policy is shown before each of its actions."""
+    shown: list[tuple[Message, ...]] = []
+
+    class Keeps(ScriptedAgent):
+        def act(self, views: Sequence[View]) -> list[Act]:
+            shown.append(messages(views[0]))
+            return super().act(views)
+
+    with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
+        run_one(episode, Keeps(actions), envs)
+    return shown
+
+
 def _of_the_policy(
     benchmark: str, task: Task, actions: Sequence[str]
 ) -> dict[str, tuple[Message, ...]]:
-    """What the policy under training is shown, also through the interface of seal."""
+    """What the policy is shown, also through the interface of seal, and asked to remember."""
     interface = FailureInterface(
         schema_notes=True, error_hints=True, on=("argument_mismatch", "recovery_failure")
     )
-    shown: dict[str, tuple[Message, ...]] = {}
-    for name, kept, cues in (("policy", None, ()), ("policy_seal", interface, interface.cues)):
-        chat = ChatAgent(cast(Any, None), load_prompt(benchmark), ChatConfig(thinking=True))
+    prompt = load_prompt(benchmark)
+    chat = ChatAgent(cast(Any, None), prompt, ChatConfig(thinking=True))
+    plain = TrainingEpisode(task, seed=0)
+    by_seal = TrainingEpisode(task, seed=0, cues=interface.cues, interface=interface)
+    found = {
+        name: _shown(benchmark, episode, actions, chat.messages)[:3][-1]
+        for name, episode in (("policy", plain), ("policy_seal", by_seal))
+    }
 
-        class Keeps(ScriptedAgent):
-            def act(self, views: Sequence[View], name: str = name, chat: Any = chat) -> list[Act]:
-                if len(views[0].history) < 3:
-                    shown[name] = chat.messages(views[0])
-                return super().act(views)
+    def remembers(view: View) -> tuple[Message, ...]:
+        conversation = Conversation(view, prompt)
+        asked = (asks_for_notes(conversation, 1), asks_for_room(conversation, 100))
+        return tuple(Message("user", text) for text in asked)
 
-        episode = TrainingEpisode(task, seed=0, cues=cues, **({"interface": kept} if kept else {}))
-        with closing(EnvPool(_envs(benchmark, len(actions)), max_envs=1)) as envs:
-            run_one(episode, Keeps(actions), envs)
-    return shown
+    notes, room = _shown(benchmark, plain, actions, remembers)[2]
+    return found | {"notes": (notes,), "room": (room,)}
 
 
 def as_text(messages: Sequence[Message], *, whole: bool = False) -> str:

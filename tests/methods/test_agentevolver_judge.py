@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -75,6 +76,19 @@ class TestStudy:
         assert "action 0" in text
         assert ("One correct solution" in text) == reference
         assert all((action in text) == reference for action in EVOLVED.solution[:1])
+
+    @pytest.mark.parametrize("ended", [True, False])
+    def test_the_judge_does_not_see_a_grade_in_the_last_answer(self, ended: bool) -> None:
+        policy = says(answer(90))
+        (rollout,) = group([1.0], EVOLVED).trajectories
+        last = dataclasses.replace(rollout.steps[-1], terminated=ended)
+        graded = dataclasses.replace(
+            rollout, steps=(*rollout.steps[:-1], last), last_observation="Your score: 0.75"
+        )
+        judged(policy, [Group("g", EVOLVED, 1, (graded,))])
+        text = policy.asked[0].messages[-1].content
+        assert ("0.75" in text) is not ended
+        assert ("(left out)" in text) is ended
 
     @pytest.mark.parametrize(
         ("said", "value"),

@@ -242,7 +242,7 @@ class TestRefusals:
         }
         text = policy.asked[1].messages[-1].content
         assert "Low Tide" not in text
-        assert "[2] For tasks such as this: Somebody wants" in text
+        assert "[2] Tasks: Somebody wants" in text
 
     def test_without_experiences_there_is_no_check(self) -> None:
         policy = says(answer())

@@ -235,7 +235,12 @@ class TestTheCoach:
         task = TRAIN[0].model_copy(update={"instruction": "press red now"})
         (cue,) = coach.guide(tickets(task, 1))[0].cues
         assert told_ids([cue.id, "other"]) == (first.id, second.id)
-        assert cue.text.index("A.") < cue.text.index("B.")
+        assert cue.text.splitlines()[-4:] == [
+            "- Tasks: press red now",
+            "  Advice: A.",
+            "- Tasks: press red soon",
+            "  Advice: B.",
+        ]
 
 
 def ended(

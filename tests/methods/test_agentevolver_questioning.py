@@ -153,7 +153,7 @@ class TestPhases:
             assert seen(prompt.messages) == [*shown(step, breadth, depth)]
             phase = "breadth" if step < breadth else "depth"
             (text,) = (m.content for m in prompt.messages if m.role == "system")
-            assert text.endswith(cue.write({"phase": phase, "window": depth}))
+            assert text.endswith(cue.write({"phase": phase, "steps": breadth, "window": depth}))
             assert prompt.sampling.temperature == 1.0
 
     def test_acts_are_in_the_order_of_views(self) -> None:
@@ -185,7 +185,7 @@ class TestPhases:
         walks = [p for p in policy.asked if p.template.startswith("toy@")]
         for prompt in walks:
             text = prompt.messages[0].content
-            assert ("First phase" in text) + ("Second phase" in text) == 1
+            assert ("get an overview" in text) + ("go into depth" in text) == 1
         users = [sum(m.role == "user" for m in p.messages) for p in walks]
         in_depth = [n for p, n in zip(walks, users, strict=True) if _in_depth(p)]
         assert set(in_depth) == {2}
@@ -193,7 +193,7 @@ class TestPhases:
 
 
 def _in_depth(prompt: Prompt) -> bool:
-    return "Second phase" in prompt.messages[0].content
+    return "go into depth" in prompt.messages[0].content
 
 
 def _cue(text: str) -> Cue:
@@ -252,7 +252,7 @@ class TestRound:
         guides = [p for p in policy.asked if "You explore this environment" in str(p.messages[0])]
         assert guides
         assert "a person who shops online" in guides[0].messages[0].content
-        questions = [p for p in policy.asked if p.template == "agentevolver/abstract@1"]
+        questions = [p for p in policy.asked if p.template == "agentevolver/abstract@2"]
         assert questions
         text = questions[0].messages[0].content
         assert "about 2 kinds of things, 3 of their attributes, and 3 different operations" in text
@@ -358,7 +358,7 @@ class TestRound:
         found = explorer.explore([context()], [np.random.default_rng(0)])
         assert found[0].explored is not None
         told = {prompt.template for prompt in policy.asked}
-        assert {"agentevolver/summary@1", "agentevolver/abstract@1"} <= told
+        assert {"agentevolver/summary@2", "agentevolver/abstract@2"} <= told
         walk = next(p for p in policy.asked if p.template.startswith("toy@"))
         assert "You start where an agent attempted" in walk.messages[0].content
 

@@ -159,6 +159,9 @@ def test_an_evaluation_asks_an_answer_a_step() -> None:
     assert found.caps == {"policy.endpoint.max_tokens_total": 1_000_000}
     (less,) = evaluation_estimate(config(**sets | {"policy.endpoint.max_tokens_total": 1000}), 5)
     assert less.cost.tokens <= 1001
+    notes = {"policy.chat.history": "window", "policy.chat.memory": "model"}
+    (more,) = evaluation_estimate(config(**sets, **notes), 5)
+    assert more.cost.calls == 100
     assert evaluation_estimate(config(**sets), 0) == evaluation_estimate(config(), 5) == []
     (local,) = evaluation_estimate(
         config(**{"policy.kind": "openai", "policy.endpoint.base_url": "http://gpu-box/v1"}), 5

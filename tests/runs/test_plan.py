@@ -306,6 +306,9 @@ def test_tokens_are_bounded_by_steps_and_by_episodes() -> None:
     assert forgotten.max_sampled_tokens == 30_720 * 30 * 4096
     capped = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=4096"))
     assert capped.max_sampled_tokens == 30_720 * 4096
+    notes = ("policy.chat.history=window", "policy.chat.memory=model")
+    noting = plan(settings("coevolve_bfcl_qwen3_4b", "policy.chat.max_episode_tokens=4096", *notes))
+    assert noting.max_sampled_tokens == 30_720 * 4096 + 30_720 * 30 * 4096
 
 
 SMOL = [

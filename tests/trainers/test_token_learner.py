@@ -226,6 +226,39 @@ def test_trajectories_whose_cues_were_stripped_have_an_upper_clip_of_their_own()
     assert not torch.equal(weights[0], weights[2])
 
 
+def test_a_ratio_of_1_5_is_clipped_for_free_trajectories_and_passes_for_guided_ones() -> None:
+    """The first of two steps raises a ratio to exactly 1.5, and the second sees 1.28 or 1.5.
+
+    Of V equally likely tokens Adam's first step raises one logit by lr and lowers the others by lr.
+    Its ratio becomes V e^(2 lr) / (e^(2 lr) + V - 1), which is 1.5 for
+    e^(2 lr) = 1.5 (V - 1) / (V - 1.5): 9 / 5.5 for 7 tokens. Its probability is then 1.5 / 7, and
+    5.5 / 42 that of each other token.
+    """
+    assert VOCABULARY == 7
+    free = TokenDecision((1,), (2,), (-math.log(7),))
+    guided = TokenDecision((5, 3), (4,), (-math.log(7),), trained_prompt_ids=(3,))
+    model = FakeLanguageModel()
+    with torch.no_grad():
+        model.table.zero_()
+    settings = {"lr": math.log(9 / 5.5) / 2, "max_grad_norm": 1e9, "kl_coef": 0.0, "epochs": 2}
+    clips = {"clip_high": 0.28, "clip_high_cued": 0.6, "old_logprobs": "recomputed"}
+    learner = GRPO(model, GRPOConfig(**settings, **clips))  # type: ignore[arg-type]
+    seen = gradients_of(learner, model)
+    found = learner.update([group(trajectory([free]), trajectory([guided]))], [[1.0, 1.0]])
+    assert found["clip_fraction"] == pytest.approx((0 + 1 / 2) / 2)
+    first, second = seen
+    # Of 2 positions: -(1 - 1/7) / 2 for the token, and 1/7 / 2 for each other one.
+    for row, token in ((1, 2), (3, 4)):
+        expected = torch.full((7,), 1 / 14)
+        expected[token] = -6 / 14
+        torch.testing.assert_close(first[row], expected)
+    # 1.28 is a constant. A ratio of 1.5 counts: -1.5 (1 - 1.5/7) / 2 and 1.5 (5.5/42) / 2.
+    expected = torch.full((7,), 1.5 * 5.5 / 84)
+    expected[4] = -1.5 * 5.5 / 14
+    torch.testing.assert_close(second[3], expected, atol=1e-6, rtol=1e-5)
+    assert not second[1].any()
+
+
 def _uncued(episode: Trajectory) -> Trajectory:
     """The same, trained without the cues that it was sampled with."""
     (step,) = episode.steps

@@ -117,7 +117,7 @@ class JudgeStudy:
             return {
                 "request": self._benchmark.evidence(task).said,
                 "reference": [clean_text(action, _MOST_CHARS) for action in reference],
-                **retraced(rollout, cap),
+                **retraced(_ungraded(rollout), cap),
             }
 
         return Inquiry(
@@ -128,6 +128,12 @@ class JudgeStudy:
             sampling=analyst.sampling,
             shorten=lambda: inputs(EVIDENCE_CHARS // 2),
         )
+
+
+def _ungraded(rollout: Trajectory) -> Trajectory:
+    """Return a rollout without the answer that ended it, which may contain a grade."""
+    ended = bool(rollout.steps) and rollout.steps[-1].terminated
+    return replace(rollout, last_observation="") if ended else rollout
 
 
 def is_judged(group: Group) -> bool:

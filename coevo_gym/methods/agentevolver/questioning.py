@@ -70,7 +70,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
     prompt = load_cue(f"{PROMPTS}/phase")
 
     def phase(name: str, until: int | None, history: WalkHistory) -> Phase:
-        text = prompt.write({"phase": name, "window": depth_window})
+        text = prompt.write({"phase": name, "steps": breadth_steps, "window": depth_window})
         agent = asked.agent(temperature=UNGUIDED_TEMPERATURE, history=history)
         return Phase(until, agent, Cue(text, "system", f"{prompt.label}:{name}"))
 

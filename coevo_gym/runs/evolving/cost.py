@@ -150,7 +150,9 @@ def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) ->
     endpoint, chat = config.policy.endpoint, config.policy.chat
     if config.policy.kind != "openai" or not episodes:
         return []
-    cost = _request(ACT_TOKENS, chat.max_answer_tokens).times(episodes * max_steps(config))
+    requests = 2 if chat.memory == "model" else 1  # per step
+    cost = _request(ACT_TOKENS, chat.max_answer_tokens)
+    cost = cost.times(episodes * max_steps(config) * requests)
     cost += _request(QUESTION_TOKENS, chat.max_answer_tokens).times(questions * _AGAIN)
     estimate = CostEstimate(
         model=_at(endpoint),

@@ -253,8 +253,8 @@ def resolve(
 ) -> Resolved:
     """Return the settings of a cell.
 
-    Settings that an arm may set apply to the arm only, so that D_0 is found in the same way in all
-    cells. All other settings apply to the whole run.
+    A row's settings that an arm may set apply to the arm only, so that D_0 is found in the same way
+    in all cells, and so do settings of methods in the budget. All others apply to the whole run.
 
     Raises:
         ConfigError: if a setting is invalid or the budget is unknown; the message names the row.
@@ -262,9 +262,9 @@ def resolve(
     of_budget = experiment.budget_of(budget, benchmark)
     preset = row.at[budget].preset if budget in row.at else ""
     preset = preset.format(benchmark=benchmark) or of_budget.preset
-    arm: dict[str, Any] = {}
-    tree = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
-    tree |= dict(flat(row.run))
+    of_all = {**dict(flat(of_budget.set)), **dict(flat(experiment.settings))}
+    arm = {key: value for key, value in of_all.items() if key.startswith("method.")}
+    tree = {key: value for key, value in of_all.items() if key not in arm} | dict(flat(row.run))
     for key, value in row.sets_at(budget).items():
         of_arm = key in KEYS or key.partition(".")[0] in (*SECTIONS, "method")
         (arm if of_arm else tree)[key] = value

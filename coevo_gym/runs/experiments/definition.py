@@ -87,7 +87,8 @@ class Budget(FrozenModel):
 
     Attributes:
         preset: base preset; ``{benchmark}`` in it is replaced by the benchmark's name.
-        set: settings that override the preset, by dotted key.
+        set: settings that override the preset, by dotted key; for a whole table, ``method.KEY`` is
+            a setting of the method of each row.
     """
 
     preset: str = ""

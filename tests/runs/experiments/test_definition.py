@@ -10,7 +10,7 @@ from rich.console import Console
 
 from coevo_gym.cli import output
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.config import arm_configs
+from coevo_gym.runs.config import arm_configs, load_config
 from coevo_gym.runs.experiments.cells import choose, resolve, shared, size_of
 from coevo_gym.runs.experiments.definition import Budget, load, names, read_seeds, usual_budgets
 from coevo_gym.runs.experiments.measures import MEASURES
@@ -255,6 +255,53 @@ def test_a_dry_run_prints_the_plan_of_each_row_and_starts_nothing(
     assert "each cell of role_agent, no_foresight" in text
     assert "questions that studies ask it at most 5,400" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_of_a_paper_stand_beside_the_rows_that_have_its_settings(coevo: Coevo) -> None:
+    asked = ["experiment", "agentevolver_table1", "--budget=paper", "--benchmark=bfcl"]
+    told = json.loads(coevo(*asked, "--dry-run", "--seeds=1", "--json", only_out=True))
+    assert told["paper"] == {
+        "zero": {"avg_at_8": 29.8, "best_at_8": 42.4},
+        "zero_14b": {"avg_at_8": 41.6, "best_at_8": 54.1},
+    }
+    (note,) = told["notes"]
+    assert "beside + questioning, + questioning and navigating" in note
+    for differs in ("policy.model.lora_rank: 64", "learner.lr: 1e-05", "method.reward: verifier"):
+        assert differs in note
+    assert note.count("the paper's") == 3
+    larger = [row["row"] for row in told["cells"]][-4:]
+    assert all(name.endswith("_14b") for name in larger)
+
+
+def test_a_budget_sets_settings_of_the_method_of_every_row() -> None:
+    experiment = load("agentevolver_table2")
+    for benchmark, window in (("bfcl", 27), ("appworld", 17)):
+        for row in experiment.rows[1:]:
+            where = {"benchmark": benchmark, "budget": "paper"}
+            config = resolve(experiment, row, 1, **where, environ={}).config  # type: ignore[arg-type]
+            (arm,) = arm_configs(config).values()
+            assert arm.settings.depth_window == window  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("size", "ending"), [("7b", ""), ("14b", "_14b")])
+@pytest.mark.parametrize("benchmark", ["appworld", "bfcl"])
+def test_rows_of_a_published_model_have_the_settings_of_its_preset(
+    benchmark: str, size: str, ending: str
+) -> None:
+    experiment = load("agentevolver_table1")
+    (row,) = experiment.chosen((f"all{ending}",))
+    config = resolve(experiment, row, 1, benchmark=benchmark, budget="paper", environ={}).config
+    preset = load_config(f"agentevolver_{benchmark}_qwen2_5_{size}", environ={}).config
+    theirs = {"name", "extends", "about", "seed", "arms", "arm"}
+    found, wanted = (one.to_json() for one in (config, preset))
+    assert {k: v for k, v in found.items() if k not in theirs | {"loop"}} == {
+        k: v for k, v in wanted.items() if k not in theirs | {"loop"}
+    }
+    of_table, of_preset = (arm_configs(one) for one in (config, preset))
+    settings = of_preset["agentevolver"].settings.model_copy(
+        update={"native": False, "depth_window": 27 if benchmark == "bfcl" else 17}
+    )
+    assert of_table[row.name].settings == settings
 
 
 def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:

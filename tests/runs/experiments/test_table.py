@@ -481,18 +481,18 @@ def test_tasks_that_an_engine_lost_are_left_out_of_a_gain() -> None:
 
 def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() -> None:
     experiment = load("agentevolver_table6")
-    static, outcome, labels, both = experiment.rows
+    grpo, outcome, labels, both = experiment.rows
 
     def cell(*rates: float) -> dict[str, Any]:
         points = enumerate(rates)
         return {"curve": [{"step": 2 * n, "tasks": [rate, rate, None]} for n, rate in points]}
 
     measured = {
-        "static": {1: cell(0.1, 0.4, 0.5), 2: cell(0.1, 0.2, 0.2)},
+        "grpo": {1: cell(0.1, 0.4, 0.5), 2: cell(0.1, 0.2, 0.2)},
         "outcome_only": {1: cell(0.1, 0.3, 0.44)},
         "all": {1: cell(0.1, 0.46, 0.6), 3: cell(0.2, 0.4)},
     }
-    assert efficiencies(experiment, static, measured)[1] == {
+    assert efficiencies(experiment, grpo, measured)[1] == {
         "auc": pytest.approx(0.35), "steps_90": 4
     }  # fmt: skip
     assert efficiencies(experiment, outcome, measured) == {1: {"auc": pytest.approx(0.285)}}
@@ -501,3 +501,32 @@ def test_the_speed_of_learning_is_against_the_first_baseline_of_the_same_seed() 
         1: {"auc": pytest.approx(0.405), "steps_90": 2}, 3: {"auc": pytest.approx(0.3)}
     }  # fmt: skip
     assert efficiencies(experiment, labels, measured) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "rows", "numbers"),
+    [
+        ("table2", ["zero", "native", "evolved", "mixed"], ["avg_at_8", "best_at_8"]),
+        ("table5", ["grpo", "outcome_only", "labels_only", "all"], ["avg_at_8", "best_at_8"]),
+        ("table6", ["grpo", "outcome_only", "labels_only", "all"], ["auc", "steps_90"]),
+    ],
+)
+def test_tables_of_found_tasks_end_and_have_their_numbers(
+    name: str, rows: list[str], numbers: list[str], coevo: Coevo, tmp_path: Path
+) -> None:
+    short = {
+        "loop.max_env_steps": 600,
+        "loop.max_steps": 4,
+        "evaluation.n_tasks": 6,
+        "curriculum.initial_size": 4,
+        "warmup.n_tasks": 10,
+    }
+    sets = [part for key, value in short.items() for part in ("--set", f"{key}={value}")]
+    asked = ("experiment", f"agentevolver_{name}", "--budget=tiny", "--benchmark=webshop")
+    coevo(*asked, "--seeds=1", *sets)
+    table = table_of(tmp_path / "runs" / f"agentevolver_{name}-webshop")
+    assert [line["key"] for line in table["lines"]] == rows
+    for line in table["lines"]:
+        found = line["columns"] | {table["metric"]: line["mean"]}
+        assert all(isinstance(found[number], (int, float)) for number in numbers), line
