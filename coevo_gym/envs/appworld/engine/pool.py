@@ -57,7 +57,7 @@ class Engine:
         An engine without an order sends nothing, so readable input means that it has ended.
         """
         worn = self.broken or self.episodes >= EPISODES
-        return not worn and not readable(self._control)
+        return not worn and not readable(self._control.fileno())
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
         """Send an order and wait for the answer.
