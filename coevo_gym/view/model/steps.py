@@ -63,7 +63,7 @@ class GroupRow(ListRow):
         score: mean score of the rollouts.
         signals: kinds of signals fired in the group, without duplicates.
         stored: true if the group's episodes are stored.
-        outcome: whether all, some or none of the rollouts succeeded; left out of responses.
+        outcome: ``all``, ``some`` or ``none`` of the rollouts succeeded; left out of responses.
     """
 
     id: str
