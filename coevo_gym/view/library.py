@@ -125,7 +125,7 @@ def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder
     """Return the folder with an id; the error offers the most similar ids, or else the first."""
     if id in there:
         return there[id]
-    close = get_close_matches(id, there, n=MOST_OFFERED)
+    close: list[str] = get_close_matches(id, list(there), n=MOST_OFFERED)
     meant = f" Did you mean {close[0]!r}?" if close else ""
     offered = [*close, *(name for name in there if name not in close)][:MOST_OFFERED]
     message = f"There is no {noun} {id[:100]!r} here.{meant}"
