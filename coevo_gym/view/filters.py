@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
-from coevo_gym.view.model.base import Row
+from coevo_gym.view.model.base import ListRow
 from coevo_gym.view.query import Query, pages_of
 
 Op = Literal["is", "has", "from", "to", "more", "words"]
@@ -18,7 +18,7 @@ Op = Literal["is", "has", "from", "to", "more", "words"]
 ``from``, ``to``: inclusive bounds; ``more``: true if a number is above 0; ``words``: a text
 contains all words."""
 
-RowT = TypeVar("RowT", bound=Row)
+RowT = TypeVar("RowT", bound=ListRow)
 
 
 class Filter(NamedTuple):
@@ -192,12 +192,12 @@ def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
     return {"total": total, "page": page, "pages": pages, "per_page": per_page}
 
 
-def value_of(row: Row, field: str) -> Any:
+def value_of(row: ListRow, field: str) -> Any:
     """Return a row's field, see :class:`Filter`."""
     return attrgetter(field.removeprefix("_"))(row)
 
 
-def _test(rule: Filter, name: str, query: Query) -> Callable[[Row], bool] | None:
+def _test(rule: Filter, name: str, query: Query) -> Callable[[ListRow], bool] | None:
     """Return the test for a parameter; None if the parameter is not set."""
     if not query.all(name):
         return None

@@ -154,7 +154,7 @@ class Comparison:
 
     @property
     def several(self) -> bool:
-        """Whether a task was tried several times."""
+        """Return True if a task was tried several times."""
         return max(*self.samples_a, *self.samples_b) > 1
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from coevo_gym.core.task import Split
 from coevo_gym.view.api import shape_of
 from coevo_gym.view.filters import paging_of
-from coevo_gym.view.model.base import Row
+from coevo_gym.view.model.base import ListRow
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows
 from coevo_gym.view.model.search import (
@@ -247,5 +247,5 @@ def _hits(shelf: Shelf) -> Iterator[Json]:
         yield hit.exported()
 
 
-def _listed(rows: Sequence[Row]) -> Json:
+def _listed(rows: Sequence[ListRow]) -> Json:
     return {"rows": [row.exported() for row in rows], **paging_of(len(rows), 1, max(1, len(rows)))}

@@ -54,7 +54,7 @@ class FolderRow(Rated):
     on_disk: OnDisk | None = Field(default=None, exclude=True)
 
 
-class Row(Shape):
+class ListRow(Shape):
     """A base for rows of lists that can be filtered.
 
     Attributes:
@@ -123,7 +123,7 @@ class TaskBrief(Shape):
         )
 
 
-class Ended(Row):
+class Ended(ListRow):
     """A base for episodes that have ended.
 
     Attributes:

@@ -23,13 +23,13 @@ from coevo_gym.runs.tasks.story import Story, find_story
 from coevo_gym.store.rows import Decision
 from coevo_gym.view.filters import DRAFTS, select
 from coevo_gym.view.index.filling import between
-from coevo_gym.view.model.base import Paged, Row, Shape, SignalView, TaskBrief, brief
+from coevo_gym.view.model.base import ListRow, Paged, Shape, SignalView, TaskBrief, brief
 from coevo_gym.view.query import Query
 from coevo_gym.view.refusals import NotFound
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
-class DraftRow(Row):
+class DraftRow(ListRow):
     """A draft in a list.
 
     Filters: ``arm``, ``round``, ``gate`` (that rejected the draft), ``accepted`` (``true`` or

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Literal
 
-from coevo_gym.view.model.base import Row, Shape
+from coevo_gym.view.model.base import ListRow, Shape
 from coevo_gym.view.model.drafts import draft_rows
 from coevo_gym.view.model.evals import episode_rows, eval_rows
 from coevo_gym.view.model.tasks import task_rows
@@ -17,7 +17,7 @@ from coevo_gym.view.refusals import BadRequest, Refusal
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
-class Hit(Row):
+class Hit(ListRow):
     """A search result that contains all the words.
 
     Attributes:

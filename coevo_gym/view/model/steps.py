@@ -9,7 +9,7 @@ from pydantic import Field
 
 from coevo_gym.view.filters import GROUPS, select
 from coevo_gym.view.index.filling import between
-from coevo_gym.view.model.base import Paged, Row, Shape, TaskBrief
+from coevo_gym.view.model.base import ListRow, Paged, Shape, TaskBrief
 from coevo_gym.view.model.rounds import RoundRow, rounds_of
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
 from coevo_gym.view.query import Query
@@ -45,7 +45,7 @@ class StepTable(Shape):
     rounds: tuple[RoundRow, ...]
 
 
-class GroupRow(Row):
+class GroupRow(ListRow):
     """A group: K rollouts of one task.
 
     Filters: ``step``, ``step_from``, ``step_to``, ``task`` (id), ``outcome`` (``all``, ``some``,
@@ -63,7 +63,7 @@ class GroupRow(Row):
         score: mean score of the rollouts.
         signals: kinds of signals fired in the group, without duplicates.
         stored: true if the group's episodes are stored.
-        outcome: whether all, some or none of the rollouts succeeded; left out of responses.
+        outcome: ``all``, ``some`` or ``none`` of the rollouts succeeded; left out of responses.
     """
 
     id: str

@@ -10,7 +10,7 @@ from coevo_gym.core.task import Task
 from coevo_gym.envs.tags import tags_of
 from coevo_gym.view.filters import TASKS, select
 from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.base import Paged, Row, Shape, TaskBrief
+from coevo_gym.view.model.base import ListRow, Paged, Shape, TaskBrief
 from coevo_gym.view.model.drafts import DraftDetail, decision_view, story_of
 from coevo_gym.view.model.steps import GroupRow, groups_where
 from coevo_gym.view.model.trajectory_list import TrajectoryRow, trajectories_where
@@ -58,7 +58,7 @@ class TaskCard(TaskBrief):
     success: float | None
 
 
-class TaskRow(TaskCard, Row):
+class TaskRow(TaskCard, ListRow):
     """A task of a run in a list.
 
     Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
