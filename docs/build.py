@@ -57,7 +57,7 @@ def page(spec: BenchmarkSpec) -> str:
 
 <!-- Written by `make docs` from the docstring of {name}. -->
 
-Play, evaluate and train on {spec.name} with these observations, actions and rewards.
+Play, evaluate and train on this benchmark with the observations, actions and rewards below.
 
 ```python
 import gymnasium as gym
@@ -87,13 +87,13 @@ Look up each setting of a run, with its type, default and meaning.
 coevo config show quickstart --set seed=1
 ```
 
-A setting comes from, in this order, its default, a preset or TOML file, the environment
-(`COEVO_CFG__SECTION__KEY`) and the command line (`--set section.key=value`); later ones win. Where
-a section may be of several kinds, its `kind` decides which settings it has. Which of them an arm
-may set otherwise than the run stands in [methods and arms](methods/arms.md).
+A setting is read from these sources, in this order: its default, a preset or TOML file, the
+environment (`COEVO_CFG__SECTION__KEY`) and the command line (`--set section.key=value`). Later
+sources override earlier ones. If a section has more than one kind, its `kind` determines which
+settings it accepts. [Methods and arms](methods/arms.md) lists the settings that an arm can change.
 
-The defaults below are those of the tiny policy. With `policy.kind` `transformers` or `vllm` these
-follow unless they are set; `coevo config show` prints `policy.kind` as their origin:
+The defaults below are for the tiny policy. With `policy.kind` set to `transformers` or `vllm`, the
+following settings have other defaults; `coevo config show` prints `policy.kind` as their origin:
 
 | setting | for a language model |
 |---|---|
@@ -105,7 +105,7 @@ follow unless they are set; `coevo config show` prints `policy.kind` as their or
 | `learner.lr` | 1e-6, or 1e-5 with an adapter (`policy.model.lora_rank`) |
 | `learner.epochs` | 1 |
 
-A `rest` learner has the values of `warmup` for `learner.imitation`.
+A `rest` learner uses the defaults of `warmup` for `learner.imitation`.
 """
 
 
@@ -117,14 +117,14 @@ def settings_page() -> str:
 def _section(prefix: str, section: BaseModel) -> Iterator[str]:
     """Return the values of a section, then its subsections."""
     model = type(section)
-    described = {"kind": "Which kind it is.", **descriptions(model)}
+    described = {"kind": "The kind of this section.", **descriptions(model)}
     rows = []
     for name, field in model.model_fields.items():
         if not variants(field.annotation):
             cells = (_type(field.annotation), _default(getattr(section, name)), described[name])
             rows.append(f"| `{prefix}{name}` | {' | '.join(cells)} |")
     if rows:
-        yield "| setting | type | default | what it is |\n|---|---|---|---|"
+        yield "| setting | type | default | description |\n|---|---|---|---|"
         yield from rows
         yield ""
     for name, field in model.model_fields.items():
@@ -215,9 +215,10 @@ coevo train --help
 `-h` is short for `--help`, for every command. `coevo --install-completion` sets up
 [tab completion](install.md#tab-completion).
 
-Every listing takes `--json`. Exit codes: 0 done, 1 the work failed, 2 a mistake in what was asked
-for, 3 something is not installed, 130 interrupted. Progress goes to the error stream, results to
-the output. What goes wrong and what to do is in [error messages](errors.md).
+Every listing takes `--json`. The exit code is 0 on success, 1 if the work failed, 2 for invalid
+arguments or settings, 3 if something is not installed, and 130 after an interruption. Progress is
+printed to standard error, and results to standard output. [Error messages](errors.md) lists common
+errors and their solutions.
 """
 
 
@@ -250,7 +251,7 @@ def _parameters(command: Any, path: tuple[str, ...]) -> Iterator[str]:
         cells = (f"`{_spelling(parameter)}`", what + _choices(command, parameter))
         rows.append(f"| {' | '.join(cells)} | {_usual(parameter)} |")
     if rows:
-        yield f"| {' '.join(path)} … | what it is | default |\n|---|---|---|"
+        yield f"| {' '.join(path)} … | description | default |\n|---|---|---|"
         yield from rows
         yield ""
 
@@ -272,7 +273,7 @@ def _choices(command: Any, parameter: Any) -> str:
 def _usual(parameter: Any) -> str:
     """Return the default of a parameter."""
     if parameter.required:
-        return "needed"
+        return "required"
     if isinstance(told := getattr(parameter, "show_default", None), str):
         return told
     if parameter.default in (None, False, (), []) or callable(parameter.default):

@@ -1,7 +1,7 @@
-"""Numbers of training in MLflow: name it with ``--set sinks=mlflow_sink:MLflowSink``.
+"""A sink that sends training metrics to MLflow: use ``--set sinks=mlflow_sink:MLflowSink``.
 
-MLflow's own environment variables say where to: ``MLFLOW_TRACKING_URI`` for a server or a file. The
-experiment is the run, and each arm is one of its runs.
+MLflow's own environment variables set the destination: ``MLFLOW_TRACKING_URI`` is a server or a
+file. Each run becomes an experiment, and each arm becomes a run of this experiment.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from coevo_gym.runs.sinks.sink import SinkArm
 
 MARK = "coevo_gym.arm"
-"""The tag by which an arm's run is found again when it is resumed."""
+"""Tag that identifies an arm's MLflow run when the arm is resumed."""
 
 
 class MLflowSink:
-    """Draws the numbers of one arm."""
+    """A sink for the metrics of one arm."""
 
     def __init__(self, arm: SinkArm) -> None:
         from mlflow import MlflowClient
@@ -36,7 +36,7 @@ class MLflowSink:
             self._client.log_dict(self._run_id, dict(arm.config), "settings.json")
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Draw numbers; MLflow takes 1,000 at once, and a step has some dozens."""
+        """Send metrics; MLflow accepts 1,000 at once, and a step has a few dozen."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -44,5 +44,5 @@ class MLflowSink:
         self._client.log_batch(self._run_id, metrics)
 
     def close(self) -> None:
-        """Close the run when the arm is finished or its process stops."""
+        """Close the MLflow run when the arm finishes or its process stops."""
         self._client.set_terminated(self._run_id)

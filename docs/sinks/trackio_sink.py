@@ -1,7 +1,7 @@
-"""Numbers of training in trackio: name it with ``--set sinks=trackio_sink:TrackioSink``.
+"""A sink that sends training metrics to trackio: use ``--set sinks=trackio_sink:TrackioSink``.
 
-They stay on this machine, and ``trackio show`` draws them. The project is the run, and each arm is
-one of its runs.
+The metrics stay on this machine, and ``trackio show`` plots them. Each run becomes a project, and
+each arm becomes a run of this project.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TrackioSink:
-    """Draws the numbers of one arm."""
+    """A sink for the metrics of one arm."""
 
     def __init__(self, arm: SinkArm) -> None:
         import trackio
@@ -28,9 +28,9 @@ class TrackioSink:
         )
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Draw numbers."""
+        """Send metrics to trackio."""
         self._run.log(dict(numbers), step=step)
 
     def close(self) -> None:
-        """Close the run when the arm is finished or its process stops."""
+        """Close the trackio run when the arm finishes or its process stops."""
         self._run.finish()

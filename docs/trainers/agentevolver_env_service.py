@@ -1,19 +1,20 @@
-"""AgentEvolver practises a curriculum: a server that speaks the protocol of its ``env_service``.
+"""A server with the protocol of AgentEvolver's ``env_service``, for training on a curriculum.
 
     python docs/trainers/agentevolver_env_service.py --port 8080 --state saved/
 
-AgentEvolver's ``EnvClient`` then talks to it by its address: ``get_env_profile``, ``create``,
-``step``, ``evaluate``, ``get_info``, ``release``, all as JSON by POST. The task ids of ``train``
-are places only, which the curriculum fills: the n rollouts of one id get one task. Those of other
-splits are tasks. The curriculum is saved into ``--state`` by ``POST /save`` (``{"params": {"name":
-"global_step_20"}}``) and loaded by ``POST /load``: call them where the trainer writes its
-checkpoints.
+AgentEvolver's ``EnvClient`` then sends POST requests with JSON to the server's address:
+``get_env_profile``, ``create``, ``step``, ``evaluate``, ``get_info`` and ``release``. The task ids
+of ``train`` are slots, which the curriculum fills: the n rollouts with the same id get the same
+task. The ids of other splits are tasks. ``POST /save`` (``{"params": {"name": "global_step_20"}}``)
+saves the curriculum in ``--state``, and ``POST /load`` loads it: call them when the trainer writes
+or loads its checkpoints.
 
-Its client takes an error that lasts for a reward of 0. So a fault of an engine is not answered by
-an error: the episode is played again up to there, and does not count in the curriculum.
+AgentEvolver's client treats a repeated error as a reward of 0. After an engine failure, the server
+therefore replays the episode up to this step instead of returning an error, and the curriculum does
+not count the episode.
 
-It listens on this machine only, and knows no passwords: ``coevo serve`` is the server for others.
-Needs the extra ``[serve]``.
+The server listens on this machine only and does not check passwords; for other machines, use
+``coevo serve``. The server needs the extra ``[serve]``.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ Asked = dict[str, Any]
 
 
 class EnvService:
-    """The instances of a server, one for each rollout.
+    """The instances of a server, one per rollout.
 
     Args:
-        benchmark: its name.
-        env_id: its env.
+        benchmark: name of the benchmark.
+        env_id: id of the env.
         session: the curriculum session.
-        state: folder of the saved curricula.
-        places: task ids of training; at least as many as a batch of AgentEvolver holds.
-        prompt: the words in which the model is told about the env; default: the benchmark's.
+        state: folder for the saved curricula.
+        places: number of training task ids; at least AgentEvolver's batch size.
+        prompt: the prompt that describes the env; default: the benchmark's prompt.
     """
 
     def __init__(
@@ -73,18 +74,18 @@ class EnvService:
         self._lock = threading.Lock()
 
     def get_env_profile(self, asked: Asked) -> list[str]:
-        """Task ids of a split."""
+        """Return the task ids of a split."""
         split = asked["params"].get("split", "train")
         if split == "train":
             return [f"place-{i}" for i in range(self.places)]
         return [f"{split}:{task.id}" for task in tasks(self.benchmark, split)]
 
     def create(self, asked: Asked) -> Asked:
-        """Begin an episode."""
+        """Start an episode."""
         instance = asked.get("instance_id") or uuid4().hex
         place = str(asked["task_id"])
         split, _, task = place.rpartition(":")
-        self.release({"instance_id": instance})  # a client that asks twice
+        self.release({"instance_id": instance})  # in case the client repeats the request
         with self._lock:
             rollout = self._idle.pop() if self._idle else None
         rollout = rollout or ChatRollout(self.env_id, self.session, prompt=self.prompt)
@@ -100,7 +101,7 @@ class EnvService:
         return {"state": state, "reward": 0.0, "is_terminated": False, "info": info}
 
     def step(self, asked: Asked) -> Asked:
-        """Take in an answer of the model: ``messages`` is an assistant's message."""
+        """Pass a model answer to the env: ``messages`` is the assistant's message."""
         rollout = self._live[asked["instance_id"]]
         page = "The episode is over."
         if not rollout.over:
@@ -113,9 +114,9 @@ class EnvService:
         return {"state": state, "reward": reward, "is_terminated": rollout.over, "info": info}
 
     def evaluate(self, asked: Asked) -> float:
-        """Return the outcome; a running episode is ended and graded as it is."""
+        """Return the outcome; a running episode is ended and graded in its current state."""
         outcome = self._live[asked["instance_id"]].end()
-        assert outcome is not None  # what a fault has taken was played again
+        assert outcome is not None  # lost episodes have been replayed
         return outcome
 
     def get_info(self, asked: Asked) -> list[str]:
@@ -123,7 +124,7 @@ class EnvService:
         return list(self._live[asked["instance_id"]].info["admissible"])
 
     def release(self, asked: Asked) -> bool:
-        """Give an instance up; an episode that still runs counts as nothing."""
+        """Release an instance; an episode that is still running is abandoned."""
         rollout = self._live.pop(asked["instance_id"], None)
         if rollout is None:
             return False
@@ -137,17 +138,17 @@ class EnvService:
         return str(save_session(self.session, self._folder(asked)))
 
     def load(self, asked: Asked) -> dict[str, float]:
-        """Go on from what was saved under a name; the curriculum's numbers."""
+        """Load the curriculum saved under a name, and return its metrics."""
         load_session(self.session, self._folder(asked))
         return self.session.metrics()
 
     def _folder(self, asked: Asked) -> Path:
-        name = Path(str(asked["params"]["name"])).name  # no way out of the folder
+        name = Path(str(asked["params"]["name"])).name  # a name cannot leave the folder
         return self.state / (name or "latest")
 
 
 def make_app(service: EnvService) -> Starlette:
-    """Create the server of a service."""
+    """Create the server for a service."""
 
     def refused(why: str, status: int) -> JSONResponse:
         return JSONResponse({"success": False, "detail": why}, status)
@@ -190,9 +191,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--benchmark", default="webshop")
     parser.add_argument("--env-id", default="CoEvolve-WebShop-v0")
-    parser.add_argument("--group-size", type=int, default=8, help="rollouts of each task id")
-    parser.add_argument("--state", type=Path, default=Path("saved"), help="saved curricula")
-    parser.add_argument("--places", type=int, default=256, help="task ids of training")
+    parser.add_argument("--group-size", type=int, default=8, help="rollouts per task id")
+    parser.add_argument("--state", type=Path, default=Path("saved"), help="folder of curricula")
+    parser.add_argument("--places", type=int, default=256, help="number of training task ids")
     parser.add_argument("--port", type=int, default=8080)
     args = parser.parse_args()
     bare: Any = gym.make(f"coevo_gym:{args.env_id}").unwrapped

@@ -1,10 +1,10 @@
-"""PPO in one file, in the style of CleanRL, on tasks that a curriculum chooses.
+"""Single-file PPO in the style of CleanRL, on tasks that a curriculum chooses.
 
-    python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt    # saved at the end
-    python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt    # goes on from it
+    python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt    # saves at the end
+    python docs/trainers/cleanrl_ppo.py --updates 40 --checkpoint shop.pt    # continues from there
 
-It is Gymnasium's vector API and PyTorch; what is ours is marked [coevo]. The policy scores the
-actions that the benchmark offers, by their words.
+The script uses Gymnasium's vector API and PyTorch. Code specific to coevo_gym is marked with
+[coevo]. The policy scores the words of the actions that the benchmark offers.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from coevo_gym.curricula.registry import make_curriculum
 parser = argparse.ArgumentParser()
 parser.add_argument("--env-id", default="CoEvolve-WebShop-v0")
 parser.add_argument("--num-envs", type=int, default=8)
-parser.add_argument("--num-steps", type=int, default=64, help="steps of each env per update")
+parser.add_argument("--num-steps", type=int, default=64, help="steps per env and update")
 parser.add_argument("--updates", type=int, default=40)
 parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--group-size", type=int, default=4, help="episodes of each task")
+parser.add_argument("--group-size", type=int, default=4, help="episodes per task")
 parser.add_argument("--evolve-every", type=int, default=100, help="groups between two rounds")
 parser.add_argument("--lr", type=float, default=1e-3)
 parser.add_argument("--gamma", type=float, default=0.99)
 parser.add_argument("--gae-lambda", type=float, default=0.95)
 parser.add_argument("--clip", type=float, default=0.2)
 parser.add_argument("--entropy", type=float, default=0.01)
-parser.add_argument("--choices", type=int, default=32, help="most actions to choose from")
+parser.add_argument("--choices", type=int, default=32, help="maximum number of choices")
 parser.add_argument("--dim", type=int, default=128, help="size of a hashed text")
 parser.add_argument("--eval-episodes", type=int, default=16)
 parser.add_argument("--checkpoint", type=Path, default=None)
@@ -49,10 +49,10 @@ torch.manual_seed(args.seed)
 torch.set_num_threads(1)
 N, T, C, D = args.num_envs, args.num_steps, args.choices, args.dim
 
-# [coevo] Each reset in here, automatic ones too, begins the curriculum's next episode.
+# [coevo] Each reset, including automatic resets, starts the curriculum's next episode.
 envs = EvolvingVectorSampler(
     gym.make_vec(f"coevo_gym:{args.env_id}", num_envs=N, autoreset_mode="NextStep"),
-    # A policy that begins at random wanders: as sequences, nearly all that it does would be rare.
+    # A randomly initialised policy wanders, so nearly all of its sequences would count as rare.
     make_curriculum(
         "coevolve",
         detector={"pattern": "set"},
@@ -61,13 +61,13 @@ envs = EvolvingVectorSampler(
     group_size=args.group_size,
     seed=args.seed,
 )
-# [coevo] Evaluation has envs of its own, on the validation split, and nothing records them.
+# [coevo] Evaluation uses separate envs on the validation split, which are never recorded.
 eval_envs = gym.make_vec(f"coevo_gym:{args.env_id}", num_envs=N, split="val")
 benchmark = get_benchmark(envs.unwrapped.unwrapped_env(0).benchmark)
 
 
 def hashed(text: str) -> np.ndarray:
-    """(D,) counts of a text's words, at length 1."""
+    """Return the (D,) word counts of a text, normalised to length 1."""
     counts = np.zeros(D, np.float32)
     for word in re.findall(r"\w+", text.lower()):
         counts[zlib.crc32(word.encode()) % D] += 1
@@ -75,7 +75,7 @@ def hashed(text: str) -> np.ndarray:
 
 
 def observe(views):
-    """(N, 2D) pages and instructions, (N, C, D) choices, (N, C) mask, and the choices' texts."""
+    """Return (N, 2D) pages and instructions, (N, C, D) choices, (N, C) mask and choice texts."""
     pages = np.stack([np.append(hashed(v.observation), hashed(v.instruction)) for v in views])
     texts = [benchmark.choices(view)[:C] or ("",) for view in views]
     choices, mask = np.zeros((N, C, D), np.float32), np.zeros((N, C), bool)
@@ -86,7 +86,7 @@ def observe(views):
 
 
 class Agent(nn.Module):
-    """Scores each choice against the page; the value comes from the page alone."""
+    """A scorer of choices given the page; the value depends only on the page."""
 
     def __init__(self, hidden: int = 64) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ if args.checkpoint is not None and args.checkpoint.exists():
 
 @torch.no_grad()
 def evaluate() -> float:
-    """Share of validation episodes that the greedy policy solves."""
+    """Return the share of validation episodes that the greedy policy solves."""
     eval_envs.reset(seed=args.seed)
     solved: list[bool] = []
     while len(solved) < args.eval_episodes:
@@ -131,14 +131,14 @@ def evaluate() -> float:
 envs.reset()
 over = np.zeros(N, bool)
 for update in range(done_updates + 1, done_updates + args.updates + 1):
-    # Rollout: rows of T steps of N envs.
+    # Rollout: T rows, each with a step of N envs.
     rows = []
     for _ in range(T):
         *page, texts = observe(envs.unwrapped.views)
         with torch.no_grad():
             policy, value = agent(*page)
         action = policy.sample()
-        began = ~over  # the step after an end is a reset, and its action means nothing
+        began = ~over  # the step after an episode's end is a reset, which ignores the action
         actions = [texts[i][a] for i, a in enumerate(action.tolist())]
         _, reward, terminated, truncated, _ = envs.step(actions)
         over = terminated | truncated
@@ -150,7 +150,7 @@ for update in range(done_updates + 1, done_updates + args.updates + 1):
         torch.from_numpy(np.stack(column)) for column in list(zip(*rows, strict=True))[6:]
     )
 
-    # Advantages, (T, N).
+    # Advantages of shape (T, N).
     with torch.no_grad():
         next_value = agent(*observe(envs.unwrapped.views)[:3])[1]
     advantage, last = torch.zeros(T, N), torch.zeros(N)
@@ -162,7 +162,7 @@ for update in range(done_updates + 1, done_updates + args.updates + 1):
     returns = advantage + value
     advantage = (advantage - advantage[live].mean()) / (advantage[live].std() + 1e-8)
 
-    # Update, on the steps that were steps.
+    # Update on the real steps, without resets.
     for _ in range(args.epochs):
         policy, new_value = agent(pages, choices, mask)
         ratio = (policy.log_prob(action) - logprob).exp()
@@ -180,7 +180,7 @@ for update in range(done_updates + 1, done_updates + args.updates + 1):
 print(json.dumps({"evaluated": evaluate(), **envs.session.counts}), flush=True)
 if args.checkpoint is not None:
     held = {"agent": agent.state_dict(), "optimizer": optimizer.state_dict(), "updates": update}
-    # [coevo] The curriculum's state is JSON; its episodes under way are run again.
+    # [coevo] The curriculum's state is JSON; episodes in progress are run again.
     torch.save({**held, "curriculum": json.dumps(envs.state_dict())}, args.checkpoint)
 envs.close()
 eval_envs.close()

@@ -1,4 +1,4 @@
-"""MaskablePPO practises a curriculum in WebShop's built-in shop, on a CPU.
+"""Train MaskablePPO on a curriculum in WebShop's built-in shop, on a CPU.
 
     python docs/trainers/sb3_maskable_ppo.py                  # 20,480 steps
     python docs/trainers/sb3_maskable_ppo.py --steps 100000   # continues from shop.zip
@@ -19,7 +19,7 @@ from coevo_gym.curricula.registry import make_curriculum
 from coevo_gym.trainers.adapters.sb3 import make_envs, with_curriculum
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--steps", type=int, default=20_480, help="env steps of practice")
+parser.add_argument("--steps", type=int, default=20_480, help="training steps of the env")
 parser.add_argument("--checkpoint", type=Path, default=Path("shop.zip"))
 parser.add_argument("--seed", type=int, default=0)
 args = parser.parse_args()

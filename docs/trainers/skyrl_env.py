@@ -1,15 +1,15 @@
-"""SkyRL practises a curriculum: a text env of skyrl-gym whose episodes are the curriculum's.
+"""A text env for skyrl-gym whose tasks come from a curriculum.
 
-Import this file where SkyRL starts, name ``coevo`` as the ``env_class`` of the rows, and give each
-row a ``slot`` of its own::
+Import this file where SkyRL starts, set the ``env_class`` of the rows to ``coevo``, and give each
+row its own ``slot``::
 
     {"prompt": [], "env_class": "coevo", "slot": "row 17"}                       # training
     {"prompt": [], "env_class": "coevo", "split": "val", "task": "<id or name>"}  # evaluation
 
-SkyRL sends each row ``n_samples_per_prompt`` times; the copies get one task by their slot. Where it
-does so from several processes, ``session`` is a ``RaySession`` (coevo_gym/serve/ray_actor.py).
-What a checkpoint has to hold beside SkyRL's own is written by ``save_session(session, folder)`` and
-read by ``load_session``. Written for skyrl-gym 0.4.0; this file alone plays a few episodes.
+SkyRL sends each row ``n_samples_per_prompt`` times; copies with the same slot get the same task. If
+SkyRL uses several processes, set ``session`` to a ``RaySession`` (coevo_gym/serve/ray_actor.py).
+Save the curriculum with SkyRL's checkpoints by calling ``save_session(session, folder)``, and
+restore it with ``load_session``. Written for skyrl-gym 0.4.0. Run this file to play a few episodes.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ GROUP_SIZE, GROUPS_PER_STEP = 8, 16
 
 
 class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
-    """One episode; SkyRL makes an env for each rollout.
+    """An env for one episode; SkyRL creates an env for each rollout.
 
-    A fault of an engine is no reward of 0: the episode is played again up to there, and does not
-    count in the curriculum.
+    An engine failure never becomes a reward of 0: the episode is replayed up to this step, and the
+    curriculum does not count it.
     """
 
     env_id: ClassVar[str] = "CoEvolve-WebShop-v0"
     session: ClassVar[SessionFace]
     prompt: ClassVar[PromptTemplate | None] = None
-    _idle: ClassVar[list[ChatRollout]] = []  # an engine is not started for each episode
+    _idle: ClassVar[list[ChatRollout]] = []  # reused, because starting an engine is slow
 
     def __init__(self, env_config: Any = None, extras: dict[str, Any] | None = None) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         )
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:
-        """Begin the episode; SkyRL tells the model what this returns."""
+        """Start the episode and return the chat that SkyRL sends to the model."""
         self.rollout.begin(
             split=self.row.get("split", "train"),
             task=self.row.get("task"),
@@ -67,7 +67,7 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         return [*prompt, *chat(self.rollout.opening)], {}
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
-        """Take in an answer of the model."""
+        """Pass a model answer to the env."""
         page = self.rollout.answer(action)
         if self.rollout.lost:
             page = self.rollout.recover()
@@ -79,8 +79,8 @@ class CurriculumText(BaseTextEnv):  # type: ignore[misc, unused-ignore]
         )
 
     def close(self) -> None:
-        """SkyRL closes an env also where its own limit of turns or tokens ends the episode."""
-        self.rollout.end()  # graded as it stands, and reported
+        """End the episode; SkyRL also calls this if its own turn or token limit is reached."""
+        self.rollout.end()  # graded in its current state, and reported
         self._idle.append(self.rollout)
 
 

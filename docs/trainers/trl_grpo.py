@@ -1,8 +1,8 @@
-"""TRL's GRPOTrainer practises a curriculum in WebShop's built-in shop.
+"""Train TRL's GRPOTrainer on a curriculum in WebShop's built-in shop.
 
     python docs/trainers/trl_grpo.py    # one step of a tiny model with random weights, on a CPU
 
-With ``--model`` it trains a model that supports tools, on a GPU if there is one.
+With ``--model``, the script trains a model that supports tools, on a GPU if there is one.
 """
 
 from __future__ import annotations

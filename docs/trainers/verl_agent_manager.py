@@ -1,16 +1,16 @@
-"""verl-agent practises a curriculum: an environment manager whose episodes are the curriculum's.
+"""An environment manager for verl-agent whose tasks come from a curriculum.
 
-verl-agent steps many envs at once, ``env.rollout.n`` beside each other for each row of a batch,
-and tells the model a prompt of its own at every step. Give its trainer this manager as ``envs``,
-and one of another split as ``val_envs``::
+verl-agent steps many envs at once, with ``env.rollout.n`` consecutive envs for each row of a batch,
+and sends the model a separate prompt at every step. Pass this manager to its trainer as ``envs``,
+and a manager of another split as ``val_envs``::
 
     envs = CurriculumManager(env_id, session, n_rows=16, group_size=8)
     val_envs = CurriculumManager(env_id, session, n_rows=128, split="val")
 
-Save the curriculum beside its checkpoints by ``save_session(session, folder)``, and go on from it
-by ``load_session``. The interface is that of verl-agent's ``EnvironmentManagerBase``, which this
-file does not import: ``reset``, ``step`` over lists of texts, ``success_evaluator``, ``close``. Run
-alone, this file plays a few steps.
+Save the curriculum with the trainer's checkpoints by calling ``save_session(session, folder)``, and
+restore it with ``load_session``. The manager has the interface of ``EnvironmentManagerBase`` in
+verl-agent, without importing it: ``reset``, ``step`` with lists of texts, ``success_evaluator`` and
+``close``. Run this file to play a few steps.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from coevo_gym.prompts import PromptTemplate
 from coevo_gym.trainers.adapters.chat_rollout import ChatRollout
 
 REMEMBERED = 4
-"""Past steps that a prompt shows: verl-agent's models see one prompt a step, and no chat."""
+"""Number of past steps in a prompt: in verl-agent, models see one prompt per step and no chat."""
 
 
 class CurriculumManager:
-    """Many episodes, stepped together.
+    """A manager of many episodes that are stepped together.
 
     Args:
         env_id: the env.
         session: the curriculum session.
-        n_rows: rows of a batch.
-        group_size: envs of each row, which get one task; the session's group size in training.
-        split: ``"train"``, or what is evaluated.
-        prompt: the words in which the model is told about the env; default: the benchmark's.
+        n_rows: number of rows in a batch.
+        group_size: envs per row, which share a task; in training, the session's group size.
+        split: ``"train"``, or the split to evaluate on.
+        prompt: the prompt that describes the env; default: the benchmark's prompt.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CurriculumManager:
         self.pages, self.past = [""] * n, [list[str]() for _ in range(n)]
 
     def reset(self, kwargs: Any = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Begin all episodes; those that verl-agent's own limit of steps has ended are graded."""
+        """Start all episodes, after grading the episodes that verl-agent's step limit ended."""
         self.resets += 1
         for rollout in self.rollouts:
             if rollout.opening and not rollout.over:
@@ -80,13 +80,13 @@ class CurriculumManager:
     def step(
         self, text_actions: Sequence[str]
     ) -> tuple[dict[str, Any], NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """One answer for every env; what is said to an episode that is over changes nothing."""
+        """Pass one answer to every env; finished episodes ignore their answers."""
         rewards = np.zeros(len(self.rollouts), dtype=np.float32)
         infos = []
         for i, (rollout, text) in enumerate(zip(self.rollouts, text_actions, strict=True)):
             if not rollout.over:
                 page = rollout.answer(text)
-                if rollout.lost:  # no reward of 0: it is played again up to here
+                if rollout.lost:  # replay the episode up to this step instead of a reward of 0
                     page = rollout.recover()
                 self.past[i].append(f"You: {text}")
                 self.past[i].append(page)
@@ -110,7 +110,7 @@ class CurriculumManager:
         return {"success_rate": np.array(success)}
 
     def close(self) -> None:
-        """Give episodes under way back, and close the envs."""
+        """Return the episodes in progress, and close the envs."""
         for rollout in self.rollouts:
             rollout.close()
 
