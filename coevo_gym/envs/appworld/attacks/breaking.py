@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from coevo_gym.envs.appworld.attacks.seen import attempts, broken, other_broken, secret
-from coevo_gym.sandbox.attacks import Payload
+from coevo_gym.envs.appworld.attacks.seen import broken, other_broken, secret
+from coevo_gym.sandbox.attacks.payload import payloads
 
-PAYLOADS = (
-    *attempts(
-        broken,
-        ("bad-line", "write what is no JSON on every socket", "shout(b'{no json\\n')"),
-        ("list-line", "write JSON that is no object on every socket", "shout(b'[1]\\n')"),
-        ("deep-line", "write deeply nested JSON on every socket", "shout(b'[' * 200000 + b'\\n')"),
-        ("kill-engine", "kill the engine", "os.kill(facts.engine, 9)"),
-        (
-            "long-line",
-            "write a line without an end on every socket",
-            """
+_WORLD = r"""
+## bad-line: write what is no JSON on every socket
+shout(b'{no json\n')
+
+## list-line: write JSON that is no object on every socket
+shout(b'[1]\n')
+
+## deep-line: write deeply nested JSON on every socket
+shout(b'[' * 200000 + b'\n')
+
+## kill-engine: kill the engine
+os.kill(facts.engine, 9)
+
+## long-line: write a line without an end on every socket
 for one in sockets():
     one.settimeout(1)
     try:
         while True: one.sendall(bytes(1 << 20))
     except OSError: pass
-""",
-        ),
-        (
-            "end-world",
-            "end the world, by an order on the socket to the apps",
-            """
+
+## end-world: end the world, by an order on the socket to the apps
 if stock: vars(find_world()).clear()
 else:
     for op in ("end", "begin"): raw(op=op, task_id=facts.task_id)
-""",
-        ),
-        (
-            "descriptors",
-            "use up the engine's descriptors",
-            """
+
+## descriptors: use up the engine's descriptors
 if stock:
     try:
         while True: os.dup(0)
@@ -44,95 +39,76 @@ else:
     array = __import__("array").array("i", [0])
     with socket.socket(fileno=os.dup(int(sys.argv[2]))) as apps:
         for _ in range(2000):
-            apps.sendmsg([b"{}\\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array)])
+            apps.sendmsg([b"{}\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array)])
             apps.recv(1 << 16)
-""",
-        ),
-        ("end-sockets", "shut every socket", "for one in sockets(): one.shutdown(2)"),
-        (
-            "out-of-band",
-            "send bytes out of band on every socket",
-            # A late reader misses an out-of-band byte that other data has followed.
-            """
+
+## end-sockets: shut every socket
+for one in sockets(): one.shutdown(2)
+
+## out-of-band: send bytes out of band on every socket
 for _ in range(20):
     for one in sockets(): one.send(b'x', socket.MSG_OOB)
     __import__("select").poll().poll(100)
-""",
-        ),
-        (
-            "half-line",
-            "write a line without its end on every socket",
-            """shout(b'{"id": 2, "output": ')""",
-        ),
-        (
-            "flood",
-            "write requests on every socket and read no answer",
-            """
+
+## half-line: write a line without its end on every socket
+shout(b'{"id": 2, "output": ')
+
+## flood: write requests on every socket and read no answer
 request = {"app": "supervisor", "api": "show_profile", "kwargs": {}}
 for one in sockets():
     one.settimeout(1)
     try:
-        while True: one.sendall(999 * (json.dumps(request).encode() + b"\\n"))
+        while True: one.sendall(999 * (json.dumps(request).encode() + b"\n"))
     except OSError: pass
-""",
-        ),
-        (
-            "end-reading",
-            "shut every socket for reading",
-            "for one in sockets(): one.shutdown(socket.SHUT_RD)",
-        ),
-        (
-            "end-writing",
-            "shut every socket for writing",
-            "for one in sockets(): one.shutdown(socket.SHUT_WR)",
-        ),
-    ),
-    Payload(
-        "engine-environment",
-        "read the engine's environment",
-        r"print(read(f'/proc/{facts.engine}/environ').replace('\0', '\n'))",
-        secret("engine"),
-    ),
-    Payload(
-        "host-environment",
-        "read the environment of the engine's host",
-        r"print(read(f'/proc/{facts.host}/environ').replace('\0', '\n'))",
-        secret("host"),
-    ),
-    Payload(
-        "engine-descriptors",
-        "look through what the engine has open",
-        """
+
+## end-reading: shut every socket for reading
+for one in sockets(): one.shutdown(socket.SHUT_RD)
+
+## end-writing: shut every socket for writing
+for one in sockets(): one.shutdown(socket.SHUT_WR)
+"""
+
+_PROCESSES = r"""
+## engine-environment: read the engine's environment
+print(read(f'/proc/{facts.engine}/environ').replace('\0', '\n'))
+
+## host-environment: read the environment of the engine's host
+print(read(f'/proc/{facts.host}/environ').replace('\0', '\n'))
+
+## engine-descriptors: look through what the engine has open
 folder = f"/proc/{facts.engine}/fd"
 print([os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)])
-""",
-        secret("sockets"),
-    ),
-    Payload(
-        "trace-engine",
-        "trace the engine",
-        """
+
+## trace-engine: trace the engine
 reading, writing = os.pipe()
 if not os.fork():
     done = libc.ptrace(0x4206, facts.engine, None, None)
     os.write(writing, bytes([ctypes.get_errno() if done < 0 else 0]))
     while True: os.read(reading, 0); __import__("signal").pause()
 print(os.strerror(os.read(reading, 1)[0]))
-""",
-        lambda seen: seen.traced,
-    ),
-    Payload("kill-world", "kill another world", "os.kill(facts.other, 9)", other_broken),
-    Payload(
-        "sockets-of-world",
-        "take the sockets of another world, and shut them",
-        """
+
+## kill-world: kill another world
+os.kill(facts.other, 9)
+
+## sockets-of-world: take the sockets of another world, and shut them
 process = checked(libc.syscall(434, facts.other, 0))
 for number in range(3, 64):
     taken = libc.syscall(438, process, number, 0)
     if taken < 0 and ctypes.get_errno() != 9: checked(taken)
     if taken >= 0 and stat.S_ISSOCK(os.fstat(taken).st_mode):
         socket.socket(fileno=taken).shutdown(2)
-""",
+"""
+
+PAYLOADS = (
+    *payloads(_WORLD, broken),
+    *payloads(
+        _PROCESSES,
         other_broken,
+        signs={
+            "engine-environment": secret("engine"),
+            "host-environment": secret("host"),
+            "engine-descriptors": secret("sockets"),
+            "trace-engine": lambda seen: seen.traced,
+        },
     ),
 )

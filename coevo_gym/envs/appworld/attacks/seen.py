@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from coevo_gym.sandbox.attacks import Payload
-
 VARIABLE = "COEVO_PLANTED_SECRET"
 """An environment variable of the process that starts the engine; it contains the secret."""
 
@@ -87,13 +85,6 @@ class EngineObservations(NamedTuple):
     other_works: bool
     secrets: dict[str, tuple[str, ...]]
     traced: bool
-
-
-def attempts(
-    sign: Callable[[EngineObservations], bool], *named: tuple[str, str, str]
-) -> tuple[Payload[EngineObservations], ...]:
-    """Return payloads with the same sign of success, from their (name, goal, code)."""
-    return tuple(Payload(*attempt, sign) for attempt in named)
 
 
 def told(seen: EngineObservations) -> bool:
