@@ -106,4 +106,4 @@ def test_the_command_runs_the_benchmarks_own_suite() -> None:
     assert [generic.name, suite.name] == ["generic", "appworld"]
     assert len({payload.name for payload in suite.payloads}) == len(suite.payloads) >= 30
     page = (Path(__file__).parents[2] / "docs" / "sandbox.md").read_text()
-    assert f"a second table: {len(suite.payloads)} attacks" in page
+    assert f"a second table with {len(suite.payloads)} attacks" in page
