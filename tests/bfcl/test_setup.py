@@ -171,11 +171,11 @@ def relabel(info: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "part", "message"),
     [
-        (change, f"bfcl_eval/{FILE}", "bfcl_eval are not those of bfcl-eval .*: their hash is"),
-        (change, "mpmath/libmp/libelefun.py", "mpmath are not those of mpmath .*: their hash is"),
+        (change, f"bfcl_eval/{FILE}", "bfcl_eval differ from bfcl-eval .*: expected the hash"),
+        (change, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath .*: expected the hash"),
         (Path.unlink, f"bfcl_eval/{FILE}", f"{FILE}: No such file"),
-        (Path.unlink, "mpmath/libmp/libelefun.py", "mpmath are not those of mpmath"),
-        (relabel, f"{NAMES[0]}.dist-info", "must contain bfcl-eval 2026.3.23, found: 12026.3.23"),
+        (Path.unlink, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath"),
+        (relabel, f"{NAMES[0]}.dist-info", "must contain bfcl-eval 2026.3.23, got 12026.3.23"),
         (relabel, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, found: 11.3.0"),
         (shutil.rmtree, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, found: none"),
     ],
@@ -209,7 +209,7 @@ def test_wheels_with_other_files_are_refused(wheels: Path, home: Path, tmp_path:
         zipfile.ZipFile(next(bad.glob("bfcl*")), "a") as archive,
     ):
         archive.writestr(f"bfcl_eval/{FILE}", "import os")
-    with pytest.raises(DataError, match="are not those of bfcl-eval"):
+    with pytest.raises(DataError, match="differ from bfcl-eval"):
         setup.install(bad)
     assert names(home) == [".lock"]
 

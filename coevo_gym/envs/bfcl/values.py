@@ -1,4 +1,4 @@
-"""Values that could be arguments: found in the user's messages and in the results of calls."""
+"""Extraction of possible arguments from the user's messages and the results of calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPENING = "<tool_response>"
 MAX_VALUES = 80
 """Maximum number of values taken from one text."""
 MAX_TEXT, MAX_LIST, MAX_KEY = 16_000, 50, 40
-"""Maximum length of a text (in characters), list and key in a result to count as a value."""
+"""Maximum lengths of a text (in characters), a list and a key in a result to count as values."""
 _HUGE = 1e15
 
 
@@ -26,8 +26,8 @@ class Value(NamedTuple):
         value: the value, as JSON.
         kind: its appearance: ``quoted``, ``file``, ``date``, ``code``, ``name``, ``word``,
             ``symbol``, ``number``, ``tag``, ``user``, ``list`` or ``text``.
-        near: the words near it, or those of its key; also ``name=`` if the agent passed it to a
-            parameter of that name before.
+        near: the words near it, or the words of its key; also ``name=`` if the agent has passed it
+            to a parameter with this name.
     """
 
     value: Any
@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def number_of(text: str) -> int | float:
-    """Parse a number; a whole one becomes an int."""
+    """Parse a number; a whole number becomes an int."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
 
@@ -202,13 +202,13 @@ def _in_text(text: str, near: frozenset[str]) -> Iterator[Value]:
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of a text as a whole."""
+    """Return the kind of value that a whole text looks like."""
     match = _TOKEN.fullmatch(text)
     return str(match.lastgroup) if match else "text"
 
 
 def plain(value: Any) -> Any:
-    """Convert whole floats to ints, so that they are written without a point."""
+    """Convert whole floats to ints, so that they are written without a decimal point."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
