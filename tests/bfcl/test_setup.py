@@ -176,8 +176,8 @@ def relabel(info: Path) -> None:
         (Path.unlink, f"bfcl_eval/{FILE}", f"{FILE}: No such file"),
         (Path.unlink, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath"),
         (relabel, f"{NAMES[0]}.dist-info", "must contain bfcl-eval 2026.3.23, got 12026.3.23"),
-        (relabel, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, found: 11.3.0"),
-        (shutil.rmtree, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, found: none"),
+        (relabel, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, got 11.3.0"),
+        (shutil.rmtree, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, got none"),
     ],
 )
 def test_damage_is_reported_and_mended(

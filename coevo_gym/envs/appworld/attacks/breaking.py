@@ -1,4 +1,4 @@
-"""Attacks that break a world, or reach other processes: the engine, its host, another world."""
+"""Attacks that break a world or reach other processes: the engine, its host or another world."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from coevo_gym.sandbox.attacks import Payload
 PAYLOADS = (
     *attempts(
         broken,
-        ("bad-line", "write what is no JSON on every socket", "shout(b'{no json\\n')"),
-        ("list-line", "write JSON that is no object on every socket", "shout(b'[1]\\n')"),
-        ("deep-line", "write deeply nested JSON on every socket", "shout(b'[' * 200000 + b'\\n')"),
+        ("bad-line", "write invalid JSON to every socket", "shout(b'{no json\\n')"),
+        ("list-line", "write a JSON list to every socket", "shout(b'[1]\\n')"),
+        ("deep-line", "write deeply nested JSON to every socket", "shout(b'[' * 200000 + b'\\n')"),
         ("kill-engine", "kill the engine", "os.kill(facts.engine, 9)"),
         (
             "long-line",
-            "write a line without an end on every socket",
+            "write an endless line to every socket",
             """
 for one in sockets():
     one.settimeout(1)
@@ -25,7 +25,7 @@ for one in sockets():
         ),
         (
             "end-world",
-            "end the world, by an order on the socket to the apps",
+            "end the world with an order on the apps socket",
             """
 if stock: vars(find_world()).clear()
 else:
@@ -48,10 +48,10 @@ else:
             apps.recv(1 << 16)
 """,
         ),
-        ("end-sockets", "shut every socket", "for one in sockets(): one.shutdown(2)"),
+        ("end-sockets", "shut down every socket", "for one in sockets(): one.shutdown(2)"),
         (
             "out-of-band",
-            "send bytes out of band on every socket",
+            "send out-of-band bytes on every socket",
             # A late reader misses an out-of-band byte that other data has followed.
             """
 for _ in range(20):
@@ -61,12 +61,12 @@ for _ in range(20):
         ),
         (
             "half-line",
-            "write a line without its end on every socket",
+            "write an unfinished line to every socket",
             """shout(b'{"id": 2, "output": ')""",
         ),
         (
             "flood",
-            "write requests on every socket and read no answer",
+            "write requests to every socket without reading the answers",
             """
 request = {"app": "supervisor", "api": "show_profile", "kwargs": {}}
 for one in sockets():
@@ -78,12 +78,12 @@ for one in sockets():
         ),
         (
             "end-reading",
-            "shut every socket for reading",
+            "shut down every socket for reading",
             "for one in sockets(): one.shutdown(socket.SHUT_RD)",
         ),
         (
             "end-writing",
-            "shut every socket for writing",
+            "shut down every socket for writing",
             "for one in sockets(): one.shutdown(socket.SHUT_WR)",
         ),
     ),
@@ -101,7 +101,7 @@ for one in sockets():
     ),
     Payload(
         "engine-descriptors",
-        "look through what the engine has open",
+        "list the engine's open descriptors",
         """
 folder = f"/proc/{facts.engine}/fd"
 print([os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)])
@@ -124,7 +124,7 @@ print(os.strerror(os.read(reading, 1)[0]))
     Payload("kill-world", "kill another world", "os.kill(facts.other, 9)", other_broken),
     Payload(
         "sockets-of-world",
-        "take the sockets of another world, and shut them",
+        "take another world's sockets and shut them down",
         """
 process = checked(libc.syscall(434, facts.other, 0))
 for number in range(3, 64):

@@ -1,4 +1,4 @@
-"""Attacks that change data reserved to the engine: money, and the clock."""
+"""Attacks that change data reserved for the engine: account balances and the clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAYLOADS = (
         rich,
         (
             "models-write",
-            "give oneself money with the engine's database models",
+            "add money to one's own account with the engine's database models",
             """
 from appworld.apps.venmo.models import User
 user = User.find_one(email=facts.email)
@@ -22,37 +22,37 @@ user.save()
         ),
         (
             "admin-api",
-            "put money on a card with apis.admin",
+            "credit money to a card with apis.admin",
             f"apis.admin.credit_to_card(**{_CREDIT}); {_TAKE}",
         ),
         (
             "admin-request",
-            "the same with requester.request",
+            "credit money to a card with requester.request",
             f"requester.request('admin', 'credit_to_card', **{_CREDIT}); {_TAKE}",
         ),
         (
             "admin-path",
-            "the same with requester.post and a path",
+            "credit money to a card with requester.post and a path",
             f"requester.post('/admin/credit', data={_CREDIT}); {_TAKE}",
         ),
         (
             "admin-line",
-            "the same with a line of one's own on the socket to the apps",
+            "credit money to a card with a hand-written line on the apps socket",
             f"ask('admin', 'credit_to_card', **{_CREDIT}); {_TAKE}",
         ),
         (
             "admin-argument",
-            "the same with a path in the argument of a public API",
+            "credit money to a card with a path in the argument of a public API",
             f"apis.spotify.like_song(song_id='../../admin/credit?x=', **{_CREDIT}); {_TAKE}",
         ),
         (
             "admin-argument-line",
-            "the same with a line of one's own on the socket to the apps",
+            "credit money to a card with such a path, in a hand-written line on the apps socket",
             f"ask('spotify', 'like_song', song_id='../../admin/credit?x=', **{_CREDIT}); {_TAKE}",
         ),
         (
             "admin-field",
-            "the same with a field for another argument, which has the path",
+            "credit money to a card with a placeholder that another argument fills with a path",
             f"""
 apis.spotify.like_song(song_id='{{more}}', more='../../admin/credit?x=', **{_CREDIT})
 {_TAKE}
@@ -60,7 +60,7 @@ apis.spotify.like_song(song_id='{{more}}', more='../../admin/credit?x=', **{_CRE
         ),
         (
             "admin-card",
-            "make a rich card with requester.post",
+            "create a card with a high balance with requester.post",
             """
 card = {**facts.card, "card_number": 4999999999999999}
 requester.post("/admin/payment_card",
@@ -78,7 +78,7 @@ take_money(**card)
         ),
         (
             "clock-line",
-            "move the clock with an order on the socket to the apps",
+            "move the clock with an order on the apps socket",
             """
 if stock: requester.post("/date_time", data={"date_and_time": "2033-01-01T00:00:00"})
 else:
@@ -97,7 +97,7 @@ note()
         ),
         (
             "clock-freezegun",
-            "move the clock with the library that holds it",
+            "move the clock with the library that freezes it",
             """
 __import__("freezegun").freeze_time("2033-01-01").start()
 note()
@@ -110,7 +110,7 @@ note()
         ),
         (
             "clock-closure",
-            "the same, after a look into the API's closure for what forbids it",
+            "move the clock after disabling the check in the API's closure",
             """
 api = apis.simple_note.create_note
 inside = dict(zip(api.__code__.co_freevars, api.__closure__))

@@ -1,4 +1,4 @@
-"""Attacks that read hidden data: ground truth, databases, and routes that are not public."""
+"""Attacks that read hidden data: the ground truth, databases and private routes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ print([card.owner_name for card in PaymentCard.all()])
         ),
         (
             "models-in-memory",
-            "find the world among all objects of the process, and read its databases",
+            "find the world among the process's objects, and read its databases",
             """
 print([card.owner_name for card in find_world().task.model_collection.admin.PaymentCard.all()])
 """,
@@ -49,12 +49,12 @@ print(vars(Task.load(facts.task_id).ground_truth))
         ),
         (
             "ground-truth-file",
-            "read the ground truth by its path",
+            "read the ground truth from its file",
             "print(read(os.path.join(facts.task, 'ground_truth', 'private_data.json')))",
         ),
         (
             "grade-early",
-            "have the tests run, and see what they want",
+            "run the tests early, and read their requirements",
             """
 if stock: print(find_world().evaluate().to_dict())
 else: raw(op="grade")
@@ -81,13 +81,13 @@ for line in read(f"/proc/{facts.engine}/maps").splitlines():
     ),
     Payload(
         "databases-in-argument",
-        "ask where the databases are, with a path in the argument of a public API",
+        "ask for the location of the databases with a path in the argument of a public API",
         "print(apis.spotify.show_album(album_id='../../dbs?x='))",
         says("task_output"),
     ),
     Payload(
         "save-in-argument",
-        "have databases written over a folder of the host, with such a path",
+        "overwrite a folder of the host with databases, with such a path",
         """
 print(apis.spotify.like_song(
     song_id="../../dbs/save?x=", from_db_home_path=f":memory:task{'_'}output-{facts.task_id}",
@@ -98,7 +98,7 @@ print(apis.spotify.like_song(
     ),
     Payload(
         "load-in-argument",
-        "have databases loaded from a folder of the host, with such a path",
+        "load databases from a folder of the host, with such a path",
         """
 print(apis.spotify.like_song(song_id="../../dbs?x=", from_db_home_path=facts.saved))
 """,
@@ -106,13 +106,13 @@ print(apis.spotify.like_song(song_id="../../dbs?x=", from_db_home_path=facts.sav
     ),
     Payload(
         "seed-in-argument",
-        "seed the engine's random numbers, with such a path",
+        "seed the engine's random numbers with such a path",
         "print(apis.spotify.like_song(song_id='../../seed?x=', seed=7))",
         says('"seed": 7'),
     ),
     Payload(
         "other-api-in-argument",
-        "call a public API as another one, with such a path",
+        "call a different public API with such a path",
         "print(apis.spotify.show_album(album_id='../genres?x='))",
         says('"jazz"'),
     ),
