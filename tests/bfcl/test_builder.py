@@ -131,12 +131,12 @@ def test_what_a_call_shows_can_be_used_by_the_next() -> None:
 
 TWO = ["Make 'plan.txt'.", "Go on."]
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
-    "another scenario": ("no entry of multi_turn_10 starts", {"scenario": "multi_turn_10"}),
-    "no scenario": ("no entry of multi_turn_999 starts", {"scenario": "multi_turn_999"}),
+    "another scenario": ("no official entry of multi_turn_10", {"scenario": "multi_turn_10"}),
+    "no scenario": ("no official entry of multi_turn_999 starts", {"scenario": "multi_turn_999"}),
     "other backends": ("starts with these backends", {"world": {"classes": ("TicketAPI",)}}),
     "another state": ("starts with these backends", {"world": {"config": {}}}),
-    "held out": ("held out", {"world": {"held_out": ((1, ("ls",)),)}}),
-    "callable though held out": ("held out", {"world": {"unlisted": ("ls",)}}),
+    "held out": ("held-out", {"world": {"held_out": ((1, ("ls",)),)}}),
+    "callable though held out": ("held-out", {"world": {"unlisted": ("ls",)}}),
     "a silent user": ("the user says nothing in turn 2", {"words": (WORDS[0], "  ")}),
     "another instruction": ("not the user's first message", {"instruction": "Go on."}),
     "half a call": ("message 1: ", {"solution": ("[cd(]", *SOLUTION[1:])}),
@@ -150,7 +150,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     "a turn too many": ("turns, got 3", {"solution": (*SOLUTION, DONE)}),
     "words only": ("there are no calls", {"solution": (DONE, DONE)}),
     "many calls": (
-        "makes 103 calls",
+        "there are 103 calls",
         {"solution": (f"[{', '.join(['pwd()'] * 101)}]", *SOLUTION[2:])}
         | {"world": {"setup": ("pwd()",)}},
     ),
@@ -201,7 +201,7 @@ def test_an_error_beside_other_things_is_an_error() -> None:
 
 def test_a_world_of_the_test_split_gets_in_under_no_training_name() -> None:
     for task in native_tasks(Split.TEST):
-        with pytest.raises(BuildError, match="no entry of multi_turn_2 starts"):
+        with pytest.raises(BuildError, match="no official entry of multi_turn_2 starts"):
             BFCL.build(native_draft(task).model_copy(update={"scenario": HOME.scenario}))
 
 

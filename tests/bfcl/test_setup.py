@@ -284,7 +284,7 @@ def test_an_importable_package_with_other_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_importable(site_with(wheel.VERSION, tmp_path / "site"), monkeypatch)
-    with pytest.raises(DataError, match="Uninstall your own bfcl-eval"):
+    with pytest.raises(DataError, match="If you installed bfcl-eval yourself, uninstall it"):
         setup.install(None)
 
 

@@ -1,4 +1,4 @@
-"""Creation of drafts with new goals from exploration walks, and of tasks from drafts."""
+"""Creation of task drafts from exploration walks, and of tasks from drafts."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def check_words(instruction: str, goal: RoomGoal) -> None:
         if not names(instruction, name):
             raise BuildError(f"the instruction does not mention the {name.lower()}")
     if kinds_said(instruction) != {goal.kind} & _SAID.keys():
-        raise BuildError(f"the instruction does not ask for a goal of kind {goal.kind} alone")
+        raise BuildError(f"the instruction must ask for a goal of kind {goal.kind} and no other")
 
 
 def names(text: str, name: str) -> bool:
@@ -261,13 +261,13 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """Return all words from a walk's actions, and from its observations except the first."""
+    """Return the words in a walk's actions and in all its observations except the first."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 
 
 def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:
-    """Draw a goal of a random kind, with a preference for types that occurred in the walk."""
+    """Draw a goal of a random kind, preferring types that occurred in the walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
     weights = _PREFERENCE ** np.array(known)

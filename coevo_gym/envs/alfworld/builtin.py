@@ -146,7 +146,7 @@ class _Room:
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
     def pairs(self, kind: str) -> list[tuple[str, str]]:
-        """Return pairs of an object type and a type of lamp or of suitable receptacle."""
+        """Return the (object type, lamp or receptacle type) pairs for possible goals of a kind."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:
@@ -223,7 +223,7 @@ _room = lru_cache(maxsize=64)(_Room)
 
 
 class _Constants(NamedTuple):
-    """ALFWorld's constants: the objects that furniture can contain, and the actions they allow."""
+    """ALFWorld's constants: the objects that fit furniture, and the actions that objects allow."""
 
     fits: dict[str, set[str]]
     able: dict[str, set[str]]
@@ -261,7 +261,7 @@ def _listed_type(id: str) -> str:
 
 
 def _id(type_: str, number: int) -> str:
-    """Return the id of the object that ALFWorld names by this type and number."""
+    """Return the id of the object that ALFWorld displays with this type and number."""
     name, basin, _ = type_.partition("Basin")
     return f"{name}_bar_{100 - number:03d}" + (f"_bar_{type_}" if basin else "")
 

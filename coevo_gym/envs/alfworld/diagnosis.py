@@ -23,12 +23,12 @@ MODES = (WRONG_RECEPTACLE, WRONG_LOCATION, PRECONDITION, CONFUSION, WRONG_OBJECT
 Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 _STEPS = 50
-"""Default maximum number of steps per episode; ending in the first third counts as premature."""
+"""Default maximum number of steps per episode; stopping in the first third is premature."""
 _COMMAND = re.compile(
     r"go to .+|take .+ from .+|(?:move|put) .+ (?:to|in|on|in/on|into|onto) .+|(?:open|close) .+"
     r"|(?:heat|cool|clean|slice) .+ with .+|(?:use|examine) .+|look|inventory|help"
 )
-"""Commands whose form the engine knows, including commands that are not possible now."""
+"""Pattern for commands that the engine can parse, whether or not they are possible now."""
 _TAKE = re.compile(r"take (.+) from (.+)")
 _PUT = re.compile(r"(?:move|put) (.+) (?:to|in|on|in/on|into|onto) (.+)")
 _CHANGE = re.compile(r"(heat|cool|clean) (.+) with .+")
@@ -36,7 +36,7 @@ _NEEDS = re.compile(r"(?:heat|cool|clean) .+ with .+|use .+")
 """Commands that have a precondition."""
 
 _MANY = 3
-"""Divisor that defines too many inadmissible commands: a third of all commands or more."""
+"""Divisor for a threshold: too many commands are inadmissible if a third or more are."""
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:

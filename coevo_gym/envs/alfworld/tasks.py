@@ -26,7 +26,7 @@ from coevo_gym.provision import data_folder
 BUILTIN = "builtin"
 SUBSETS = ("train", "valid_seen", "valid_unseen", "valid_train", BUILTIN)
 UNSEEN = frozenset({10, 219, 308, 424})
-"""Scenes of the official games that occur in no training game."""
+"""Scenes of the official games that do not occur in any training game."""
 _OFFICIAL_SPLIT = {
     "train": Split.TRAIN,
     "valid_seen": Split.VAL,
@@ -65,7 +65,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return a task's split according to its scenario, game and goal; its label is ignored.
+    """Determine a task's split from its scenario, game and goal, ignoring ``task.split``.
 
     Raises:
         BenchmarkNotInstalled: if the task is from an official game that is not installed.
@@ -196,7 +196,7 @@ def _held_out(games: Games) -> frozenset[tuple[str, str, str]]:
 
 
 def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return the scene, a hash of the initial state, and the goal (PDDL ignores letter case)."""
+    """Return a world's scene, a hash of its initial state, and its goal in lower case."""
     *_, problem = scene_problem(world)
     facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()

@@ -32,8 +32,8 @@ class Trial(NamedTuple):
     """The result of running commands on a problem.
 
     Attributes:
-        won: True where the goal is met: at the start, and after each command before the first
-            inadmissible command.
+        won: flags for the start and for each command before the first inadmissible command; a
+            flag is True if the goal was met then.
         fault: reason why the problem could not be run, or "".
     """
 
@@ -181,7 +181,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
 
 
 def _loss(code: int, late: bool, timeout_s: float) -> str:
-    """Return the reason for the loss of a worker, in words."""
+    """Describe the reason for which a worker was lost."""
     if late:
         return f"the engine took longer than {timeout_s:g} s"
     how = f"of signal {-code}" if code < 0 else f"with exit code {code}"

@@ -34,9 +34,9 @@ from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.proposals import draft_of
 
 MAX_ACTS = 2
-"""Maximum number of changing actions in a draft made from a walk."""
+"""Maximum number of actions on list rows in a draft made from a walk."""
 MAX_NAME_WORDS = 8
-"""Maximum number of words in a changed row's text for the text to serve as a name in the task."""
+"""Maximum number of words in a text that can serve as a name in the task."""
 _APIS = re.compile(r"\bapis\.(\w+)\.(\w+)\(")
 _SAYS_NOTHING = ("api_docs.", "supervisor.complete_task")
 """Calls that neither read nor change an app."""
@@ -154,7 +154,7 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the apps that are changed, or else queried, and the actions on them.
+    """Return clues about the changed (or, without changes, queried) apps and the calls to them.
 
     Its answers are the answer to a question, and every call written out in full.
     """
@@ -184,7 +184,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _told(value: Any) -> str:
-    """Format a value in the way that people write it."""
+    """Format a value as a user would write it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -193,7 +193,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts and amounts in changed rows; ids and long texts do not serve as names."""
+    """Yield the texts and amounts in changed rows, except ids, times and long texts."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):

@@ -28,7 +28,7 @@ _PATIENCE_S = 1800
 _LOOK_S = 2.0
 _MB = 340
 N_TASKS = 81
-"""Number of tasks in the world."""
+"""Number of tasks in the built-in world."""
 
 
 def builtin_root() -> Path:

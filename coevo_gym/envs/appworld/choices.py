@@ -1,4 +1,4 @@
-"""Candidate actions for policies that score actions, in the order that a user would try."""
+"""Candidate actions for policies that score actions, in the order a user would try them."""
 
 from __future__ import annotations
 

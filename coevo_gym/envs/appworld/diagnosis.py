@@ -37,19 +37,19 @@ _RAISED = re.compile(
     r"|\w+: Response status code is (?P<status>\d+))",
     re.MULTILINE,
 )
-"""The last lines of a traceback."""
+"""Pattern for the last lines of a traceback."""
 _TAIL = 2_000
 """Number of characters at the end of a step's output that are searched for a traceback."""
 _STOPPED = ("timeout", "crash")
 _REFUSED = ("400", "405", "422")
 """Status codes for arguments that an API rejects."""
 _ABSENT = re.compile(r'"message":"[^"]{0,200}\bdoes not exist')
-"""Message of an API about a missing object; the status is usually 409."""
+"""Pattern for an API's message about a missing object; its status is usually 409."""
 _OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """Return an episode's failure modes and its label, the first that applies.
+    """Return an episode's failure modes and its label; the first label that applies is used.
 
     ``empty_turn_model_response``: the agent did nothing. ``invalid_tool_call``: the code does not
     run, or contains an unknown name or API. ``argument_mismatch``: a ``TypeError``, or arguments

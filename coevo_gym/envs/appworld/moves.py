@@ -30,7 +30,7 @@ class Look(NamedTuple):
     Attributes:
         app: the app.
         call: the API that returns the list, and its arguments.
-        words: description of its items.
+        words: description of the items.
         name: template for the name of a row, with fields in braces.
         acts: actions on a row.
         counted: template for the value by which rows are counted, with fields in braces, and the

@@ -22,7 +22,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from the proposal's words and code, and complete the task at its end.
+    """Create a draft from the proposal's words and code; the draft completes the task at its end.
 
     Raises:
         BuildError: if the proposal has no request, or an action is not Python code.

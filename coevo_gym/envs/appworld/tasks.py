@@ -54,7 +54,7 @@ def _side(scenario: str, root: Path, data: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return a task's split according to its scenario and its world; its label is ignored.
+    """Determine a task's split from its scenario and world, ignoring ``task.split``.
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.
@@ -92,7 +92,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         name for name, side in _SPLITS.items() if side is split and subset in (name, None, BUILTIN)
     ]
     if not parts:
-        raise TaskError(f"{subset} belongs to the {_SPLITS[str(subset)]} split, not {split}.")
+        raise TaskError(f"{subset} belongs to the {_SPLITS[str(subset)]} split, not to {split}.")
     if subset in _SPLITS and not official:
         raise BenchmarkNotInstalled(
             f"Subset {subset!r} needs the official AppWorld tasks, which are not installed. Run "
@@ -132,7 +132,7 @@ def root_of(data: str) -> Path:
         if data != root.name:
             raise DataError(
                 f"The task was made in version {data} of AppWorld's built-in world, but "
-                f"{root.name} is in use. Choose tasks made in that version."
+                f"the version in use is {root.name}. Choose tasks made in the version in use."
             )
         return root
     folder = data_folder("appworld")
@@ -152,7 +152,7 @@ def root_of(data: str) -> Path:
 
 @lru_cache(maxsize=8)
 def _part(root: Path, data: str, part: str) -> tuple[Task, ...]:
-    """Return the tasks listed under an official name."""
+    """Return the tasks in an official subset."""
     return tuple(_task(root, data, part, base) for base in _listed(root, part))
 
 
@@ -240,7 +240,7 @@ _ASKS = re.compile(
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return ``app:`` for each mentioned app, and ``goal:question`` or ``goal:change``.
+    """Return an ``app:`` tag per mentioned app, and ``goal:question`` or ``goal:change``.
 
     Both are based on the words alone, because a request does not come with a list of apps.
     """

@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the agent's own arguments; the words near a value are those of its parameter."""
+    """Yield the agent's own arguments; the words near a value are its parameter's words."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield rows of one value per column, lowest total cost first; texts in a row are distinct."""
+    """Yield rows with one value per column and no repeated text, lowest total cost first."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

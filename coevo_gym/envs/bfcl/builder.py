@@ -83,14 +83,14 @@ def build(draft: Draft) -> Task:
 
 
 def _world(draft: Draft) -> BFCLWorld:
-    """Return the draft's world if an official entry of its scenario starts the same way."""
+    """Return the draft's world after checking that it starts like an official entry."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
     if not starts_in(draft.scenario, world):
-        raise BuildError(f"no entry of {draft.scenario} starts with these backends")
+        raise BuildError(f"no official entry of {draft.scenario} starts with these backends")
     if world.held_out or world.unlisted:
-        raise BuildError("functions are held out, but only official entries may do that")
+        raise BuildError("held-out functions are allowed only in official entries")
     for number, said in enumerate(world.turns, start=1):
         if not said.strip():
             raise BuildError(f"the user says nothing in turn {number}")
@@ -133,7 +133,7 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
 
 
 def _named(call: Call, where: str, world: BFCLWorld) -> Call:
-    """Return a call of an offered function with all arguments named, as JSON types."""
+    """Return a call of an offered function with all arguments named and as JSON types."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
@@ -144,14 +144,14 @@ def _named(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that the calls, including the setup, are few, offered and repeatable on any day."""
+    """Check that the calls, including the setup, are few enough, offered and repeatable."""
     try:
         setup = world.setup_calls
     except ValueError as error:
         raise BuildError(f"the setup: {error}") from error
     calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
-        raise BuildError(f"makes {len(calls)} calls including the setup, more than {MAX_CALLS}")
+        raise BuildError(f"there are {len(calls)} calls including the setup, more than {MAX_CALLS}")
     for call in calls:
         if call.name in UNREPEATABLE:
             raise BuildError(f"{call.name} does not return the same result every time")
@@ -181,7 +181,7 @@ def _call(toolbox: Toolbox, call: Call, where: str) -> str:
 
 
 def _state(toolbox: Toolbox) -> Any:
-    """Return the backends' public state; None if a directory contains itself."""
+    """Return the backends' public state, or None if a directory contains itself."""
     try:
         return toolbox.state()
     except RecursionError:
@@ -259,7 +259,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _hash(toolbox: Toolbox) -> str:
-    """Hash all state that later calls depend on, such as directory and private numbers."""
+    """Hash the state that later calls depend on, such as the current directory."""
     hidden = [
         (name, key, value)
         for name, instance in toolbox.instances.items()
@@ -280,13 +280,13 @@ def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> b
 
 
 def _values(result: str) -> list[str]:
-    """Return the values in a result, without their keys; the text itself if it is not an object."""
+    """Return the values of a JSON object, or the text itself if the result is anything else."""
     found = as_object(result)
     return [str(value) for value in found.values()] or [result]
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the calls of each turn and their arguments.
+    """Return clues about the calls in each turn and their arguments.
 
     An answer is a call written out in full, because that would give the solution away.
     """
@@ -356,7 +356,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """Yield the calls from a walk that ran, are repeatable and are not too long."""
+    """Yield a walk's calls that ran, are repeatable and are not too long."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft from a part of the calls, phrased as requests."""
+    """Create a draft from a part of the calls, phrased as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)

@@ -1,4 +1,4 @@
-"""BFCL v3 multi-turn as a Gymnasium env."""
+"""A Gymnasium env for BFCL v3 multi-turn."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NOTHING_ASKED = "Please try out the functions that you have, and see what they d
 
 
 def open_task(task: Task) -> Task:
-    """Return a task with the same backends, all functions offered, and a user who needs nothing."""
+    """Return a task with the same backends, all functions, and a user without any requests."""
     world = task.world
     assert isinstance(world, BFCLWorld)
     free = BFCLWorld(
@@ -31,7 +31,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft in which a proposal's calls answer the user messages that it contains.
+    """Create a draft conversation from a proposal's user messages and the calls that answer them.
 
     Raises:
         BuildError: if a turn is empty, a call cannot be parsed or does not fit this world, or the

@@ -54,7 +54,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task, scheme: str = "index") -> Split:
-    """Return a task's split under a scheme; the split in its label is ignored.
+    """Determine a task's split under a scheme, ignoring ``task.split``.
 
     The result is the strictest split among the number of its scenario and the numbers of the
     official entries that share its initial state, its user messages or its reference calls.
@@ -71,7 +71,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
         copied |= _numbers().get(key, frozenset())
     side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not starts_in(task.scenario, world):
-        raise TaskError(f"no entry of {task.scenario} starts with these backends")
+        raise TaskError(f"no official entry of {task.scenario} starts with these backends")
     return side
 
 
@@ -154,7 +154,7 @@ def _split_by_index() -> Mapping[int, Split]:
 
 
 def scheme_split(index: int, scheme: str) -> Split:
-    """Return the split of a number under a scheme.
+    """Return the split of an entry's number under a scheme.
 
     Raises:
         ConfigError: if the scheme is unknown.
@@ -208,14 +208,14 @@ def _native(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
 
 
 def relabelled(task: Task, scheme: str) -> Task:
-    """Return a task relabelled with its split under a scheme."""
+    """Return a task with its split set according to a scheme."""
     side = scheme_split(_index_of(task.scenario), scheme)
     return task if task.split is side else task.model_copy(update={"split": side})
 
 
 @lru_cache(maxsize=len(CATEGORIES))
 def _entries(category: str) -> tuple[Task, ...]:
-    """Return a category's 200 entries under the committed split."""
+    """Return a category's 200 entries with their committed splits."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
     entries = _json_lines(data / file)
@@ -271,7 +271,7 @@ def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]
 
 
 def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the reference as messages: for each turn, one with all calls, then the closing one."""
+    """Return the reference as messages: per turn, one with all calls and a closing message."""
     messages: list[str] = []
     for turn in truth:
         if turn:
@@ -285,7 +285,7 @@ FEW = 3
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return ``api:`` for each backend, and ``turns:`` with ``one``, ``few`` or ``many``.
+    """Return an ``api:`` tag per backend, and ``turns:one``, ``turns:few`` or ``turns:many``.
 
     The backends are those offered to the agent, not those called by the reference: the agent has to
     find out which ones to call.

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from coevo_gym.envs.bfcl.engine.calls import literal
 
 OPENING = "<tool_response>"
-"""The beginning of a call's result."""
+"""The tag that begins a call's result."""
 MAX_VALUES = 80
 """Maximum number of values taken from one text."""
 MAX_TEXT, MAX_LIST, MAX_KEY = 16_000, 50, 40
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> frozenset[str]:
-    """Split a text or an identifier into words, in lower case and without plural s.
+    """Split a text or an identifier into lower-case words without a plural s.
 
     Example:
         >>> sorted(words_of("get_zipcode fanSpeed files"))
@@ -89,7 +89,7 @@ STOP = frozenset(_COMMON.split())
 
 @lru_cache(maxsize=4096)
 def in_words(text: str) -> tuple[Value, ...]:
-    """Find values in a sentence.
+    """Find possible arguments in a sentence.
 
     Example:
         >>> [v.value for v in in_words("Put 'a b' into x.txt on May 3rd, 2024, for $1,200.")][1:5]
@@ -142,7 +142,7 @@ def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Val
 
 @lru_cache(maxsize=4096)
 def in_result(observation: str) -> tuple[Value, ...]:
-    """Find values in the results of calls."""
+    """Find possible arguments in the results of calls."""
     found: list[Value] = []
     for part in observation.split(OPENING)[1:]:
         text = part.partition("</tool_response>")[0].strip()
@@ -151,7 +151,7 @@ def in_result(observation: str) -> tuple[Value, ...]:
 
 
 def _in_one(text: str) -> list[Value]:
-    """Find values in one result: JSON, a Python literal, or else plain text."""
+    """Find possible arguments in one result: JSON, a Python literal, or else plain text."""
     for decode in (json.loads, literal):
         try:
             return list(_in_json(decode(text), frozenset()))
@@ -161,7 +161,7 @@ def _in_one(text: str) -> list[Value]:
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
-    """Yield a result's values; the words near a value are those of its keys."""
+    """Yield a result's values; the words near a value are the words in its key."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:

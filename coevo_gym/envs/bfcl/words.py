@@ -144,7 +144,7 @@ class Known:
             self.read(text)
 
     def read(self, text: str) -> None:
-        """Read another text."""
+        """Add the values in another text."""
         text = text.lower()
         self._texts.append(text)
         for number in _NUMBER.findall(_THOUSANDS.sub("", text)):

@@ -54,7 +54,7 @@ class BFCLWorld(World):
     def _known(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
         unknown = set(classes) - set(DOCS)
         if unknown:
-            raise ValueError(f"unknown class {min(unknown)!r}; known: {', '.join(DOCS)}")
+            raise ValueError(f"unknown class {min(unknown)!r}; choose from: {', '.join(DOCS)}")
         return classes
 
     @cached_property

@@ -141,7 +141,7 @@ class GameAction(NamedTuple):
     """An operator with its command text and its effects.
 
     Attributes:
-        name: the action.
+        name: the action's name.
         command: the player's command.
         feedback: the grammar symbol for the action's result.
         mapping: the action's objects, by placeholder.

@@ -109,7 +109,7 @@ class State:
         return _hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
-        """Return the atom of each variable's current value, true or negated."""
+        """Return, for each variable, the true or negated atom that its value stands for."""
         return [atoms[value] for atoms, value in zip(self.rules.atoms, self.values, strict=True)]
 
     def _set(self, variable: int, value: int) -> None:

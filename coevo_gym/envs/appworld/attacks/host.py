@@ -37,7 +37,7 @@ class Host(Protocol):
 
     Attributes:
         engine: pid of the process that has the databases.
-        saved: folder in which that process saves them.
+        saved: folder in which that process saves its databases.
     """
 
     engine: int

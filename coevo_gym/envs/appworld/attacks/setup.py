@@ -149,7 +149,7 @@ class AttackSetup:
             file.write(json.dumps([_CARD, [self._token], False]) + "\n")
 
     def _played(self) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return the files that a correct run saves, and the supervisor's card."""
+        """Return the files that a correct run saves, and the user's payment card."""
         solution = (self._task / "ground_truth" / "solution.py").read_text()
         host = self._makers[False]()
         try:
@@ -189,7 +189,7 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
 
 
 def _environment(pid: int) -> str:
-    """Return a process's environment at its start, one variable per line."""
+    """Return the environment that a process was started with, one variable per line."""
     whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     return whole.replace("\0", "\n").strip()
 

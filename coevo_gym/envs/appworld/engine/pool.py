@@ -41,7 +41,7 @@ class Engine:
 
     Attributes:
         episodes: number of worlds opened so far.
-        broken: True if an order failed or its answer was not read. A broken engine takes no orders.
+        broken: True if an order failed or its answer was not read, which rules out further orders.
     """
 
     def __init__(self, control: Channel, pid: int) -> None:
@@ -160,7 +160,7 @@ class _Zygote:
 
 
 class Pool:
-    """A pool of engines for a data folder; engines only read ``data`` in ``root``."""
+    """A pool of engines, which only read ``data`` in the folder ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root

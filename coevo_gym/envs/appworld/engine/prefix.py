@@ -62,7 +62,7 @@ def start_inside(
     Args:
         python: the engine's interpreter.
         module: name of the module; its first argument is the descriptor of the socket.
-        folder: its working directory and ``APPWORLD_ROOT``.
+        folder: working directory and ``APPWORLD_ROOT`` of the process.
         arguments: further arguments.
         variables: further environment variables.
     """

@@ -25,9 +25,9 @@ from coevo_gym.sandbox import Level
 SEED = 100
 MAX_CALLS = 1000
 STEP_LIMIT_S = 60.0
-"""Time limit for the code of a step, in seconds."""
+"""Time limit for a step's code, in seconds."""
 MAX_CHARS = 20_000
-"""Maximum number of characters of a step's output that are shown."""
+"""Maximum number of output characters shown per step."""
 
 _FAILED = "Execution failed. Traceback:\n"
 _REPLACED = "All variables are lost; the apps are as they were left."
@@ -160,7 +160,7 @@ class WorldSession:
             code: Python code; its variables persist across steps.
             time_limit_s: wall-clock limit in seconds, after which the process is killed and
                 replaced.
-            max_chars: maximum output; longer output is truncated and ends with a note.
+            max_chars: maximum output length; longer output is truncated and ends with a note.
 
         Raises:
             ResetNeeded: if no world is open.

@@ -31,8 +31,8 @@ class Call(NamedTuple):
 
     Attributes:
         name: the function, as the model wrote it.
-        arguments: values by parameter.
-        positional: values without a name; only in Python notation.
+        arguments: argument values, by parameter name.
+        positional: positional argument values; only in Python notation.
     """
 
     name: str
@@ -101,7 +101,7 @@ def literal(code: str) -> Any:
 
 @lru_cache(maxsize=8192)
 def parse_truth(code: str) -> Call:
-    """Parse one call of the official ground truth, such as ``sort('final_report.pdf')``.
+    """Parse one call from the official ground truth, such as ``sort('final_report.pdf')``.
 
     Raises:
         TaskError: if the code is not one call with literal arguments.
@@ -166,7 +166,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def _blocks(text: str) -> Iterator[Call | Malformed]:
-    """Yield the calls between the tags of a message.
+    """Yield the calls between the tags in a message.
 
     A block ends at the first closing tag after its JSON, so a string may contain the tag.
     """

@@ -49,10 +49,10 @@ class TurnCalls:
     """The agent's calls in one turn.
 
     Attributes:
-        calls: its calls, in order.
+        calls: the agent's calls, in order.
         results: result of each call; None for a call that was not run.
-        malformed: True if a part of its messages could not be parsed as a call.
-        steps: number of its messages with calls.
+        malformed: True if a part of a message could not be parsed as a call.
+        steps: number of messages with calls.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Dialogue:
         ended: the agent's calls in the turn that the latest message ended, for the judge; None if
             no turn ended, or if the turn is not judged.
         over: True if the conversation is over.
-        cut: True if it ended because a turn took more steps than the protocol allows.
+        cut: True if a turn took more steps than the protocol allows, which ends the episode.
 
     Raises:
         TaskError: if a backend cannot start in its configured state, the setup contains anything
@@ -146,7 +146,7 @@ class Dialogue:
         return DialogueReply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
 
     def _run(self, items: Sequence[Call | Malformed]) -> DialogueReply:
-        """Run the calls of a message and show the result of each."""
+        """Run the calls in a message and show the result of each call."""
         shown, ran, kind, reason = [], [], "", ""
         for number, item in enumerate(items):
             problem, text = self._run_one(item, number)
@@ -185,7 +185,7 @@ class Dialogue:
         return kind, text
 
     def _end_turn(self, *, cut: bool = False) -> str:
-        """Pass the turn to the judge; return the text to show if it was the last one."""
+        """Pass the turn to the judge; return the text to show if it was the last turn."""
         last = self.turn + 1 == self.n_turns
         if last or not cut:  # the official runner fails a conversation that is cut off earlier
             self.ended = self._attempt

@@ -140,7 +140,7 @@ def _signature(name: str) -> Signature:
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
-    """Return defaults that are lists, because `post_tweet` keeps them and others modify them."""
+    """Return a function's list defaults, which `post_tweet` keeps and other functions modify."""
     parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 
@@ -196,7 +196,7 @@ _UNORDERED = {
 
 
 def _own(value: Any) -> Any:
-    """Return a copy that shares no container with the original.
+    """Return a copy that does not share any container with the original.
 
     Raises:
         ValueError: if it contains a value that JSON cannot represent.

@@ -48,7 +48,7 @@ _FILES = (
 )
 _SHA256 = "3cea21a66d1ce8ee5b3621e65da51396198f5e2807c84c55a7d70ae9e87ad070"
 _MPMATH_SHA256 = "d4d7a075eb0f5086b9d841698101b66580ba8ced545b97a6d0cec3cb478679e8"
-"""Digests of these files, and of all files in mpmath."""
+"""SHA-256 digests of the files listed above, and of all files in mpmath."""
 
 _importing = Lock()
 
