@@ -171,8 +171,8 @@ def relabel(info: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "part", "message"),
     [
-        (change, f"bfcl_eval/{FILE}", "bfcl_eval differ from bfcl-eval .*: expected the hash"),
-        (change, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath .*: expected the hash"),
+        (change, f"bfcl_eval/{FILE}", "bfcl_eval differ from bfcl-eval .*: expected hash"),
+        (change, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath .*: expected hash"),
         (Path.unlink, f"bfcl_eval/{FILE}", f"{FILE}: No such file"),
         (Path.unlink, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath"),
         (relabel, f"{NAMES[0]}.dist-info", "must contain bfcl-eval 2026.3.23, got 12026.3.23"),

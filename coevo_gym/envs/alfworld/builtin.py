@@ -146,7 +146,7 @@ class _Room:
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
     def pairs(self, kind: str) -> list[tuple[str, str]]:
-        """Return the (object type, lamp or receptacle type) pairs for possible goals of a kind."""
+        """Return (object type, lamp or receptacle type) pairs for the possible goals of a kind."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:

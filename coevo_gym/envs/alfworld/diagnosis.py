@@ -36,7 +36,7 @@ _NEEDS = re.compile(r"(?:heat|cool|clean) .+ with .+|use .+")
 """Commands that have a precondition."""
 
 _MANY = 3
-"""Divisor for a threshold: too many commands are inadmissible if a third or more are."""
+"""Inverse of the share of inadmissible commands that counts as too many."""
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:

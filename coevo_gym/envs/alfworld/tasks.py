@@ -214,8 +214,8 @@ def _games(world: ALFWorldWorld) -> Games:
     games = open_games()
     if not games.digest.startswith(world.digest):
         raise DataError(
-            f"The task was made with other ALFWorld games ({world.digest}) than the installed "
-            f"games ({games.digest[:16]}). Install the same games, or choose native tasks of the "
+            f"The task was made with the ALFWorld games {world.digest}, but the installed games "
+            f"are {games.digest[:16]}. Install the same games, or choose native tasks of the "
             "installed games."
         )
     return games

@@ -89,8 +89,8 @@ class _Worker:
             return Trial(tuple(won), fault)
         if process.returncode == -signal.SIGKILL and not late.is_set():
             raise EnvBackendError(
-                "The process that tests ALFWorld tasks was killed by another process, perhaps "
-                "because the machine ran out of memory. Free some memory and try again."
+                "The process that tests ALFWorld tasks was killed by the system or another "
+                "process, perhaps because memory ran out. Free some memory and try again."
             )
         return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 

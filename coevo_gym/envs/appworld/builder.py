@@ -34,7 +34,7 @@ from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.proposals import draft_of
 
 MAX_ACTS = 2
-"""Maximum number of actions on list rows in a draft made from a walk."""
+"""Maximum number of actions on list rows in a draft made from an exploration walk."""
 MAX_NAME_WORDS = 8
 """Maximum number of words in a text that can serve as a name in the task."""
 _APIS = re.compile(r"\bapis\.(\w+)\.(\w+)\(")

@@ -133,7 +133,7 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
 
 
 def _named(call: Call, where: str, world: BFCLWorld) -> Call:
-    """Return a call of an offered function with all arguments named and as JSON types."""
+    """Check that a call's function is offered; return the call with all arguments named."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:

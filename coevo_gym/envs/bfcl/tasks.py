@@ -183,7 +183,7 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
         BenchmarkNotInstalled: if the official package is not installed.
         ConfigError: if the scheme is unknown.
         TaskError: if subset is unknown, or has no task in this split.
-        SplitLeakError: if training tasks are requested under a scheme without any.
+        SplitLeakError: if training tasks are requested under a scheme that has none.
     """
     if subset is not None and subset not in CATEGORIES:
         raise TaskError(

@@ -141,7 +141,7 @@ def runs(host: Host) -> bool:
 
 
 def works(host: Host) -> bool:
-    """Return True if the host runs code and is not lost."""
+    """Return True if the host runs code, or False if the host is lost."""
     try:
         return runs(host)
     except LOST:

@@ -14,7 +14,7 @@ from coevo_gym.sandbox import Level, launch, python_files, readable
 _MAIN = Path(__file__).parents[1] / "inside" / "executor_main.py"
 _START_S = 180.0
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
-"""Memory address of an object in angle brackets, which differs from run to run."""
+"""An object's memory address, printed in angle brackets; it differs between runs."""
 
 
 class Executor:

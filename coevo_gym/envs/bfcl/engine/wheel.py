@@ -153,7 +153,7 @@ def _verify(folder: Path, names: Sequence[str], expected: str, release: str) -> 
         raise DataError(f"{error.filename}: {error.strerror}. {again}") from error
     if found != expected:
         raise DataError(
-            f"The files in {folder} differ from {release}: expected the hash {expected[:16]}, "
+            f"The files in {folder} differ from {release}: expected hash {expected[:16]}, "
             f"got {found[:16]}. {again}"
         )
 
