@@ -90,17 +90,17 @@ def test_a_goal_and_its_plan_become_a_task() -> None:
 @pytest.mark.parametrize(
     ("goal", "changes", "reason"),
     [
-        (POTATO, {"solution": draft().solution[:-1]}, "does not hold at the end"),
-        (POTATO, {"solution": (*draft().solution, "look")}, r"won too early, after 6 of 7"),
+        (POTATO, {"solution": draft().solution[:-1]}, "is not met at the end"),
+        (POTATO, {"solution": (*draft().solution, "look")}, r"met too early, after 6 of 7"),
         (POTATO, {"solution": ("look", "fly to moon", "look")}, "command 2, 'fly to moon', is not"),
-        (POTATO, {"solution": ()}, "does not hold at the end"),
+        (POTATO, {"solution": ()}, "is not met at the end"),
         (POTATO, {"scenario": "FloorPlan1"}, "claims to be in FloorPlan1, but is in builtin"),
-        (POTATO, {"instruction": "put a hot potato {1/0} there"}, "the words are not plain"),
-        (POTATO, {"instruction": "put a hot potato there"}, "do not name the countertop"),
-        (POTATO, {"instruction": "put a potato on the countertop"}, "do not ask for just pick_he"),
-        (POTATO, {"instruction": "put a clean, hot potato on the countertop"}, "do not ask for ju"),
-        (None, {}, "no goal of its own"),
-        (goal_of(KITCHEN.world), {}, "the goal is the game's own"),  # type: ignore[arg-type]
+        (POTATO, {"instruction": "put a hot potato {1/0} there"}, "may have up to 200 characters"),
+        (POTATO, {"instruction": "put a hot potato there"}, "does not mention the countertop"),
+        (POTATO, {"instruction": "put a potato on the countertop"}, "goal of kind pick_he"),
+        (POTATO, {"instruction": "put a clean, hot potato on the countertop"}, "kind pick_heat"),
+        (None, {}, "not specify a goal"),
+        (goal_of(KITCHEN.world), {}, "the same as the game's own goal"),  # type: ignore[arg-type]
     ],
 )
 def test_what_does_not_prove_a_task(goal: RoomGoal, changes: dict[str, Any], reason: str) -> None:
@@ -121,7 +121,7 @@ def test_a_goal_that_holds_or_cannot_hold_is_refused() -> None:
     place = next(objects for name, objects in sorted(facts()) if name == "inreceptacle")
     thing, room = (text.rpartition(" ")[0] for text in place)
     trivial = RoomGoal(kind=PICK, object=thing, receptacle=room)
-    with pytest.raises(BuildError, match="trivial: the goal holds at the start"):
+    with pytest.raises(BuildError, match="trivial: the goal is already met at the start"):
         ALFWORLD.build(draft_of(trivial, solution=("look",) * 3))
     for goal in (
         RoomGoal(kind=PICK, object="Dragon", receptacle="Fridge"),
@@ -174,7 +174,7 @@ def test_a_lost_worker_is_replaced(words: str, timeout_s: float, fault: str) -> 
 def test_a_worker_that_is_killed_from_outside_is_no_fault_of_the_problem(tmp_path: Path) -> None:
     kill = "__import__('os').kill(__import__('os').getpid(), 9)"
     once = f"__import__('os').mkdir({str(tmp_path / 'killed')!r}) or {kill}"
-    with pytest.raises(EnvBackendError, match="killed from outside"):
+    with pytest.raises(EnvBackendError, match="killed by the system"):
         try_out(*problem(words=f"{{{once}}}"), ["look"])
     assert "FileExistsError" in try_out(*problem(words=f"{{{once}}}"), ["look"]).fault
     assert try_out(*problem(), KITCHEN.solution).won[-1]
@@ -185,7 +185,7 @@ def test_a_worker_that_does_not_start_is_no_fault_of_the_problem(
 ) -> None:
     monkeypatch.setattr(trial, "_worker", cache(lambda owner: trial._Worker()))
     monkeypatch.setattr(trial, "_SERVE", "raise SystemExit(3)")
-    with pytest.raises(EnvBackendError, match="does not start: the engine died with exit code 3"):
+    with pytest.raises(EnvBackendError, match="did not start: the engine died with exit code 3"):
         try_out(*problem(), ["look"])
 
 
@@ -212,13 +212,13 @@ def test_threads_and_forks_get_their_own_answers() -> None:
 def test_only_scenes_to_train_in_are_built_in() -> None:
     test = coevo_gym.tasks("alfworld", "test", "builtin")[0]
     world = test.world.model_copy(update={"goal": POTATO})
-    with pytest.raises(BuildError, match="is not a game to train in"):
+    with pytest.raises(BuildError, match="is not a training game"):
         ALFWORLD.build(draft_of(POTATO, scenario=test.scenario, world=world))
     for world in (
         ALFWorldWorld(game="builtin/FloorPlan1/99", digest=BUILTIN, goal=POTATO),
         ALFWorldWorld(game="train/nowhere", digest="0" * 16, goal=POTATO),
     ):
-        with pytest.raises(BuildError, match="the scene is not at hand"):
+        with pytest.raises(BuildError, match="the scene is not available"):
             ALFWORLD.build(draft_of(POTATO, world=world))
 
 
@@ -228,7 +228,7 @@ def test_an_evaluation_game_is_no_scene_for_drafts(official_games: Path) -> None
         task = ALFWORLD.tasks(scene, subset)[0]
         assert isinstance(task.world, ALFWorldWorld)
         world = ALFWorldWorld(game=task.world.game, digest=digest, goal=POTATO)
-        with pytest.raises(BuildError, match="is not a game to train in"):
+        with pytest.raises(BuildError, match="is not a training game"):
             ALFWORLD.build(draft_of(POTATO, scenario=task.scenario, world=world))
 
 

@@ -88,11 +88,11 @@ def test_of_several_meanings_the_deeds_choose() -> None:
 @pytest.mark.parametrize(
     ("said", "actions", "reason"),
     [
-        ("tidy up", ("go to fridge 1",), "the last action brings none about"),
+        ("tidy up", ("go to fridge 1",), "nor the last action identifies a single goal"),
         ("tidy up", ("fly to the moon",), "action 1, 'fly to the moon', is not admissible"),
         ("tidy up", (), "there are no actions"),
         ("", ("look",), "the user says nothing"),
-        ("put a unicorn on the moon", ("look",), "the last action brings none about"),
+        ("put a unicorn on the moon", ("look",), "nor the last action identifies a single goal"),
     ],
 )
 def test_what_stands_for_no_draft(said: str, actions: tuple[str, ...], reason: str) -> None:

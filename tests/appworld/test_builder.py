@@ -112,13 +112,13 @@ def test_more_than_was_asked_for_fails(evolved: Task, songs: list[dict[str, Any]
         (["LIKE", "FINISH"], {}, "action 1 of 2 fails: .*NameError"),
         (["SEEN", "LIKE"], {}, "not completed at the end"),
         (["SEEN", "FINISH", "LIKE"], {}, "too early, by action 3 of 4"),
-        (["SEEN", "FINISH"], {}, "nothing was changed, and nothing answered"),
+        (["SEEN", "FINISH"], {}, "did not change or answer anything"),
         ([], {}, "there are no actions"),
         (["print("], {}, "action 1 of 1 fails: .*Syntax error"),
         (["import subprocess"], {}, "action 1 of 1 fails: .*not allowed"),
         (["apis.supervisor.complete_task(answer=float('inf'))"], {}, "action 1 of 1 fails: .*422"),
         (["apis.supervisor.complete_task(answer=chr(0xd800))"], {}, "action 1 of 1 fails: .*422"),
-        (["SEEN", "LIKE", "FINISH"], {"instruction": " "}, "instruction says nothing"),
+        (["SEEN", "LIKE", "FINISH"], {"instruction": " "}, "instruction is empty"),
         (["SEEN", "LIKE", "FINISH"], {"scenario": "builtin/0000000"}, "claims to be in"),
     ],
 )
@@ -149,7 +149,7 @@ def test_two_runs_that_differ_are_rejected(task: Task) -> None:
 @pytest.mark.parametrize("split", ["val", "test"])
 def test_nothing_is_built_in_a_held_out_world(split: str, like: str, root: Path) -> None:
     held_out = coevo_gym.tasks("appworld", split)[0]
-    with pytest.raises(BuildError, match="is not a task to train in"):
+    with pytest.raises(BuildError, match="is not a training task"):
         BENCHMARK.build(draft(held_out, [*SEEN, like, FINISH]))
 
 

@@ -678,7 +678,7 @@ class TestDeath:
         assert world._engine is not None
         dead = world._engine.pid
         os.kill(dead, signal.SIGKILL)
-        with pytest.raises(EnvBackendError, match="The next reset starts another one"):
+        with pytest.raises(EnvBackendError, match="The next reset starts another engine"):
             world.step(ALIVE)
         world.begin(task_id)
         assert world._engine.pid != dead

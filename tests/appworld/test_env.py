@@ -164,7 +164,7 @@ def test_splits_keep_scenarios_apart(tasks: tuple[Task, ...]) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1.5, math.nan, math.inf, True, "3", None])
 def test_arguments_are_checked(root: Path, limit: Any) -> None:
-    message = re.escape(f"step_limit_s must be positive, actual: {limit!r}")
+    message = re.escape(f"step_limit_s must be positive, got {limit!r}")
     with pytest.raises(ConfigError, match=message):
         AppWorldEnv(step_limit_s=limit)
 

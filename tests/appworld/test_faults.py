@@ -148,7 +148,7 @@ class TestWorld:
     ) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(executor_module, "_START_S", 0.0)
-            with pytest.raises(EnvBackendError, match="does not start"):
+            with pytest.raises(EnvBackendError, match="did not start"):
                 world.begin(task_id)
         with pytest.raises(ResetNeeded, match="Call begin"):
             world.step(ALIVE)

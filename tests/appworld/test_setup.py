@@ -73,7 +73,7 @@ def test_a_download_is_taken_whole(
     ("work", "message"),
     [
         ("echo no route >&2; exit 3", "no route\nDownload it on a machine with a network"),
-        ("exit 0", "created no data. Download it on a machine with a network"),
+        ("exit 0", "did not create any data. Download it on a machine with a network"),
     ],
 )
 def test_a_download_that_fails_says_how_else(

@@ -131,26 +131,26 @@ def test_what_a_call_shows_can_be_used_by_the_next() -> None:
 
 TWO = ["Make 'plan.txt'.", "Go on."]
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
-    "another scenario": ("no entry of multi_turn_10 starts", {"scenario": "multi_turn_10"}),
-    "no scenario": ("no entry of multi_turn_999 starts", {"scenario": "multi_turn_999"}),
+    "another scenario": ("no official entry of multi_turn_10", {"scenario": "multi_turn_10"}),
+    "no scenario": ("no official entry of multi_turn_999 starts", {"scenario": "multi_turn_999"}),
     "other backends": ("starts with these backends", {"world": {"classes": ("TicketAPI",)}}),
     "another state": ("starts with these backends", {"world": {"config": {}}}),
-    "held out": ("held out", {"world": {"held_out": ((1, ("ls",)),)}}),
-    "callable though held out": ("held out", {"world": {"unlisted": ("ls",)}}),
+    "held out": ("held-out", {"world": {"held_out": ((1, ("ls",)),)}}),
+    "callable though held out": ("held-out", {"world": {"unlisted": ("ls",)}}),
     "a silent user": ("the user says nothing in turn 2", {"words": (WORDS[0], "  ")}),
-    "another instruction": ("not what the user says first", {"instruction": "Go on."}),
+    "another instruction": ("not the user's first message", {"instruction": "Go on."}),
     "half a call": ("message 1: ", {"solution": ("[cd(]", *SOLUTION[1:])}),
     "no such function": ("message 1: there is no function 'fly'", {"solution": ("[fly()]",)}),
     "a function of others": ("no function 'post_tweet'", {"solution": ("[post_tweet('x')]",)}),
     "too many arguments": ("message 1: pwd takes 0 arguments", {"solution": ("[pwd(1)]",)}),
     "too few arguments": ("turn 1: mv", {"words": TWO[:1], "solution": ("[mv('a')]", DONE)}),
     "a long turn": ("turn 1 takes more than 20 messages", {"solution": ("[pwd()]",) * 21}),
-    "an open turn": ("last turn is not closed", {"solution": SOLUTION[:-1]}),
-    "a turn too few": ("1 turns are closed, and the user takes 2", {"solution": SOLUTION[:3]}),
-    "a turn too many": ("3 turns are closed", {"solution": (*SOLUTION, DONE)}),
-    "words only": ("no call is made", {"solution": (DONE, DONE)}),
+    "an open turn": ("last turn does not end", {"solution": SOLUTION[:-1]}),
+    "a turn too few": ("the messages must end 2 turns, got 1", {"solution": SOLUTION[:3]}),
+    "a turn too many": ("turns, got 3", {"solution": (*SOLUTION, DONE)}),
+    "words only": ("there are no calls", {"solution": (DONE, DONE)}),
     "many calls": (
-        "makes 103 calls",
+        "there are 103 calls",
         {"solution": (f"[{', '.join(['pwd()'] * 101)}]", *SOLUTION[2:])}
         | {"world": {"setup": ("pwd()",)}},
     ),
@@ -163,7 +163,7 @@ BAD: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "an argument that is no JSON": ("fails: ", {"solution": ("[cd({1})]", DONE, DONE)}),
     "nothing new": (
-        "turn 2 changes nothing and shows nothing new",
+        "turn 2 does not change or show anything new",
         {"words": TWO, "solution": ("[pwd()]", DONE, "[pwd()]", DONE)},
     ),
     "an unheard-of argument": (
@@ -189,7 +189,7 @@ def test_a_world_must_be_of_this_benchmark() -> None:
 def test_a_call_must_go_the_same_way_every_day(function: str) -> None:
     task = with_class(functions_of()[function])
     draft = draft_of(task, ["What is it?"], [f"[{function}()]", DONE])
-    with pytest.raises(BuildError, match=f"{function} does not give the same result"):
+    with pytest.raises(BuildError, match=f"{function} does not return the same result"):
         BFCL.build(draft)
 
 
@@ -201,14 +201,14 @@ def test_an_error_beside_other_things_is_an_error() -> None:
 
 def test_a_world_of_the_test_split_gets_in_under_no_training_name() -> None:
     for task in native_tasks(Split.TEST):
-        with pytest.raises(BuildError, match="no entry of multi_turn_2 starts"):
+        with pytest.raises(BuildError, match="no official entry of multi_turn_2 starts"):
             BFCL.build(native_draft(task).model_copy(update={"scenario": HOME.scenario}))
 
 
 def test_what_keeps_official_base_tasks_from_being_built() -> None:
     kinds = {
-        "shows nothing new": 8,
-        "does not give the same result": 8,
+        "show anything new": 8,
+        "does not return the same result": 8,
         "cannot know": 114,
         "": 70,
     }

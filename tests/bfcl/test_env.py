@@ -408,12 +408,12 @@ def test_a_task_survives_a_file_and_a_pipe() -> None:
         (
             "world",
             {"config": {"GorillaFileSystem": 5}},
-            "GorillaFileSystem cannot start as config says: TypeError: ",
+            "GorillaFileSystem cannot start in its configured state: TypeError: ",
         ),
         (
             "world",
             {"config": {"GorillaFileSystem": {"root": {"a": []}}}},
-            "GorillaFileSystem cannot start as config says: ",
+            "GorillaFileSystem cannot start in its configured state: ",
         ),
         (
             "world",
@@ -451,7 +451,7 @@ def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
     data["world"]["config"] = "[" * 100_000
     path = tmp_path / "tasks.jsonl"
     path.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(TaskError, match=r"line 1: (?s:.*)config is nested too deep"):
+    with pytest.raises(TaskError, match=r"line 1: (?s:.*)config is nested too deeply"):
         read_tasks(path)
 
 

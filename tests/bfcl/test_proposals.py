@@ -68,9 +68,9 @@ def test_a_message_without_calls_ends_a_turn() -> None:
     assert turns_of(WHERE, LIST, "So.", WHERE, n_turns=2) == two
     assert turns_of(WHERE, LIST, "So.", "Then:", WHERE, "Bye.", n_turns=2) == two
     assert turns_of(WHERE, LIST, n_turns=2) == [["pwd"], ["ls"]]
-    with pytest.raises(BuildError, match="speaks 2 times, and the actions make 3 turns"):
+    with pytest.raises(BuildError, match="speaks 2 times, but the actions make 3 turns"):
         turns_of(WHERE, LIST, WHERE, n_turns=2)
-    with pytest.raises(BuildError, match="speaks 3 times, and the actions make 2 turns"):
+    with pytest.raises(BuildError, match="speaks 3 times, but the actions make 2 turns"):
         turns_of(WHERE, LIST, "So.", WHERE, n_turns=3)
 
 
@@ -93,8 +93,8 @@ def test_functions_held_out_are_handed_out_and_setup_is_kept() -> None:
 @pytest.mark.parametrize(
     ("actions", "reason"),
     [
-        (("ls()", "Done."), "no call is made"),
-        (("[ls(),",), "no call is made"),
+        (("ls()", "Done."), "there are no calls"),
+        (("[ls(),",), "there are no calls"),
         (("[ls(a=x)]",), "action 1: .* is not a list of calls"),
         ((WHERE, "<tool_call>{</tool_call>"), "action 2: .* is not JSON"),
         (("[rm_rf(path='/')]",), r"action 1: there is no function 'rm_rf'"),

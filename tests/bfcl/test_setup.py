@@ -171,13 +171,13 @@ def relabel(info: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "part", "message"),
     [
-        (change, f"bfcl_eval/{FILE}", "bfcl_eval are not those of bfcl-eval .*: their hash is"),
-        (change, "mpmath/libmp/libelefun.py", "mpmath are not those of mpmath .*: their hash is"),
+        (change, f"bfcl_eval/{FILE}", "bfcl_eval differ from bfcl-eval .*: expected hash"),
+        (change, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath .*: expected hash"),
         (Path.unlink, f"bfcl_eval/{FILE}", f"{FILE}: No such file"),
-        (Path.unlink, "mpmath/libmp/libelefun.py", "mpmath are not those of mpmath"),
-        (relabel, f"{NAMES[0]}.dist-info", "must contain bfcl-eval 2026.3.23, found: 12026.3.23"),
-        (relabel, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, found: 11.3.0"),
-        (shutil.rmtree, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, found: none"),
+        (Path.unlink, "mpmath/libmp/libelefun.py", "mpmath differ from mpmath"),
+        (relabel, f"{NAMES[0]}.dist-info", "must contain bfcl-eval 2026.3.23, got 12026.3.23"),
+        (relabel, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, got 11.3.0"),
+        (shutil.rmtree, f"{NAMES[1]}.dist-info", "must contain mpmath 1.3.0, got none"),
     ],
 )
 def test_damage_is_reported_and_mended(
@@ -209,7 +209,7 @@ def test_wheels_with_other_files_are_refused(wheels: Path, home: Path, tmp_path:
         zipfile.ZipFile(next(bad.glob("bfcl*")), "a") as archive,
     ):
         archive.writestr(f"bfcl_eval/{FILE}", "import os")
-    with pytest.raises(DataError, match="are not those of bfcl-eval"):
+    with pytest.raises(DataError, match="differ from bfcl-eval"):
         setup.install(bad)
     assert names(home) == [".lock"]
 
@@ -284,7 +284,7 @@ def test_an_importable_package_with_other_files_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_importable(site_with(wheel.VERSION, tmp_path / "site"), monkeypatch)
-    with pytest.raises(DataError, match="Uninstall your own bfcl-eval"):
+    with pytest.raises(DataError, match="If you installed bfcl-eval yourself, uninstall it"):
         setup.install(None)
 
 

@@ -219,5 +219,5 @@ def test_an_answer_that_is_no_json_is_refused(answer: str, engine: Callable[[str
     engine("appworld")
     data = json.loads(get_benchmark("appworld").tasks(Split.TRAIN)[0].to_json())
     data["verifier"] = {"changes": {}, "answer": answer}
-    with pytest.raises(TaskError, match="the answer is not JSON text"):
+    with pytest.raises(TaskError, match="the answer is not valid JSON"):
         Task.from_json(json.dumps(data))

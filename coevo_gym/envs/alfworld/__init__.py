@@ -1,4 +1,4 @@
-"""The ALFWorld benchmark: do a household task in a text world."""
+"""The ALFWorld benchmark: household tasks in a text world."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class ALFWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The subsets that are installed."""
+        """Names of the installed subsets."""
         return tasks.SUBSETS if data_folder("alfworld") else (tasks.BUILTIN,)
 
     def symbol(self, step: Step) -> str:
-        """Return the verb of a step, or "!" if it had no effect.
+        """Return the verb of a step's command, or "!" if the command had no effect.
 
         In the first step of an episode, the task type precedes the verb.
         """
@@ -39,16 +39,16 @@ class ALFWorldBenchmark(ProposableFolder):
         return f"{step.extras.get('alfworld.task_type', '')} {verb}".strip() if first else verb
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the scene, the kind of goal, and the type of the object to handle."""
+        """Return tags for the scene, the kind of goal and the type of the object to handle."""
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label an episode by its commands and its goal; see the folder's ``diagnosis.py``."""
+        """Label an episode based on its commands and its goal; see ``diagnosis.py``."""
         return diagnose(episode)
 
 
 def verb_of(action: str) -> str:
-    """Return the verb of an engine action.
+    """Return the verb in the name of an engine action.
 
     Example:
         >>> verb_of("gotolocation"), verb_of("heatobject"), verb_of("examinereceptacle")

@@ -1,4 +1,4 @@
-"""Conversion of exploration walks into drafts with new goals, and of drafts into proven tasks."""
+"""Creation of task drafts from exploration walks, and of tasks from drafts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MIN_COMMANDS = 3
 """Minimum number of commands in the solution of a draft made from a walk."""
 _TRIES = 40
 _PREFERENCE = 4.0
-"""Factor on a goal's probability for each of its two types that occurred in the walk."""
+"""Factor by which each type that occurred in the walk raises a goal's probability."""
 _LOOKED_AT = "checked"
 _NOT_ADMISSIBLE = "nothing happens: not admissible"
 _SAID = {
@@ -69,10 +69,10 @@ def build(draft: Draft) -> Task:
     """Build a task by running the draft's commands in a worker process and checking its goal.
 
     Raises:
-        BuildError: if the scene is not a training scene; if the goal is the scene's own, or that of
-            a validation or test game; if the instruction does not express the goal; if the goal can
-            never be met, is met before the last command, or is unmet after it; if a command is not
-            admissible; if the commands crash the engine or exceed its time limit.
+        BuildError: if the scene is not a training scene; if the goal is the game's own goal, or the
+            goal of a validation or test game; if the instruction does not express the goal; if the
+            goal can never be met, is met before the last command, or is unmet after it; if a
+            command is not admissible; if the commands crash the engine or exceed its time limit.
         EnvBackendError: if another process kills the engine, or it does not start.
     """
     fast_downward()
@@ -80,11 +80,11 @@ def build(draft: Draft) -> Task:
     if not isinstance(world, ALFWorldWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not an ALFWorldWorld")
     if not isinstance(world.goal, RoomGoal):
-        raise BuildError("the world has no goal of its own")
+        raise BuildError("the world does not specify a goal")
     try:
         problem = scene_problem(world)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
-        raise BuildError(f"the scene is not at hand: {error}") from error
+        raise BuildError(f"the scene is not available: {error}") from error
     _check_place(draft.scenario, world)
     check_words(draft.instruction, world.goal)
     _check_won(try_out(*problem, draft.solution), draft.solution)
@@ -106,24 +106,24 @@ def _check_place(scenario: str, world: ALFWorldWorld) -> None:
     """Check that the scene is a training scene and that the goal is new there."""
     actual = scenario_of(world.game)
     if scenario != actual:
-        raise BuildError(f"claims to be in {scenario}, but is in {actual}")
+        raise BuildError(f"the draft claims to be in {scenario}, but is in {actual}")
     if side_of_game(world) is not Split.TRAIN:
-        raise BuildError(f"{world.game} is not a game to train in")
+        raise BuildError(f"{world.game} is not a training game")
     if world.goal == goal_of(world.model_copy(update={"goal": None})):
-        raise BuildError("the goal is the game's own")
+        raise BuildError("the goal is the same as the game's own goal")
     if leaked(world):
         raise BuildError("a validation or test game has the same scene, initial state and goal")
 
 
 def check_words(instruction: str, goal: RoomGoal) -> None:
-    """Check that an instruction is plain and names the goal; its quality is not judged."""
+    """Check that an instruction is plain and states the goal, without judging its quality."""
     if not is_plain(instruction):
-        raise BuildError("the words are not plain: a-z, 0-9, space, and , ' - are, up to 200")
+        raise BuildError("the instruction may have up to 200 characters: a-z, 0-9, space and , ' -")
     for name in goal.types:
         if not names(instruction, name):
-            raise BuildError(f"the words do not name the {name.lower()}")
+            raise BuildError(f"the instruction does not mention the {name.lower()}")
     if kinds_said(instruction) != {goal.kind} & _SAID.keys():
-        raise BuildError(f"the words do not ask for just {goal.kind}")
+        raise BuildError(f"the instruction must ask for a goal of kind {goal.kind} and no other")
 
 
 def names(text: str, name: str) -> bool:
@@ -132,7 +132,7 @@ def names(text: str, name: str) -> bool:
 
 
 def kinds_said(text: str) -> set[str]:
-    """Return the kinds of goals that a lower-case text expresses; some kinds need no words."""
+    """Return the kinds of goals that a lower-case text names; some kinds need no special words."""
     return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
 
@@ -144,21 +144,21 @@ def _check_won(trial: Trial, commands: Sequence[str]) -> None:
     if True in earlier or (last and not commands):
         after = trial.won.index(True)
         raise BuildError(
-            f"is won too early, after {after} of {len(commands)} commands"
+            f"the goal is met too early, after {after} of {len(commands)} commands"
             if after
-            else "is trivial: the goal holds at the start"
+            else "the task is trivial: the goal is already met at the start"
         )
     if len(earlier) < len(commands):
         number = len(earlier) + 1
         raise BuildError(f"command {number}, {commands[number - 1]!r}, is not admissible")
     if not last:
-        raise BuildError("the goal does not hold at the end")
+        raise BuildError("the goal is not met at the end")
 
 
 def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
     """Run commands in a fresh game; see :meth:`coevo_gym.core.benchmark.Benchmark.replay`.
 
-    A goal that was reached once stays reached. A command that only inspects something counts as a
+    Once the goal has been met, it counts as met. A command that only inspects something counts as a
     step without effect.
     """
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
@@ -194,7 +194,7 @@ def _state(game: Game) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return the evidence of a task: the types of the object and of its destination or lamp."""
+    """Return clues to a task's goal: the object's type, and the type of the destination or lamp."""
     assert isinstance(task.world, ALFWorldWorld)
     goal = goal_of(task.world)
     clues = (Clue(f"the {name.lower()}", (name.lower(),), task.instruction) for name in goal.types)
@@ -202,9 +202,9 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Draft new goals in the scene of a walk, with a preference for types from the walk.
+    """Create drafts with new goals in a walk's scene, preferring object types from the walk.
 
-    Goals are drawn from those that the scene's initial facts allow, until two of them have a plan.
+    Goals that the scene's initial facts allow are drawn until two of the goals have a plan.
     If the context has a target, goals that fit the target are tried first.
     """
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
@@ -261,13 +261,13 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """Return the words in a walk's actions, and in its observations after the first one."""
+    """Return the words in a walk's actions and in all its observations except the first."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 
 
 def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:
-    """Draw a goal of a random kind, with a preference for types that occurred in the walk."""
+    """Draw a goal of a random kind, preferring types that occurred in the walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
     weights = _PREFERENCE ** np.array(known)

@@ -1,7 +1,7 @@
-"""Built-in scenes: rooms furnished from the layouts that ALFWorld ships, and tasks in them.
+"""Built-in scenes, furnished from the layouts that ALFWorld ships, and their tasks.
 
 The layouts define the furniture and objects of a room, and a fixed seed places the objects. Goals
-are selected from the facts alone: each goal is unmet at first and can be reached. So the list of
+that are unmet at first but can be reached are selected from the facts alone. Therefore the list of
 games is generated without starting the engine, and is the same on every machine.
 """
 
@@ -32,7 +32,7 @@ _SCENES = {
 BUILTIN_SPLIT = {scene: split for split, scenes in _SCENES.items() for scene in scenes}
 """The split of each built-in scene, by floor plan.
 
-Kitchens are numbered below 200, living rooms below 300, bedrooms below 400, bathrooms above.
+Numbers below 200 are kitchens, 200 to 299 living rooms, 300 to 399 bedrooms, others bathrooms.
 """
 
 _FURNITURE_NOT_LISTED = {"StoveBurner": 4}
@@ -50,9 +50,9 @@ Fact = tuple[str, tuple[str, ...]]
 
 
 class BuiltinGame(NamedTuple):
-    """A task in a built-in scene: its id, such as ``builtin/FloorPlan7/3``, floor plan and goal.
+    """A task in a built-in scene, with an id such as ``builtin/FloorPlan7/3``.
 
-    ``task`` is the goal in words.
+    ``scene`` is the number of the floor plan; ``task`` is the goal in words.
     """
 
     id: str
@@ -61,7 +61,7 @@ class BuiltinGame(NamedTuple):
     task: str
 
     def problem(self) -> str:
-        """Return the PDDL problem of the scene with this goal."""
+        """Return the scene's PDDL problem with this goal."""
         return with_goal(_room(self.scene).problem(), self.goal)
 
     @property
@@ -82,18 +82,18 @@ def builtin_games() -> tuple[BuiltinGame, ...]:
 
 @lru_cache(maxsize=1)
 def builtin_domain() -> str:
-    """Return the PDDL domain of built-in games."""
+    """Return the PDDL domain for built-in games."""
     return _shipped("data/alfred.pddl")
 
 
 @lru_cache(maxsize=1)
 def builtin_grammar() -> str:
-    """Return the grammar of built-in games."""
+    """Return the grammar for built-in games."""
     return _shipped("data/alfred.twl2")
 
 
 def _games(scene: int) -> Iterator[BuiltinGame]:
-    """Yield a few games of each kind in a scene."""
+    """Yield a few games of each kind for a scene."""
     room, rng = _room(scene), random.Random(f"{SEED}/goals/{scene}")  # noqa: S311
     goals: list[RoomGoal] = []
     for kind in KINDS:
@@ -114,9 +114,9 @@ class _Room:
     ALFWorld numbers the objects of a type from the last id to the first.
 
     Attributes:
-        receptacles: type of each receptacle, by id.
-        things: type of each object, by id.
-        place: id of the receptacle that contains each object.
+        receptacles: type of each receptacle, by receptacle id.
+        things: type of each object, by object id.
+        place: id of the receptacle that contains each object, by object id.
     """
 
     def __init__(self, scene: int) -> None:
@@ -146,7 +146,7 @@ class _Room:
                 self.place[_id(type_, i)] = rng.choice(places[rng.choice(wanted)])
 
     def pairs(self, kind: str) -> list[tuple[str, str]]:
-        """Return pairs of an object type and a lamp, or a receptacle that it can be moved to."""
+        """Return (object type, lamp or receptacle type) pairs for the possible goals of a kind."""
         lamps = sorted(type_ for type_ in self.things.values() if _is_lamp(type_))
         things = sorted({*self.things.values()}.difference(lamps))
         if kind == LOOK:
@@ -161,13 +161,13 @@ class _Room:
 
     @cached_property
     def facts(self) -> frozenset[Fact]:
-        """The initial facts, in the form of ``Game.facts()``."""
+        """The initial facts, in the format of ``Game.facts()``."""
         return frozenset(
             (name.lower(), tuple(_said(item) for item in items)) for name, items in self._facts()
         )
 
     def problem(self) -> str:
-        """Return the PDDL problem of the room with an empty goal."""
+        """Return the room's PDDL problem with an empty goal."""
         otypes = sorted({*self.things.values(), *_NAMED_IN_DOMAIN["otype"]})
         rtypes = sorted({*self.receptacles.values(), *_NAMED_IN_DOMAIN["rtype"]})
         objects = {
@@ -223,7 +223,7 @@ _room = lru_cache(maxsize=64)(_Room)
 
 
 class _Constants(NamedTuple):
-    """ALFWorld's constants: possible contents of furniture, and possible actions on objects."""
+    """ALFWorld's constants: the objects that fit furniture, and the actions that objects allow."""
 
     fits: dict[str, set[str]]
     able: dict[str, set[str]]
@@ -255,19 +255,19 @@ def _is_lamp(type_: str) -> bool:
 
 
 def _listed_type(id: str) -> str:
-    """Return the type in a layout id, such as ``Sink|-01.99|+01.14|-00.98|SinkBasin``."""
+    """Return the type named in a layout id, such as ``Sink|-01.99|+01.14|-00.98|SinkBasin``."""
     first, *_, last = id.split("|")
     return last if last.endswith("Basin") else first
 
 
 def _id(type_: str, number: int) -> str:
-    """Return the id of the object that ALFWorld calls by this type and number."""
+    """Return the id of the object that ALFWorld displays with this type and number."""
     name, basin, _ = type_.partition("Basin")
     return f"{name}_bar_{100 - number:03d}" + (f"_bar_{type_}" if basin else "")
 
 
 def _said(item: str) -> str:
-    """Return ALFWorld's name for an object."""
+    """Return the name that ALFWorld shows for an object."""
     name, *rest = item.lower().split("_bar_")
     if not rest:
         return name

@@ -1,4 +1,4 @@
-"""The commands that a scoring policy may choose from: those that have an effect now."""
+"""Candidate commands for policies that score actions: all commands that have an effect now."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from coevo_gym.core.trajectory import View
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the admissible commands, sorted; ``help`` is left out because it reveals nothing."""
+    """Return the sorted admissible commands, except ``help``, which reveals nothing."""
     return tuple(command for command in view.info["admissible"] if command != "help")

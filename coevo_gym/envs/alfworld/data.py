@@ -1,6 +1,6 @@
-"""Storage of the official ALFWorld games: one file with random access.
+"""Storage for the official ALFWorld games in one file with random access.
 
-There are 4,027 games, and each has a problem of about 50 kB. The store is a database with one
+There are 4,027 games, each with a problem of about 50 kB. The store is a database with one
 compressed problem per row, so opening the store or reading a game takes less than a millisecond.
 `coevo install alfworld --from SOURCE` creates the store; the games themselves are not part of this
 project.
@@ -62,7 +62,7 @@ logger = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
-    """An official game without its problem.
+    """An official game without its PDDL problem.
 
     Attributes:
         id: ``<subset>/<kind>-<object>-None-<receptacle or lamp>-<scene>/<trial>``.
@@ -76,7 +76,7 @@ class Entry(NamedTuple):
 
     @property
     def goal(self) -> RoomGoal:
-        """The goal that the id states."""
+        """The goal that is encoded in the id."""
         kind, thing, _, place, _ = self.id.split("/")[1].split("-")
         if kind == LOOK:
             return RoomGoal(kind=kind, object=thing, toggle=place)
@@ -93,15 +93,15 @@ class OfficialGame(NamedTuple):
 
 
 class Games:
-    """A store made by :func:`write_store`, which threads and forked processes can share.
+    """A store of official games that threads and forked processes can share.
 
     Attributes:
         domain: the PDDL domain of every game.
         grammar: the grammar of every game, with ``UNKNOWN GOAL`` in place of the task's words.
-        digest: SHA-256 of the data that the store was made from, in hexadecimal.
+        digest: SHA-256 hash of the data that the store was made from, in hexadecimal.
 
     Raises:
-        DataError: if the file is damaged, or its grammar differs from the release's.
+        DataError: if the file is damaged, or its grammar differs from the official release.
     """
 
     def __init__(self, file: Path) -> None:
@@ -133,7 +133,7 @@ class Games:
         return self._entries[subset]
 
     def problem(self, id: str) -> str:
-        """Return the PDDL problem of a game.
+        """Return a game's PDDL problem.
 
         Raises:
             TaskError: if the game is unknown.
@@ -148,7 +148,7 @@ class Games:
             raise DataError(f"Game {id} in {self._file} is damaged: {error}. {_ADVICE}") from error
 
     def verify_complete(self, source: Path | None = None) -> None:
-        """Check that no game is missing; the error names ``source``, by default the store itself.
+        """Check that no game is missing; the error names ``source``, or the store by default.
 
         Raises:
             DataError: if a game is missing.
@@ -196,10 +196,10 @@ def _open(file: Path, stamp: tuple[int, ...]) -> Games:
 
 
 def write_store(file: Path, games: Iterable[OfficialGame]) -> None:
-    """Create a store in a new file from games in any order, as read by :func:`read_official`.
+    """Create a store file from official games in any order; see :func:`read_official`.
 
     Raises:
-        DataError: if a game is not an official one or occurs twice, or there are no games.
+        DataError: if a game is not official or occurs twice, or if there are no games.
     """
     digests = []
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -262,7 +262,7 @@ def read_official(source: Path) -> Iterator[OfficialGame]:
 
 
 def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
-    """Yield the games of a JSONL file whose first line holds the parts that all games share."""
+    """Yield the games from a JSONL file whose first line has the parts that all games share."""
     rows = map(json.loads, lines)
     head: dict[str, Any] = next(rows, {})
     domain, grammar = _text(head["pddl_domain"]), _text(head["grammar"])
@@ -273,7 +273,7 @@ def _from_lines(lines: Iterable[bytes]) -> Iterator[OfficialGame]:
 
 
 def _from_files(files: Iterable[tuple[str, bytes]]) -> Iterator[OfficialGame]:
-    """Yield the games in the release's files, except those that the official loader skips."""
+    """Yield the games in the release's files, except games that the official loader skips."""
     for path, data in files:
         id = "/".join(path.split("/")[-4:-1])
         row = json.loads(data)
@@ -305,6 +305,6 @@ def _verify_head(domain: str, grammar: str) -> None:
         found = hashlib.sha256(text.encode()).hexdigest()
         if found != digest:
             raise DataError(
-                f"The {name} of the games is not that of ALFWorld 0.4.0: its hash is {found[:12]}, "
-                f"expected {digest[:12]}. {_ADVICE}"
+                f"The {name} of the games differs from ALFWorld 0.4.0: expected hash "
+                f"{digest[:12]}, got {found[:12]}. {_ADVICE}"
             )

@@ -1,4 +1,4 @@
-"""Diagnosis of failed ALFWorld episodes, from the commands and the conditions of the goal."""
+"""Diagnosis of failed ALFWorld episodes, based on commands and goal conditions."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ WRONG_RECEPTACLE, WRONG_LOCATION = "wrong_receptacle", "wrong_target_location"
 PRECONDITION, CONFUSION = "missing_precondition", "entity_confusion"
 WRONG_OBJECT = "wrong_object_interaction"
 MODES = (WRONG_RECEPTACLE, WRONG_LOCATION, PRECONDITION, CONFUSION, WRONG_OBJECT, *COMMON)
-"""Failure modes, in the order in which they are tried.
+"""Failure modes, in the order in which they are checked.
 
 Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 _STEPS = 50
-"""Default maximum number of steps per episode; giving up counts as premature in its first third."""
+"""Default maximum number of steps per episode; stopping in the first third is premature."""
 _COMMAND = re.compile(
     r"go to .+|take .+ from .+|(?:move|put) .+ (?:to|in|on|in/on|into|onto) .+|(?:open|close) .+"
     r"|(?:heat|cool|clean|slice) .+ with .+|(?:use|examine) .+|look|inventory|help"
 )
-"""Commands in a form that the engine knows, possible or not."""
+"""Pattern for commands that the engine can parse, whether or not they are possible now."""
 _TAKE = re.compile(r"take (.+) from (.+)")
 _PUT = re.compile(r"(?:move|put) (.+) (?:to|in|on|in/on|into|onto) (.+)")
 _CHANGE = re.compile(r"(heat|cool|clean) (.+) with .+")
@@ -36,7 +36,7 @@ _NEEDS = re.compile(r"(?:heat|cool|clean) .+ with .+|use .+")
 """Commands that have a precondition."""
 
 _MANY = 3
-"""Divisor for the tolerated share of inadmissible commands: a third or more is too many."""
+"""Inverse of the share of inadmissible commands that counts as too many."""
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
@@ -76,7 +76,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 def _own_modes(steps: Sequence[Step], goal: RoomGoal | None) -> tuple[str, ...]:
-    """Return the modes that depend on the goal, or on this engine's commands.
+    """Return the failure modes that depend on the goal or on this engine's commands.
 
     ``wrong_receptacle``: an object of the goal's type was left in a place of another type.
     ``wrong_target_location``: two such objects were left in different places of the right type.
@@ -131,7 +131,7 @@ class _Done:
 
 
 def _goal(report: Mapping[str, Any]) -> RoomGoal | None:
-    """Return the goal in a grader's report; None for older reports, which contain no goal."""
+    """Return the goal from a grader's report, or None for older reports without a goal."""
     try:
         return RoomGoal.model_validate(report.get("goal"))
     except ValidationError:
@@ -144,5 +144,5 @@ def _kind(step: Step) -> str:
 
 
 def _type(name: str) -> str:
-    """Return the type in a name, such as ``desk`` in ``desk 1``."""
+    """Return the type part of a name, such as ``desk`` for ``desk 1``."""
     return name.rpartition(" ")[0]

@@ -1,4 +1,4 @@
-"""The ALFWorld env, which runs ALFWorld's text games."""
+"""An env that runs ALFWorld's text games."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALIAS = re.compile(r"put (.+?) (?:in/on|in|on|into|onto) (.+)")
 
 
 class ALFWorldEnv(TaskEnv):
-    """A simulated home in which the agent does a household task by text commands.
+    """A simulated home in which the agent does a household task with text commands.
 
     The engine is TextWorld with ALFWorld's games and names; the only change is that results are
     cached instead of computed twice. Every text, every list of commands and every win matches the
@@ -34,7 +34,7 @@ class ALFWorldEnv(TaskEnv):
     Action:
         A command, such as ``go to desk 1``, ``take mug 2 from desk 1``, ``move mug 2 to shelf 3``,
         ``heat mug 2 with microwave 1`` or ``use desklamp 1``. A command that is not admissible
-        changes nothing and is answered by ``Nothing happens.``; it counts as a step and sets
+        changes nothing and is answered with ``Nothing happens.``; it counts as a step and sets
         ``info["error_kind"]``. With ``aliases=True``, the older form ``put X in/on Y`` is accepted
         for ``move X to Y``.
 
@@ -42,8 +42,8 @@ class ALFWorldEnv(TaskEnv):
         1.0 at the end if the goal holds, otherwise 0.0. ``reward_mode="score"`` is the same.
 
     Starting state:
-        The middle of a scene. ``reset`` picks a task of the split, or runs the task given in
-        ``options``.
+        The agent stands in the middle of a scene. ``reset`` picks a task from the split, or uses
+        the task given in ``options``.
 
     Episode end:
         Terminated when the goal holds; truncated after ``max_steps`` commands (default 50, the most
@@ -60,12 +60,12 @@ class ALFWorldEnv(TaskEnv):
 
     Splits and versions:
         Split by scene. With the official games: ``train`` (3,553 games); ``val`` = ``valid_seen``
-        (140), whose scenes also occur in training by design; ``test`` = ``valid_unseen`` (134), in
-        four scenes of its own. Evolved tasks that repeat the scene, initial state and goal of a val
-        or test game are rejected. Evolved tasks are phrased with ALFWorld's own templates, unless a
-        model has phrased them. ``valid_train`` (200) is used only on request. Without the official
-        games, or with ``subset="builtin"``: built-in scenes, generated from the layouts that
-        ALFWorld ships. v0: first version.
+        (140), whose scenes also occur in training by design; ``test`` = ``valid_unseen`` (134),
+        whose four scenes occur nowhere else. Evolved tasks that repeat the scene, initial state and
+        goal of a val or test game are rejected. Evolved tasks are phrased with ALFWorld's own
+        templates, unless a model has phrased them. ``valid_train`` (200) is used only on request.
+        Without the official games, or with ``subset="builtin"``: built-in scenes, generated from
+        the layouts that ALFWorld ships. v0: first version.
 
     Installation:
         ``coevo install alfworld`` compiles the engine with cmake and g++, which takes a minute or
@@ -82,7 +82,7 @@ class ALFWorldEnv(TaskEnv):
         grammar, which would evaluate any text in braces. ``sys.argv`` is left unchanged.
 
     Arguments:
-        See :class:`coevo_gym.envs.base.TaskEnv`; in addition ``aliases``.
+        The arguments of :class:`coevo_gym.envs.base.TaskEnv`, and ``aliases`` (see Action).
 
     Citation:
         Shridhar et al., ALFWorld: Aligning Text and Embodied Environments for Interactive
@@ -98,7 +98,7 @@ class ALFWorldEnv(TaskEnv):
 
     def __init__(self, *, aliases: bool = False, **kwargs: Any) -> None:
         check_flag("aliases", aliases)
-        fast_downward()  # raises install instructions before any episode begins
+        fast_downward()  # raises an error with install instructions before any episode
         self.aliases = aliases
         super().__init__(**kwargs)
 

@@ -1,4 +1,4 @@
-"""Goals of household tasks: their wording, their conditions, and plans to reach them.
+"""Goals of household tasks, their wording and conditions, and plans that reach them.
 
 A goal is one of ALFWorld's six kinds, filled with object types. This module never starts the
 engine: progress and plans are computed from the current facts.
@@ -25,20 +25,20 @@ COOL = "pick_cool_then_place_in_recep"
 TWO = "pick_two_obj_and_place"
 
 KINDS = (PICK, LOOK, CLEAN, HEAT, COOL, TWO)
-"""The six kinds of tasks, by ALFWorld's names."""
+"""ALFWorld's names for the six kinds of tasks."""
 
 Facts = Iterable[tuple[str, tuple[str, ...]]]
-"""True facts as pairs (predicate, objects), all lower case, in the form of ``Game.facts()``."""
+"""True facts as (predicate, objects) pairs in lower case, in the format of ``Game.facts()``."""
 
 
 class Change(NamedTuple):
-    """The change that a clean, heat or cool goal makes to its object before placing it.
+    """The change that a clean, heat or cool goal requires before its object is placed.
 
     Attributes:
         verb: the command.
         appliance: type of the receptacle that makes the change, in lower case.
-        able: predicate of the objects that can be changed.
-        done: predicate of the objects that have been changed.
+        able: predicate that holds for objects that can be changed.
+        done: predicate that holds for objects that have been changed.
     """
 
     verb: str
@@ -65,13 +65,13 @@ PROGRESS = frozenset(
 
 
 class RoomGoal(FrozenModel):
-    """The goal of a task; any object of the named type will do.
+    """The goal of a household task; any object of the named type will do.
 
     Attributes:
         kind: one of :data:`KINDS`.
-        object: type of the object, as in PDDL without "Type": ``Mug``, ``CellPhone``.
-        receptacle: type of the destination; "" for a look.
-        toggle: type of the lamp for a look; "" for other kinds.
+        object: type of the object, as in PDDL but without "Type", such as ``CellPhone``.
+        receptacle: type of the destination; "" for goals of kind :data:`LOOK`.
+        toggle: type of the lamp for goals of kind :data:`LOOK`; "" for other kinds.
     """
 
     kind: str
@@ -98,9 +98,9 @@ class RoomGoal(FrozenModel):
         wanted, other = ("toggle", "receptacle") if self.kind == LOOK else ("receptacle", "toggle")
         for field in ("object", wanted):
             if not getattr(self, field):
-                raise ValueError(f"{self.kind} needs {field}")
+                raise ValueError(f"a {self.kind} goal needs {field}")
         if getattr(self, other):
-            raise ValueError(f"{self.kind} has no {other}; leave it empty")
+            raise ValueError(f"a {self.kind} goal has no {other}; leave {other} empty")
         return self
 
     @property
@@ -117,7 +117,7 @@ def pddl(goal: RoomGoal) -> str:
 
 
 def with_goal(problem: str, goal: RoomGoal) -> str:
-    """Return a problem with its goal replaced by this one."""
+    """Return a PDDL problem with its goal replaced by the given goal."""
     section = _goal_section(problem)
     return problem[: section.start] + pddl(goal) + problem[section.stop :]
 
@@ -134,16 +134,16 @@ def _goal_section(text: str) -> slice:
 
 
 WORDINGS = 2
-"""Number of ALFWorld's wordings per kind of goal."""
+"""Number of wordings in ALFWorld per kind of goal."""
 
 
 def words(goal: RoomGoal, variant: int = 0) -> str:
-    """Return the goal in words, from ALFWorld's own templates.
+    """Phrase the goal in words, using ALFWorld's own templates.
 
     New tasks use the benchmark's own wording, so that a policy is trained on the same words that it
     is evaluated on.
 
-    ``variant`` is the number of the wording, modulo :data:`WORDINGS`.
+    ``variant`` selects the wording, modulo :data:`WORDINGS`.
 
     Example:
         >>> kind = "pick_clean_then_place_in_recep"
@@ -165,17 +165,17 @@ def _in_library(goal: RoomGoal) -> dict[str, Any]:
 
 
 def is_plain(text: str) -> bool:
-    """Return True if a text has only the characters a-z, 0-9, space and , ' -."""
+    """Return True if a text contains only a-z, 0-9, spaces, commas, apostrophes and hyphens."""
     return re.fullmatch("[a-z][a-z0-9 ,'-]{0,199}", text) is not None
 
 
 def conditions(goal: RoomGoal, facts: Facts) -> tuple[int, int]:
-    """Count the conditions of a goal that are met.
+    """Count how many of a goal's conditions are met.
 
     Returns:
-        (met, total) conditions, for the object (or the place, for two objects) with the most
-        progress. The object is in place (1); it is in place, and clean, hot or cold (2); it is in
-        the hand, and the lamp is on at the agent's location (2); two objects are in one place (2).
+        (met, total), for the object (or, in two-object goals, the place) with the most progress.
+        The object is in place (1); it is in place, and clean, hot or cold (2); it is in the
+        agent's hand, and a lamp is on where the agent is (2); two objects are in one place (2).
     """
     return _conditions(goal, _State(facts))
 
@@ -207,9 +207,9 @@ def _conditions(goal: RoomGoal, state: _State) -> tuple[int, int]:
 
 
 def plan(goal: RoomGoal, facts: Facts) -> list[str]:
-    """Return the shortest plan for a goal among those that fetch each object in turn.
+    """Return the shortest plan that reaches a goal by fetching its objects one by one.
 
-    The result is [] if the goal is met already, the agent's hand is not empty, or there is no plan
+    The result is [] if the goal is already met, the agent's hand is not empty, or there is no plan
     of this form.
     """
     state = _State(facts)
@@ -263,7 +263,7 @@ def _type(name: str) -> str:
 
 
 class _State:
-    """An index over the facts."""
+    """An index of the current facts."""
 
     def __init__(self, facts: Facts) -> None:
         true: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
@@ -272,7 +272,7 @@ class _State:
         self._by_type: defaultdict[str, list[str]] = defaultdict(list)
         for thing, type_ in true["objecttype"] + true["receptacletype"]:
             self._by_type[type_].append(thing)
-        # In some official scenes an object is in two places; taking it removes it from one only.
+        # In some official scenes an object is in two places; taking it removes it from only one.
         self.places: defaultdict[str, list[str]] = defaultdict(list)
         for thing, place in true["inreceptacle"]:
             self.places[thing].append(place)
@@ -282,7 +282,7 @@ class _State:
         self._facts = {(name, *objects) for name in true for objects in true[name]}
 
     def of_type(self, name: str) -> list[str]:
-        """Return the objects of a type, ``mug 2`` before ``mug 10``."""
+        """Return the objects of a type in numeric order: ``mug 2`` before ``mug 10``."""
         return sorted(self._by_type[_type(name)], key=lambda thing: (len(thing), thing))
 
     def holds(self, *fact: str) -> bool:
@@ -294,7 +294,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if an object is in a receptacle of a type."""
+        """Return True if an object is in a receptacle of a type, other than ``apart_from``."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]
@@ -338,7 +338,7 @@ class _Walk:
         return self
 
     def _go(self, place: str) -> _Walk:
-        """Go to a receptacle, unless the agent is at its location already."""
+        """Go to a receptacle, unless the agent is already at its location."""
         location = self._state.location[place]
         if location != self._here:
             self._here = location

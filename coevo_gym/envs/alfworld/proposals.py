@@ -1,4 +1,4 @@
-"""Open tasks for exploring a room, and drafts made from a model's proposals."""
+"""Open-ended tasks for exploring a room, and task drafts made from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from coevo_gym.envs.proposals import actions_of, draft_of, opened, request_of
 
 NOTHING_ASKED = "look around, and try out what can be done here"
 _TELLING = (TWO, HEAT, COOL, CLEAN, LOOK, PICK)
-"""The kinds of goals, the most specific ones first."""
+"""The kinds of goals, from the most to the least specific."""
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task: the same room without an active goal."""
+    """Return an open-ended task: the same room without an active goal."""
     assert isinstance(task.world, ALFWorldWorld)
     free = task.world.model_copy(update={"goal": "nothing"})
     return opened(task, side_of(task), NOTHING_ASKED, world=free)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft whose goal is what the proposal's words ask for, or what its commands achieve.
+    """Create a draft whose goal is requested by the proposal's words or achieved by its commands.
 
-    The words are parsed with the closed grammar of goals: one of the six kinds, with types that
+    The words are parsed with a fixed grammar of goals: one of the six kinds, with types that
     exist in the scene. The words are kept if they express the goal; otherwise the benchmark phrases
     the goal.
 
     Raises:
-        BuildError: if the request is empty; if its words do not identify one goal and its commands
-            do not achieve one.
+        BuildError: if the request is empty, or if its words do not identify a single goal and its
+            commands do not achieve a goal.
     """
     request, actions = request_of(proposal), actions_of(proposal)
     commands = [action.strip() for action in actions]
@@ -57,7 +57,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
 
 
 def _plain(request: str, possible: Sequence[RoomGoal]) -> str:
-    """Return a request in the style of this benchmark's tasks.
+    """Rewrite a request in the style of this benchmark's tasks.
 
     The style is lower case without a full stop. A type is one word, as in the game, and objects
     have no number, because any object of the type will do.
@@ -86,7 +86,7 @@ def _brought_about(
     meant: Sequence[RoomGoal],
     possible: Sequence[RoomGoal],
 ) -> RoomGoal:
-    """Return a goal that the last command achieves, preferably one that the request may mean."""
+    """Return a goal that the last command achieves, preferably a goal that the request may mean."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     game = Game(open_scene(*problem), "")
@@ -99,12 +99,12 @@ def _brought_about(
     new = [goal for goal in met(possible, game.facts()) if goal not in before]
     found = [goal for goal in new if goal in meant] or new
     if not found:
-        raise BuildError("the words do not mean one goal, and the last action brings none about")
+        raise BuildError("neither the request nor the last action identifies a single goal")
     return min(found, key=lambda goal: _TELLING.index(goal.kind))
 
 
 def _asked(said: str, goal: RoomGoal) -> str:
-    """Return the request if it expresses the goal; otherwise the benchmark's own wording."""
+    """Return the request if it expresses the goal; otherwise, return the benchmark's wording."""
     try:
         check_words(said, goal)
     except BuildError:

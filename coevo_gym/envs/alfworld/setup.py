@@ -1,4 +1,4 @@
-"""Installation of the TextWorld engine and the official games, and their status."""
+"""Installation and status of the TextWorld engine and the official games."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def install(source: Path | None) -> Path:
 
     Raises:
         ConfigError: if the source does not exist.
-        DataError: if the source is damaged or incomplete; games installed before are kept.
+        DataError: if the source is damaged or incomplete; previously installed games are kept.
         EnvBackendError: if the engine cannot be installed.
     """
     folder = benchmark_home("alfworld") / "data"
@@ -83,7 +83,7 @@ def installation() -> Installation:
 
 
 def _missing() -> str:
-    """Return a sentence about the missing part of the engine; "" if the engine is complete."""
+    """Return a sentence that says what the engine lacks, or "" if it is complete."""
     importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
         try:
@@ -101,7 +101,7 @@ def _missing() -> str:
 
 
 def _lacking() -> str:
-    """Return the missing requirements for compiling the engine; "" if there are none."""
+    """Return the missing requirements for compiling the engine, or "" if nothing is missing."""
     lacking = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if sys.version_info >= (3, 13):
         lacking.append(f"Python below 3.13 (this is {sys.version_info[0]}.{sys.version_info[1]})")
@@ -120,9 +120,9 @@ def _install_engine() -> None:
         return  # another process has installed it in the meantime
     if _lacking():
         raise EnvBackendError(f"{missing} {_advice()}")
-    # The engine itself has locked versions. Its other dependencies are shared with other packages
-    # of this environment, so pip chooses their versions.
+    # The engine's own versions are locked. Its other dependencies are shared with other packages
+    # in this environment, so pip chooses their versions.
     pip_install(LOCK, "--no-deps", advice=_advice(), timeout_s=_PATIENCE_S)
     said = pip_install(_PACKAGES, advice=_advice(), timeout_s=_PATIENCE_S)
     if missing := _missing():
-        raise EnvBackendError(f"After running pip: {missing} Restart Python.\n{said}")
+        raise EnvBackendError(f"pip finished, but {missing} Restart Python.\n{said}")

@@ -26,7 +26,7 @@ from coevo_gym.provision import data_folder
 BUILTIN = "builtin"
 SUBSETS = ("train", "valid_seen", "valid_unseen", "valid_train", BUILTIN)
 UNSEEN = frozenset({10, 219, 308, 424})
-"""Scenes of the official games that occur in no training game."""
+"""Scenes of the official games that do not occur in any training game."""
 _OFFICIAL_SPLIT = {
     "train": Split.TRAIN,
     "valid_seen": Split.VAL,
@@ -38,7 +38,7 @@ _FACT = re.compile(r"\(([^()]+)\)")
 
 
 def scenario_of(game: str) -> str:
-    """Return the scenario of a game, its scene: ``FloorPlan308``, or ``builtin/FloorPlan7``."""
+    """Return a game's scenario, which is its scene: ``FloorPlan308`` or ``builtin/FloorPlan7``."""
     if game.startswith(f"{BUILTIN}/"):
         return game.rpartition("/")[0]
     return f"FloorPlan{game.split('/')[1].rpartition('-')[2]}"
@@ -65,7 +65,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split of a task by its scenario, game and goal, whatever split it claims.
+    """Determine a task's split from its scenario, game and goal, ignoring ``task.split``.
 
     Raises:
         BenchmarkNotInstalled: if the task is from an official game that is not installed.
@@ -78,12 +78,12 @@ def side_of(task: Task) -> Split:
     if side is Split.TRAIN and isinstance(world.goal, RoomGoal) and leaked(world):
         return Split.VAL  # only validation games are held out in training scenes
     if side is Split.TRAIN and task.scenario != scenario_of(world.game):
-        raise TaskError(f"its scenario is {task.scenario!r}, but {world.game} is in another scene")
+        raise TaskError(f"the scenario is {task.scenario!r}, but {world.game} is in another scene")
     return side
 
 
 def side_of_game(world: ALFWorldWorld) -> Split:
-    """Return the split of a world's game, whatever its goal; raises as :func:`side_of` does."""
+    """Return the split of a world's game, ignoring the goal; raises like :func:`side_of`."""
     if world.digest == BUILTIN:
         _builtin_game(world.game)  # raises if the game is unknown
         return split_of(scenario_of(world.game))
@@ -99,7 +99,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         split: the split. With official games, ``train`` consists of the training games, ``val`` of
             valid_seen, ``test`` of valid_unseen.
         subset: ``train``, ``valid_seen``, ``valid_unseen``, ``valid_train`` (more games in training
-            scenes, used only on request), ``builtin``; None for the default of the installation.
+            scenes, used only on request), ``builtin``; None for the installation's default.
 
     Raises:
         TaskError: if the subset is unknown, or has no tasks in this split.
@@ -162,14 +162,14 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
     if isinstance(world.goal, RoomGoal):
         return world.goal
     if world.goal is not None:
-        raise TaskError(f"The world of {world.game} has no goal here, because its task is open.")
+        raise TaskError(f"The task in {world.game} is open-ended, so its world has no goal.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
     return _entry(world).goal
 
 
 def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return domain, grammar and problem of a world; raises as :func:`side_of` does."""
+    """Return a world's domain, grammar and problem; raises like :func:`side_of`."""
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
     else:
@@ -196,7 +196,7 @@ def _held_out(games: Games) -> frozenset[tuple[str, str, str]]:
 
 
 def _key(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return scene, hash of the initial state, and goal; PDDL ignores the case of its types."""
+    """Return a world's scene, a hash of its initial state, and its goal in lower case."""
     *_, problem = scene_problem(world)
     facts = sorted(" ".join((name, *objects)) for name, objects in facts_of(problem))
     state = hashlib.sha256("\n".join(facts).encode()).hexdigest()
@@ -214,9 +214,9 @@ def _games(world: ALFWorldWorld) -> Games:
     games = open_games()
     if not games.digest.startswith(world.digest):
         raise DataError(
-            f"The installed ALFWorld games ({games.digest[:16]}) are not the games that the task "
-            f"was made with ({world.digest}). Install the same games, or choose native tasks of "
-            "the installed ones."
+            f"The task was made with the ALFWorld games {world.digest}, but the installed games "
+            f"are {games.digest[:16]}. Install the same games, or choose native tasks of the "
+            "installed games."
         )
     return games
 
@@ -250,7 +250,7 @@ GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool",
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``scene:``, ``goal:`` and ``object:``; raises as :func:`side_of` does."""
+    """Return tags for a task's scene, goal and object; raises like :func:`side_of`."""
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]
@@ -260,7 +260,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
 
 def goal_tags(goal: RoomGoal) -> tuple[str, ...]:
-    """Return the tags of a goal, without its scene."""
+    """Return tags for a goal, without its scene."""
     return tags_from(_pairs(goal))
 
 

@@ -1,8 +1,8 @@
-"""Trial runs of unproven problems in a worker process, where they can do no harm.
+"""Trial runs of untested problems in a worker process, which protects the main process.
 
 On an invalid problem, the planner's translator may exit its process or run forever. A worker
-process therefore runs the problem under a time limit. The worker runs one trial after the other and
-is replaced if it is lost.
+process therefore runs the problem under a time limit. The worker runs one trial at a time and is
+replaced if it is lost.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _SERVE = "from coevo_gym.envs.alfworld import engine, trial; trial.serve()"
 
 
 class Trial(NamedTuple):
-    """The result of running commands.
+    """The result of running commands on a problem.
 
     Attributes:
-        won: flags for the goal: before any command, and after each command up to the first that was
-            not admissible.
-        fault: the reason why the problem could not be run, or "".
+        won: flags for the start and for each command before the first inadmissible command; a
+            flag is True if the goal was met then.
+        fault: reason why the problem could not be run, or "".
     """
 
     won: tuple[bool, ...]
@@ -89,13 +89,13 @@ class _Worker:
             return Trial(tuple(won), fault)
         if process.returncode == -signal.SIGKILL and not late.is_set():
             raise EnvBackendError(
-                "The process that tests ALFWorld tasks was killed from outside, perhaps because "
-                "the machine ran out of memory. Free some memory and try again."
+                "The process that tests ALFWorld tasks was killed by the system or another "
+                "process, perhaps because memory ran out. Free some memory and try again."
             )
         return Trial((), _loss(process.returncode, late.is_set(), timeout_s))
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """Return the process, after starting a new one if there is none or it has died."""
+        """Return the worker process; start a new process if there is none or it has died."""
         if self._process is None or self._process.poll() is not None:
             self._stop()
             self._process = _started()
@@ -109,13 +109,13 @@ class _Worker:
             self._process = None
 
     def _exit(self) -> None:
-        if self._owner == os.getpid():  # a fork exits, too, but does not own the process
+        if self._owner == os.getpid():  # a fork also runs this, but does not own the process
             self._stop()
 
 
 @cache
 def _worker(owner: int) -> _Worker:
-    """Return the worker of a process; a fork does not share its parent's worker."""
+    """Return a process's worker; a fork does not share its parent's worker."""
     return _Worker()
 
 
@@ -133,7 +133,7 @@ def _started() -> subprocess.Popen[bytes]:
     if not ready:
         process.communicate()
         raise EnvBackendError(
-            f"The process that tests ALFWorld tasks does not start: "
+            f"The process that tests ALFWorld tasks did not start: "
             f"{_loss(process.returncode, late.is_set(), LIMIT_S)}. To find the cause, run "
             "`coevo doctor`."
         )
@@ -141,7 +141,7 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 def worker_environment() -> dict[str, str]:
-    """Return the environment variables for the process: paths and locale, but no secrets."""
+    """Return the worker's environment variables: paths and locale, but no secrets."""
     told = {
         name: value
         for name, value in os.environ.items()
@@ -169,7 +169,7 @@ def _deadline(process: subprocess.Popen[bytes], seconds: float) -> Iterator[thre
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
-    """Send a line and return the next line received, b"" if the process ends first."""
+    """Send a line and return the next line received, or b"" if the process ends first."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -181,7 +181,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
 
 
 def _loss(code: int, late: bool, timeout_s: float) -> str:
-    """Return the reason why a worker was lost, in words."""
+    """Describe the reason for which a worker was lost."""
     if late:
         return f"the engine took longer than {timeout_s:g} s"
     how = f"of signal {-code}" if code < 0 else f"with exit code {code}"
@@ -189,10 +189,10 @@ def _loss(code: int, late: bool, timeout_s: float) -> str:
 
 
 def serve() -> None:
-    """Run the trials that arrive as lines of JSON, until the pipe is closed."""
+    """Run the trials that arrive as lines of JSON until the pipe is closed."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the translator prints to stdout
-    trial = Trial(())  # an empty one signals that the worker is ready
+    trial = Trial(())  # an empty trial signals that the worker is ready
     while True:
         answers.write(json.dumps(trial).encode() + b"\n")
         answers.flush()
@@ -206,7 +206,7 @@ def serve() -> None:
 
 
 def _play(domain: str, grammar: str, problem: str, commands: Sequence[str]) -> Trial:
-    """Run commands in this process."""
+    """Run commands on a problem in this process."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     try:

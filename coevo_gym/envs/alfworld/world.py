@@ -1,4 +1,4 @@
-"""The data models of a task: its scene and goal. The engine itself judges the goal."""
+"""Data models for ALFWorld tasks: scenes and goals. The engine itself judges the goals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from coevo_gym.envs.alfworld.goals import RoomGoal
 
 
 class ALFWorldWorld(World):
-    """A scene and its goal.
+    """The world of an ALFWorld task: a scene and a goal.
 
     Attributes:
         game: id of the official or built-in game that the scene is from.
         digest: first 16 digits of the content hash of the official games, or "builtin".
-        goal: the goal; None for the game's own goal; ``"nothing"`` for an open task.
+        goal: the goal. None means the game's own goal, and ``"nothing"`` means an open task.
     """
 
     game: str
@@ -23,4 +23,4 @@ class ALFWorldWorld(World):
 
 
 class ALFWorldVerifier(Verifier):
-    """An empty verifier: the engine itself knows if the goal of its world holds."""
+    """An empty verifier, because the engine itself checks if the goal is met."""

@@ -1,4 +1,4 @@
-"""AppWorld: do everyday chores by writing code against the APIs of a handful of apps."""
+"""The AppWorld benchmark: do everyday chores by writing code against the APIs of a few apps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevo_gym.provision import data_folder
 
 
 class AppWorldBenchmark(ProposableFolder):
-    """AppWorld as a benchmark for curricula and trainers."""
+    """The AppWorld benchmark, as used by curricula and trainers."""
 
     name = "appworld"
     env_id = "CoEvolve-AppWorld-v0"
@@ -27,15 +27,15 @@ class AppWorldBenchmark(ProposableFolder):
 
     @property
     def subsets(self) -> tuple[str, ...]:
-        """The available subsets."""
+        """Names of the available subsets."""
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return an evolved task's solution; () for native tasks, whose code is not a choice."""
+        """Return an evolved task's solution, or () for native tasks, whose code is not a choice."""
         return task.solution if task.origin == "evolved" else ()
 
     def symbol(self, step: Step) -> str:
-        """Return the apps that the step's code calls, in text order; "!" if it failed."""
+        """Return the apps that the step's code calls, in text order, or "!" if the code failed."""
         return "!" if step.error_kind else " ".join(apps_of(step.action))
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class AppWorldBenchmark(ProposableFolder):
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """Return the APIs that list the user's items and act on them; the apps have more."""
+        """Return the APIs that list the user's items or act on them; the apps have more APIs."""
         calls = (
             f"{look.app}.{call.partition('(')[0]}"
             for look in LOOKS
@@ -52,7 +52,7 @@ class AppWorldBenchmark(ProposableFolder):
         return tuple(dict.fromkeys(calls))
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Return one label per episode, from errors, calls and tests; see ``diagnosis.py``."""
+        """Label an episode based on errors, calls and tests; see ``diagnosis.py``."""
         return diagnose(episode)
 
 

@@ -34,9 +34,9 @@ from coevo_gym.envs.appworld.world import AppWorldVerifier, AppWorldWorld
 from coevo_gym.envs.proposals import draft_of
 
 MAX_ACTS = 2
-"""Maximum number of acts in a draft from a walk."""
+"""Maximum number of actions on list rows in a draft made from an exploration walk."""
 MAX_NAME_WORDS = 8
-"""Maximum words of a text in a changed row for the text to serve as a name in the task."""
+"""Maximum number of words in a text that can serve as a name in the task."""
 _APIS = re.compile(r"\bapis\.(\w+)\.(\w+)\(")
 _SAYS_NOTHING = ("api_docs.", "supervisor.complete_task")
 """Calls that neither read nor change an app."""
@@ -56,14 +56,14 @@ def build(draft: Draft) -> Task:
         raise BuildError(f"the world is a {type(world).__name__}, not an AppWorldWorld")
     _check_place(draft.scenario, world)
     if not draft.instruction.strip():
-        raise BuildError("the instruction says nothing")
+        raise BuildError("the instruction is empty")
     if not draft.solution:
         raise BuildError("there are no actions")
     end = _run(draft, world)
     answer = "" if end.answer is None else canonical_json(end.answer)
     verifier = AppWorldVerifier(changes=end.changes, answer=answer)
     if compared(verifier, {}, None, completed=True).success:
-        raise BuildError("doing nothing would pass")
+        raise BuildError("an agent that does nothing would pass")
     return Task(
         benchmark="appworld",
         split=split_of(draft.scenario),
@@ -82,18 +82,18 @@ def _check_place(scenario: str, world: AppWorldWorld) -> None:
     """Check that the world is a training world of the claimed scenario."""
     actual = scenario_of(world.data, world.base)
     if scenario != actual:
-        raise BuildError(f"claims to be in {scenario}, but is in {actual}")
+        raise BuildError(f"the draft claims to be in {scenario}, but is in {actual}")
     try:
         root_of_world(world)
         split = split_of(scenario)
     except (TaskError, DataError, BenchmarkNotInstalled) as error:
-        raise BuildError(f"the world is not at hand: {error}") from error
+        raise BuildError(f"the world is not available: {error}") from error
     if split is not Split.TRAIN:
-        raise BuildError(f"{world.base} is not a task to train in")
+        raise BuildError(f"{world.base} is not a training task")
 
 
 def _run(draft: Draft, place: AppWorldWorld) -> Diff:
-    """Run all actions; return their changes and answer."""
+    """Run all actions and return their changes and answer."""
     n, ended_by = len(draft.solution), 0
     with closing(WorldSession(root_of_world(place))) as world:
         world.begin(place.base, instruction=draft.instruction)
@@ -109,7 +109,7 @@ def _run(draft: Draft, place: AppWorldWorld) -> Diff:
     if ended_by < n:
         raise BuildError(f"the task is completed too early, by action {ended_by} of {n}")
     if not end.changes and end.answer is None:
-        raise BuildError("nothing was changed, and nothing answered")
+        raise BuildError("the actions did not change or answer anything")
     return end
 
 
@@ -154,9 +154,9 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the apps that are changed, or else queried, and the actions on them.
+    """Return clues about the changed (or, without changes, queried) apps and the calls to them.
 
-    The answers are the answer to a question, and any call written out in full.
+    Its answers are the answer to a question, and every call written out in full.
     """
     verifier = task.verifier
     assert isinstance(verifier, AppWorldVerifier)
@@ -184,7 +184,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _told(value: Any) -> str:
-    """Format a value as people write it."""
+    """Format a value as a user would write it."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -193,7 +193,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts and amounts in changed rows; ids and long texts do not serve as names."""
+    """Yield the texts and amounts in changed rows, except ids, times and long texts."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create one draft from acts of a walk, and one with a question about a list it has seen."""
+    """Create one draft from a walk's actions, and one that asks about a list that it printed."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

@@ -1,4 +1,4 @@
-"""The built-in world: created with the installed engine, and cached.
+"""The built-in world, which is created with the installed engine and cached.
 
 The engine's contents, and databases made with it, may be redistributed only in encrypted form.
 Therefore this package contains neither; ``mini/main.py`` creates the world on each machine.
@@ -28,7 +28,7 @@ _PATIENCE_S = 1800
 _LOOK_S = 2.0
 _MB = 340
 N_TASKS = 81
-"""Number of tasks in the world."""
+"""Number of tasks in the built-in world."""
 
 
 def builtin_root() -> Path:
@@ -37,7 +37,7 @@ def builtin_root() -> Path:
     Raises:
         BenchmarkNotInstalled: if the engine is not installed, or if the world does not exist and
             :func:`coevo_gym.core.waiting.only_looking` forbids creating it.
-        EnvBackendError: if it cannot be created.
+        EnvBackendError: if the world cannot be created.
     """
     root = _root()
     if not root.is_dir():
@@ -50,7 +50,7 @@ def builtin_root() -> Path:
         with locked("appworld"):
             if not root.is_dir():
                 waiting.logger.warning(
-                    f"Creating AppWorld's built-in world, only once ({_MB} MB, about a minute) ..."
+                    f"Creating AppWorld's built-in world (once, {_MB} MB, about a minute) ..."
                 )
                 _make(python, root)
     return root
@@ -66,7 +66,7 @@ def _root() -> Path:
 
 
 def _version() -> str:
-    """Return the hash of the scripts, or the hash of the first scripts that made the same world."""
+    """Return the hash of the scripts, or of the earliest scripts that made the same world."""
     whole = hashlib.sha256()
     for script in sorted(_SCRIPTS.glob("[!_]*.py")):
         whole.update(script.read_bytes())
@@ -103,7 +103,7 @@ def _wait_for(process: subprocess.Popen[str], folder: Path) -> str:
     """Wait until the world is created, and report progress; return the error output.
 
     Raises:
-        EnvBackendError: if it takes too long.
+        EnvBackendError: if the creation takes too long.
     """
     begun = time.monotonic()
     while time.monotonic() - begun < _PATIENCE_S:

@@ -1,4 +1,4 @@
-"""Candidate actions for a scorer: moves, in the order in which a person would try them."""
+"""Candidate actions for policies that score actions, in the order a user would try them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ MAX_ACTS = 40
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the moves that make sense now: sign in, list, act on a listed row, finish, answer.
+    """Return the actions that make sense now: sign in, list, act on a listed row, finish, answer.
 
-    Answers are counts: of a list, and of its rows with a value that the instruction names.
+    Answers are counts of a list's rows, or of its rows with a value that the instruction names.
     """
     outcomes = [turn.observation for turn in view.history[1:]] + [view.observation]
     actions = [turn.action for turn in view.history]

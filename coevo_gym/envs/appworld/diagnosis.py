@@ -1,4 +1,4 @@
-"""Diagnosis of failed episodes, from their calls, errors and failed tests."""
+"""Diagnosis of failed AppWorld episodes, based on calls, errors and failed tests."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ _RAISED = re.compile(
     r"|\w+: Response status code is (?P<status>\d+))",
     re.MULTILINE,
 )
-"""The last lines of a traceback."""
+"""Pattern for the last lines of a traceback."""
 _TAIL = 2_000
-"""Characters at the end of a step's output in which a traceback is searched."""
+"""Number of characters at the end of a step's output that are searched for a traceback."""
 _STOPPED = ("timeout", "crash")
 _REFUSED = ("400", "405", "422")
 """Status codes for arguments that an API rejects."""
 _ABSENT = re.compile(r'"message":"[^"]{0,200}\bdoes not exist')
-"""The APIs' message for missing objects; its status is usually 409."""
+"""Pattern for an API's message about a missing object; its status is usually 409."""
 _OF_ANSWER = re.compile(r"\banswers?\b", re.IGNORECASE)
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """Return the label and failure modes of an episode; the first label that applies is used.
+    """Return an episode's failure modes and its label; the first label that applies is used.
 
     ``empty_turn_model_response``: the agent did nothing. ``invalid_tool_call``: the code does not
     run, or contains an unknown name or API. ``argument_mismatch``: a ``TypeError``, or arguments
@@ -107,11 +107,11 @@ class _Ran(NamedTuple):
 
     Attributes:
         calls: the APIs that were called.
-        failing: the API that returned the error, "" for an error of the code itself; None without
-            an error.
+        failing: the API that returned the error; "" for an error in the code itself; None if there
+            was no error.
         invalid: True if the code could not run, or used an unknown name.
         wrong_arguments: True if an API or a function rejected its arguments.
-        mode: the failure mode of its error, "" without an error or for an unclassified one.
+        mode: failure mode of the error; "" if there is no error or it is unclassified.
     """
 
     calls: tuple[str, ...]
@@ -157,7 +157,7 @@ def _unrepaired(steps: list[_Ran]) -> _Ran | None:
         if step.failing is not None:
             return None if step.failing in worked else step
         worked.update(step.calls)
-        if step.calls != (_COMPLETE,):  # ending the task repairs nothing
+        if step.calls != (_COMPLETE,):  # ending the task does not repair anything
             worked.add("")
     return None
 

@@ -1,4 +1,4 @@
-"""AppWorld's tasks as a Gymnasium env."""
+"""A Gymnasium env for AppWorld's tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BLOCK = re.compile(r"```(?:python|py)[ \t]*\r?\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
 class AppWorldEnv(TaskEnv):
-    """Do everyday chores by writing code against the APIs of a handful of apps.
+    """An env in which the agent does everyday chores by writing code against the APIs of apps.
 
     The engine is the real one (``appworld`` 0.1.3.post1, in a separate venv): databases, APIs,
     clock and tests are the original's. The code that an agent writes runs in another process,
@@ -60,7 +60,7 @@ class AppWorldEnv(TaskEnv):
         ``info["error_kind"]`` is ``syntax``, ``unsafe`` (refused before it ran), ``exception``,
         ``timeout`` (killed after ``step_limit_s``) or ``crash`` (the interpreter died or exceeded
         its memory limit). After a timeout or a crash, variables are lost; the apps' data is not.
-        A fault of the engine, unlike one of the code, raises ``EnvBackendError``.
+        Unlike a fault in the code, a fault in the engine raises ``EnvBackendError``.
 
     Options:
         ``{"task": Task}`` or ``{"task_id": id or name}``.
@@ -87,10 +87,10 @@ class AppWorldEnv(TaskEnv):
     Differences from the original:
         The code runs outside the engine's process, so ``requester`` can only call public APIs, and
         importing ``appworld`` fails. The clock also stands still in the code, but not in the
-        process that calls this env. Output is cut at a limit, and addresses of objects in it are
-        shown as ``0x0``, so equal runs have equal output, including access tokens. Only codes that
-        verify an account or reset a password differ from run to run, so that code cannot guess
-        another person's; therefore no task that needs such a code can be built. A token is
+        process that calls this env. Output is truncated at a limit and shows object addresses as
+        ``0x0``, so identical runs produce identical output, including access tokens. Only codes
+        that verify an account or reset a password differ from run to run, so that no agent can
+        guess another user's code; therefore tasks that need such a code cannot be built. A token is
         accepted only if it was issued in this episode. Code cannot log in as one of the companies
         that send codes and receipts: they share a password that is public in the original's source.
         APIs answer only while a step runs: a call by a thread after its step waits for the next
@@ -99,7 +99,7 @@ class AppWorldEnv(TaskEnv):
         an API's address is empty, ``.`` or ``..``, or contains a slash, a backslash, a control
         character, a brace or one of ``?#%``; an argument contains a lone surrogate, or a number
         that is not finite or exceeds 64 bits; the step has made 1,000 calls already; the call has
-        taken 10 s of the engine's processor time (its effects until then remain); the arguments of
+        taken 10 s of the engine's processor time (its earlier effects remain); the arguments of
         the episode's calls exceed 16 MB, or its engine has grown by more than 512 MB.
 
     Arguments:
@@ -124,7 +124,7 @@ class AppWorldEnv(TaskEnv):
 
     def __init__(self, *, step_limit_s: float = STEP_LIMIT_S, **kwargs: Any) -> None:
         if not is_positive_number(step_limit_s):
-            raise ConfigError(f"step_limit_s must be positive, actual: {step_limit_s!r}")
+            raise ConfigError(f"step_limit_s must be positive, got {step_limit_s!r}")
         self.step_limit_s = step_limit_s
         self._world: WorldSession | None = None
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""The verdict on an episode: by the task's own tests, or by the changes it made."""
+"""The verdict on an episode, based on the task's own tests or on the changes it made."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COMPLETED = "the task is completed"
 
 
 class JudgedTests(NamedTuple):
-    """All tests of an episode."""
+    """The results of all tests of an episode."""
 
     tests: tuple[TaskTest, ...]
 
@@ -33,7 +33,7 @@ class JudgedTests(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Share of passed tests among those that doing nothing fails; 0 if any other test fails."""
+        """Share of passed tests among tests that an idle agent fails; 0 if any other test fails."""
         if any(test.label == KEPT and not test.passed for test in self.tests):
             return 0.0
         earned = [test.passed for test in self.tests if test.label == EARNED]
@@ -43,7 +43,7 @@ class JudgedTests(NamedTuple):
 def grade(
     world: WorldSession, verifier: AppWorldVerifier, found: Diff | None = None
 ) -> JudgedTests:
-    """Judge the current state of a world; its changes are computed if they are not passed."""
+    """Grade the current state of a world; its changes are computed if they are not passed."""
     if verifier.changes is None:
         return JudgedTests(world.grade())
     found = found or world.diff()
@@ -53,7 +53,7 @@ def grade(
 def compared(
     verifier: AppWorldVerifier, changes: Mapping[str, Any], answer: Any, *, completed: bool
 ) -> JudgedTests:
-    """Compare changes and an answer, a JSON value or None, with the expected ones."""
+    """Compare changes and an answer (a JSON value or None) with the expected result."""
     wanted = thaw(verifier.changes or {})
     tests = [
         TaskTest(f"{model} has changed as asked", EARNED, changes.get(model) == wanted[model])

@@ -1,8 +1,8 @@
-"""Short pieces of code that sign in to an app, list the user's items, and act on one of them.
+"""Short pieces of code that sign in to an app, list the user's items, and act on one item.
 
-Moves are for agents that cannot write code: a policy that chooses among candidates, and an explorer
-without a model. A move is identified by its text, so that a walk can be reconstructed from its
-actions.
+These moves are for agents that cannot write code: a policy that chooses among candidates, and an
+explorer without a model. A move is identified by its text, so that a walk can be reconstructed from
+its actions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 
 class ListAction(NamedTuple):
-    """An action on a row of a list.
+    """An action that can be performed on a row of a list.
 
     Attributes:
         call: the API and its arguments, with the row's fields in braces.
@@ -30,11 +30,11 @@ class Look(NamedTuple):
     Attributes:
         app: the app.
         call: the API that returns the list, and its arguments.
-        words: description of its items.
+        words: description of the items.
         name: template for the name of a row, with fields in braces.
         acts: actions on a row.
-        counted: template for the value to count rows by, with fields in braces, and the question;
-            "" for none.
+        counted: template for the value by which rows are counted, with fields in braces, and the
+            question about the count; empty strings if there is no such question.
     """
 
     app: str
@@ -201,14 +201,14 @@ LOOKS = (
     ),
 )
 FINISH = "# the task is done\napis.supervisor.complete_task()"
-_BY_NUMBER = "phone"  # signed in to by phone number, all other apps by email address
+_BY_NUMBER = "phone"  # its username is a phone number; all other apps use the email address
 FAILED = "Execution failed"
-"""Beginning of the outcome of a failed action."""
+"""Prefix of the output of a failed action."""
 _FULL = 20
 
 
 class Done(NamedTuple):
-    """An act that was performed."""
+    """An action that was performed on a row."""
 
     look: Look
     act: ListAction
@@ -216,7 +216,7 @@ class Done(NamedTuple):
 
 
 class PrintedList(NamedTuple):
-    """A list as it was printed."""
+    """A list that was printed, with its rows."""
 
     look: Look
     rows: Sequence[Mapping[str, Any]]
@@ -227,7 +227,7 @@ class PrintedList(NamedTuple):
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return the value of each row that rows are counted by."""
+        """Return, for each row, the value by which rows are counted."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
@@ -239,7 +239,7 @@ class PrintedList(NamedTuple):
 
 
 def sign_in(app: str) -> str:
-    """Return code that signs in to an app; the variable of the token has the app's name.
+    """Return code that signs in to an app and stores its token in a variable named after the app.
 
     Example:
         >>> sign_in("venmo").splitlines()[0]
@@ -257,12 +257,12 @@ def sign_in(app: str) -> str:
 
 
 def look_code(look: Look) -> str:
-    """Return code that prints a list, after signing in."""
+    """Return code that prints a list; it must run after the sign-in."""
     return _printed(f"list {look.words}", look.app, look.call)
 
 
 def act_code(look: Look, act: ListAction, row: Mapping[str, Any]) -> str:
-    """Return code that acts on a row, after signing in."""
+    """Return code that acts on a row; it must run after the sign-in."""
     return _printed(act.words.format(**row), look.app, act.call.format(**row))
 
 
@@ -285,7 +285,7 @@ class MoveState:
     Attributes:
         signed_in: apps signed in to.
         listed: lists that were printed, the latest of each kind.
-        done: acts that were performed.
+        done: actions that were performed.
     """
 
     def __init__(self, turns: Sequence[tuple[str, str]]) -> None:
@@ -313,7 +313,7 @@ class MoveState:
 
 
 def _filled(template: str, row: Mapping[str, Any]) -> str:
-    """Fill a row's fields into a template; return "" if the row lacks one."""
+    """Fill a row's fields into a template; return "" if a field is missing."""
     try:
         return template.format(**row)
     except (KeyError, IndexError, TypeError):

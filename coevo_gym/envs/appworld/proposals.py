@@ -1,4 +1,4 @@
-"""Open tasks for exploring the apps, and drafts from a model's proposals."""
+"""Open-ended tasks for exploring the apps, and task drafts from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """Return a task with the same apps and the same person, who asks for nothing."""
+    """Return a task with the same apps and the same user, who does not ask for anything."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from the proposal's words and code; the task is completed at the end.
+    """Create a draft from the proposal's words and code; the draft completes the task at its end.
 
     Raises:
-        BuildError: if it has no request, or an action is not Python code.
+        BuildError: if the proposal has no request, or an action is not Python code.
     """
     request, actions = request_of(proposal), actions_of(proposal)
     codes = [_code(action, number) for number, action in enumerate(actions, start=1)]
@@ -40,7 +40,7 @@ def _code(action: str, number: int) -> str:
     try:
         read = ast.parse(code)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise BuildError(f"action {number} is no Python code: {error}") from error
+        raise BuildError(f"action {number} is not Python code: {error}") from error
     if not read.body:
         raise BuildError(f"action {number} does nothing")
     return code

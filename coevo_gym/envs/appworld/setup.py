@@ -1,6 +1,6 @@
-"""Installation of the AppWorld engine and its official data, and its status.
+"""Installation and status of the AppWorld engine and its official data.
 
-The engine's package is partly encrypted; after the installation, the engine's own command unpacks
+Part of the engine's package is encrypted; after the installation, the engine's own command unpacks
 it.
 """
 
@@ -87,7 +87,7 @@ def download() -> Path:
     with _engine_installed() as home, staged(home / "data") as folder:
         _run_engine(engine_python(), folder, _BY_HAND, "download", "data", "--root", str(folder))
         if not (folder / "data").is_dir():
-            raise EnvBackendError(f"`appworld download` created no data. {_BY_HAND}")
+            raise EnvBackendError(f"`appworld download` did not create any data. {_BY_HAND}")
         for part in (folder / "data").iterdir():
             part.rename(folder / part.name)
         (folder / "data").rmdir()
@@ -148,7 +148,7 @@ def _install_engine(folder: Path) -> None:
 
 
 def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
-    """Run one of the engine's own commands; remove the other files that it writes."""
+    """Run one of the engine's own commands, and remove its temporary files."""
     scratch = root / "scratch"
     scratch.mkdir()
     command = [str(python), "-s", "-m", "appworld.cli", *arguments]
@@ -175,7 +175,7 @@ def _run_engine(python: Path, root: Path, advice: str, *arguments: str) -> None:
 
 
 def data_in(folder: Path) -> Path:
-    """Return the data folder, which may be the folder itself or one named ``data`` in it.
+    """Return the data folder, which is the folder itself or its subfolder ``data``.
 
     Raises:
         DataError: if a part is missing.
@@ -184,7 +184,7 @@ def data_in(folder: Path) -> Path:
     lacking = [part for part in _PARTS if not (inner / part).is_dir()]
     if lacking:
         raise DataError(
-            f"{folder} does not contain AppWorld's data: it has no {', '.join(lacking)}. Use the "
+            f"{folder} does not contain AppWorld's data: missing {', '.join(lacking)}. Use the "
             "folder created by `appworld download data`."
         )
     return inner

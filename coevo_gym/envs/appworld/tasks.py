@@ -1,4 +1,4 @@
-"""Native tasks: the official ones, or the built-in world's if they are not installed."""
+"""Native tasks: the official tasks, or the built-in tasks if the official data is not installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SUBSETS = (*_SPLITS, BUILTIN)
 
 
 def scenario_of(data: str, base: str) -> str:
-    """Return the scenario of a native task: ``82e2fac``, or ``builtin/82e2fac`` if built-in."""
+    """Return a native task's scenario: ``82e2fac``, or ``builtin/82e2fac`` if it is built-in."""
     name = base.partition("_")[0]
     return name if data == OFFICIAL else f"{BUILTIN}/{name}"
 
@@ -54,7 +54,7 @@ def _side(scenario: str, root: Path, data: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split of a task by its scenario and its world, whatever split it claims.
+    """Determine a task's split from its scenario and world, ignoring ``task.split``.
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.
@@ -67,7 +67,7 @@ def side_of(task: Task) -> Split:
     actual = scenario_of(world.data, world.base)
     side = strictest(*(_side(scenario, root, world.data) for scenario in (task.scenario, actual)))
     if side is Split.TRAIN and task.scenario != actual:
-        raise TaskError(f"its scenario is {task.scenario!r}, but its world belongs to {actual!r}")
+        raise TaskError(f"the scenario is {task.scenario!r}, but the world belongs to {actual!r}")
     return side
 
 
@@ -75,9 +75,9 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     """Return the native tasks of a split, always in the same order.
 
     Args:
-        split: the split: ``train`` is the official train, ``val`` dev, and ``test`` test_normal,
-            followed by test_challenge.
-        subset: the official name of a part, or ``builtin``; None for whatever is installed.
+        split: the split. ``val`` corresponds to the official dev, ``test`` to test_normal followed
+            by test_challenge.
+        subset: an official subset, or ``builtin``; None for the subsets that are installed.
 
     Raises:
         TaskError: if subset is unknown, or has no task in this split.
@@ -92,7 +92,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
         name for name, side in _SPLITS.items() if side is split and subset in (name, None, BUILTIN)
     ]
     if not parts:
-        raise TaskError(f"{subset} is the {_SPLITS[str(subset)]} split, not {split}.")
+        raise TaskError(f"{subset} belongs to the {_SPLITS[str(subset)]} split, not to {split}.")
     if subset in _SPLITS and not official:
         raise BenchmarkNotInstalled(
             f"Subset {subset!r} needs the official AppWorld tasks, which are not installed. Run "
@@ -107,12 +107,12 @@ def root_of_world(world: AppWorldWorld) -> Path:
     """Return the engine's root folder for a world.
 
     The engine builds a path from the native task's id, so the id must be listed in the data.
-    Otherwise a path could lead from a training scenario into a test one.
+    Otherwise a path could lead from a training scenario into a test scenario.
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.
         DataError: if the data is incomplete, or another version is installed.
-        TaskError: if the data lists no such task.
+        TaskError: if the data does not list the task.
     """
     root = root_of(world.data)
     if world.base not in _bases(root):
@@ -131,8 +131,8 @@ def root_of(data: str) -> Path:
         root = builtin_root()
         if data != root.name:
             raise DataError(
-                f"The task was made in version {data} of AppWorld's built-in world, but this is "
-                f"{root.name}. Choose tasks of this version."
+                f"The task was made in version {data} of AppWorld's built-in world, but "
+                f"the version in use is {root.name}. Choose tasks made in the version in use."
             )
         return root
     folder = data_folder("appworld")
@@ -145,14 +145,14 @@ def root_of(data: str) -> Path:
     if inner.name != "data":
         raise DataError(
             f"{inner} contains AppWorld's data, but the engine needs a folder named data. Rename "
-            f"it, or run `coevo install appworld --from {inner}`."
+            f"the folder, or run `coevo install appworld --from {inner}`."
         )
     return inner.parent
 
 
 @lru_cache(maxsize=8)
 def _part(root: Path, data: str, part: str) -> tuple[Task, ...]:
-    """Return the tasks listed under an official name."""
+    """Return the tasks in an official subset."""
     return tuple(_task(root, data, part, base) for base in _listed(root, part))
 
 
@@ -198,7 +198,7 @@ def _bases(root: Path) -> frozenset[str]:
 
 
 def _listed(root: Path, part: str) -> Sequence[str]:
-    """Return the ids of the tasks listed under an official name; () without such a list."""
+    """Return the ids of the tasks in an official list, or () if the list does not exist."""
     file = root / "data" / "datasets" / f"{part}.txt"
     return file.read_text(encoding="utf-8").split() if file.is_file() else ()
 
@@ -232,7 +232,7 @@ APPS = MappingProxyType(
         "venmo": _words("venmo"),
     }
 )
-"""Patterns for mentions of each app in a task's words."""
+"""Patterns that match mentions of each app in a task's words."""
 _QUESTION = _words(r"how (?:many|much|long)", "(?:tell|give) me", "answer with")
 _ASKS = re.compile(
     r"(?:what|which|who|whose|when|where|quote)\b|(?!could|can|would|will).*\?$", re.I
@@ -240,9 +240,9 @@ _ASKS = re.compile(
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return ``app:`` for each mentioned app, and ``goal:question`` or ``goal:change``.
+    """Return an ``app:`` tag per mentioned app, and ``goal:question`` or ``goal:change``.
 
-    Both are read from the words alone, because a request comes without a list of apps.
+    Both are based on the words alone, because a request does not come with a list of apps.
     """
     if asks_nothing(task):
         return ()

@@ -1,4 +1,4 @@
-"""The models of a task: its initial state, and its verifier."""
+"""Data models for AppWorld tasks: initial states and verifiers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from coevo_gym.core.task import JsonObject, Text, Verifier, World
 
 
 class AppWorldWorld(World):
-    """The initial state of a task: the databases, clock and supervisor of a native task.
+    """The world of an AppWorld task: the databases, clock and supervisor of a native task.
 
     Attributes:
         data: ``official``, or the version of the built-in world, such as ``builtin-0123456789ab``.
@@ -22,12 +22,12 @@ class AppWorldWorld(World):
 
 
 class AppWorldVerifier(Verifier):
-    """The expected result of a task.
+    """The expected result of an AppWorld task.
 
     Attributes:
-        changes: the expected changes in the databases, see :mod:`builder`; None for the native
-            task's own tests.
-        answer: the expected answer, as JSON text; "" for the native task's own tests.
+        changes: the expected changes in the databases, see :mod:`builder`; None if the native
+            task's own tests decide.
+        answer: the expected answer, as JSON text; "" if the native task's own tests decide.
     """
 
     changes: JsonObject | None = None
@@ -40,5 +40,5 @@ class AppWorldVerifier(Verifier):
             if answer:
                 json.loads(answer)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"the answer is not JSON text: {error}") from None
+            raise ValueError(f"the answer is not valid JSON: {error}") from None
         return answer

@@ -1,4 +1,4 @@
-"""BFCL v3 multi-turn: serve a user over several turns by calling functions."""
+"""The BFCL v3 multi-turn benchmark: serve a user over several turns by calling functions."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from coevo_gym.envs.modes import EXHAUSTED, FORMAT, REPEATED, listed_modes, stre
 
 
 class BFCLBenchmark(ProposableFolder):
-    """BFCL as a benchmark for curricula and trainers."""
+    """The BFCL benchmark, as used by curricula and trainers."""
 
     name = "bfcl"
     env_id = "CoEvolve-BFCL-v0"
     subsets = CATEGORIES
     modes = (*FAILING, REPEATED, FORMAT, EXHAUSTED)
-    """Failure modes of turns, the first failed turn first, then those of all benchmarks."""
+    """Failure modes of single turns, followed by the failure modes that all benchmarks share."""
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the solution with one call per message, in the notation of the choices."""
+        """Return the solution with one call per message, in the notation used by the choices."""
         return tuple(step for said in task.solution for step in single_calls(said))
 
     def symbol(self, step: Step) -> str:
-        """Return the called backend classes in order; "" for plain text, "!" without effect."""
+        """Return the classes of the called functions; "" for plain text, "!" for an error."""
         owners = functions_of()
         classes = [owners[name] for name in step.calls if name in owners]
         return " ".join(classes) or ("!" if step.error_kind else "")
@@ -47,7 +47,7 @@ class BFCLBenchmark(ProposableFolder):
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """Return the functions of the backends."""
+        """Return the functions that the task's backends offer."""
         assert isinstance(task.world, BFCLWorld)
         return tuple(functions_of(task.world.classes))
 

@@ -38,12 +38,12 @@ _AT_HAND = -2.0
 
 
 class CandidateValues(NamedTuple):
-    """The candidate values.
+    """Values that could be arguments of the next call.
 
     Attributes:
         request: the user's last message, in lower case.
-        values: by type, the values with their distance (how recently they were seen), nearest
-            first.
+        values: by type, (distance, value) pairs; values seen recently have a lower distance and
+            come first.
     """
 
     request: str
@@ -53,7 +53,7 @@ class CandidateValues(NamedTuple):
 def pool_of(
     offered: Sequence[Function], request: str, seen: Sequence[str], sent: Sequence[str]
 ) -> CandidateValues:
-    """Collect the candidate values, each once."""
+    """Collect the candidate values without duplicates."""
     results = [text for text in reversed(seen) if text.startswith(OPENING)]
     said = [text for text in reversed(seen) if not text.startswith(OPENING) and text != request]
     sources = [
@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the agent's own arguments; the words near a value are those of its parameter."""
+    """Yield the agent's own arguments; the words near a value are its parameter's words."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -95,7 +95,7 @@ def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
 def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any]]:
     """Return values for a parameter with the cost of choosing each, cheapest first.
 
-    None means to leave the parameter out.
+    The value None means that the parameter is left out.
     """
     first: dict[str, tuple[float, Any]] = {}
     for cost, value in sorted(_rated(parameter, pool), key=lambda item: item[0]):
@@ -114,7 +114,7 @@ def column(parameter: Parameter, pool: CandidateValues) -> list[tuple[float, Any
 
 
 def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield the values of a parameter's type with their cost: the better the fit, the lower."""
+    """Yield the values of a parameter's type with their costs; a better fit costs less."""
     if parameter.type == "boolean":
         yield from ((0.0, flag) for flag in (True, False))
     elif parameter.type == "array":
@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield the only accepted values; those early in the request cost less."""
+    """Yield the accepted values; values that occur early in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -149,7 +149,7 @@ def _rated_plain(
 
 
 def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield lists: values of one kind in the request, lists in results, single-item lists."""
+    """Yield lists: request values of one kind, lists from results, and single-item lists."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
@@ -167,7 +167,7 @@ def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
 
 
 def _suits(parameter: Parameter, value: Value) -> float:
-    """Score how well a value fits a parameter, by its kind and the words near it."""
+    """Score how well a value fits a parameter, based on its kind and the words near it."""
     if value.kind in parameter.kinds:
         score = 2.0 - 0.5 * parameter.kinds.index(value.kind)
     else:
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield one value from each column, lowest total cost first; no text occurs twice in a row."""
+    """Yield rows with one value per column and no repeated text, lowest total cost first."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

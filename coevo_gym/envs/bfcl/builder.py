@@ -35,7 +35,7 @@ from coevo_gym.envs.proposals import draft_of
 
 DRAFTS_PER_TRACE = 2
 MAX_TURNS, MAX_CALLS_PER_TURN, MAX_SPELLING = 2, 2, 500
-"""Limits of a draft from a trace: turns, calls per turn, characters per call."""
+"""Limits for a draft from a trace: turns, calls per turn, characters per call."""
 UNREPEATABLE = frozenset(
     {
         "get_current_speed",
@@ -83,24 +83,24 @@ def build(draft: Draft) -> Task:
 
 
 def _world(draft: Draft) -> BFCLWorld:
-    """Return the draft's world if an official entry of its scenario starts the same way."""
+    """Return the draft's world after checking that it starts like an official entry."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
     if not starts_in(draft.scenario, world):
-        raise BuildError(f"no entry of {draft.scenario} starts with these backends")
+        raise BuildError(f"no official entry of {draft.scenario} starts with these backends")
     if world.held_out or world.unlisted:
-        raise BuildError("functions are held out, and only official entries can do that")
+        raise BuildError("held-out functions are allowed only in official entries")
     for number, said in enumerate(world.turns, start=1):
         if not said.strip():
             raise BuildError(f"the user says nothing in turn {number}")
     if draft.instruction != world.turns[0]:
-        raise BuildError("the instruction is not what the user says first")
+        raise BuildError("the instruction is not the user's first message")
     return world
 
 
 def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
-    """Return the calls of each turn in a list of messages."""
+    """Split the calls in a list of messages into turns."""
     turns: list[tuple[Call, ...]] = []
     current: list[Call] = []
     steps = 0
@@ -114,16 +114,16 @@ def _turns(messages: Sequence[str], world: BFCLWorld) -> Turns:
             turns.append(tuple(current))
             current, steps = [], 0
     if current:
-        raise BuildError("the last turn is not closed by a message without calls")
+        raise BuildError("the last turn does not end with a message without calls")
     if len(turns) != len(world.turns):
-        raise BuildError(f"{len(turns)} turns are closed, and the user takes {len(world.turns)}")
+        raise BuildError(f"the messages must end {len(world.turns)} turns, got {len(turns)}")
     if not any(turns):
-        raise BuildError("no call is made")
+        raise BuildError("there are no calls")
     return tuple(turns)
 
 
 def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
-    """Return the calls of a message, with all arguments named."""
+    """Return the calls in a message, with all arguments named."""
     calls = []
     for item in parse_message(message):
         if isinstance(item, Malformed):
@@ -133,7 +133,7 @@ def calls_of(message: str, where: str, world: BFCLWorld) -> list[Call]:
 
 
 def _named(call: Call, where: str, world: BFCLWorld) -> Call:
-    """Return a call of an offered function with all arguments named, as JSON types."""
+    """Check that a call's function is offered; return the call with all arguments named."""
     if call.name not in functions_of(world.classes):
         raise BuildError(f"{where}: there is no function {call.name!r}")
     try:
@@ -144,21 +144,21 @@ def _named(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that the calls, including setup, are few, offered, and repeatable on any day."""
+    """Check that the calls, including the setup, are few enough, offered and repeatable."""
     try:
         setup = world.setup_calls
     except ValueError as error:
         raise BuildError(f"the setup: {error}") from error
     calls = [*(_named(call, "the setup", world) for call in setup), *chain(*turns)]
     if len(calls) > MAX_CALLS:
-        raise BuildError(f"makes {len(calls)} calls, setup included, more than {MAX_CALLS}")
+        raise BuildError(f"there are {len(calls)} calls including the setup, more than {MAX_CALLS}")
     for call in calls:
         if call.name in UNREPEATABLE:
-            raise BuildError(f"{call.name} does not give the same result every time")
+            raise BuildError(f"{call.name} does not return the same result every time")
 
 
 def _run(world: BFCLWorld, turns: Turns) -> list[list[str]]:
-    """Run the calls; return the results of each turn."""
+    """Run the calls and return the results of each turn."""
     toolbox = Toolbox(BFCLWorld.model_validate({**world.model_dump(), "setup": ()}))
     for call in world.setup_calls:
         _call(toolbox, call, "the setup")
@@ -168,7 +168,7 @@ def _run(world: BFCLWorld, turns: Turns) -> list[list[str]]:
         outputs.append([_call(toolbox, call, f"turn {number}") for call in turn])
         before, state = state, _state(toolbox)
         if turn and state == before and seen.issuperset(outputs[-1]):
-            raise BuildError(f"turn {number} changes nothing and shows nothing new")
+            raise BuildError(f"turn {number} does not change or show anything new")
         seen.update(outputs[-1])
     return outputs
 
@@ -181,7 +181,7 @@ def _call(toolbox: Toolbox, call: Call, where: str) -> str:
 
 
 def _state(toolbox: Toolbox) -> Any:
-    """Return the backends' public state; None if a directory contains itself."""
+    """Return the backends' public state, or None if a directory contains itself."""
     try:
         return toolbox.state()
     except RecursionError:
@@ -192,7 +192,7 @@ def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]
     """Check that every argument appears in some text before the call.
 
     The texts are the user's messages, the results of earlier calls, and the function's document. A
-    default value from the document needs no source.
+    default value from the document is always known.
     """
     known = Known()
     for number, (said, turn, results) in enumerate(
@@ -259,7 +259,7 @@ def replay(task: Task, actions: Sequence[str], *, to_error: bool = False) -> Rep
 
 
 def _hash(toolbox: Toolbox) -> str:
-    """Hash all that later calls depend on, including current directory and private numbers."""
+    """Hash the state that later calls depend on, such as the current directory."""
     hidden = [
         (name, key, value)
         for name, instance in toolbox.instances.items()
@@ -280,13 +280,13 @@ def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> b
 
 
 def _values(result: str) -> list[str]:
-    """Return the values in a result, without their keys; the text itself if it is not an object."""
+    """Return the values of a JSON object, or the text itself if the result is anything else."""
     found = as_object(result)
     return [str(value) for value in found.values()] or [result]
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the calls of each turn and their arguments.
+    """Return clues about the calls in each turn and their arguments.
 
     An answer is a call written out in full, because that would give the solution away.
     """
@@ -306,7 +306,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def _names(call: Call) -> Iterator[str]:
-    """Yield words that express a call: those of its purpose, its name and class, and its values."""
+    """Yield words that express a call, from its purpose, its name and class, and its values."""
     owner = functions_of()[call.name].removesuffix("API")
     for text in (purpose(call.name), spaced(call.name), spaced(owner)):
         yield from text.split()
@@ -340,7 +340,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
-    """Return the useful calls of a walk, by running them again."""
+    """Run a walk's calls again and return the useful calls."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     kept = []
@@ -356,7 +356,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """Yield the calls of a walk that ran, are repeatable and not too long."""
+    """Yield a walk's calls that ran, are repeatable and are not too long."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft from a part of the calls, phrased as requests."""
+    """Create a draft from a part of the calls, phrased as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)
@@ -386,9 +386,9 @@ def conversation(
     *,
     setup: Sequence[Call] = (),
 ) -> Draft:
-    """Create the draft of a conversation: one message per call, and one that ends each turn.
+    """Create a draft conversation with one message per call and a closing message per turn.
 
-    The user's messages and the held-out functions of ``world`` are replaced by ``said`` and none.
+    The user's messages in ``world`` are replaced by ``said``; held-out functions are all offered.
     ``setup`` contains calls made before the first turn.
     """
     return draft_of(

@@ -1,4 +1,4 @@
-"""Candidate actions in a dialogue: calls that fit the tools, with values seen so far."""
+"""Candidate actions in a dialogue: calls that fit the tools and use values seen so far."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ MAX_CHOICES = 128
 """Maximum number of choices, including the closing message."""
 MAX_PER_FUNCTION = 32
 _EVEN = 12.0
-"""Balance between functions: the higher, the more evenly they share the choices."""
+"""Balance between functions: a higher value spreads the choices more evenly over functions."""
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the closing message and single calls that fit the tools, the likeliest first.
+    """Return the closing message, then single calls that fit the tools, most likely first.
 
     A choice states the purpose of its function, in the words of its document, and then calls it, so
     that a scorer that compares words can distinguish functions. The call is written as Python, with
-    required arguments by position and the others by name.
+    required arguments by position and optional arguments by name.
     """
     seen = (*(turn.observation for turn in view.history), view.observation)
     sent = tuple(turn.action for turn in view.history)
@@ -41,7 +41,7 @@ def choices(view: View) -> tuple[str, ...]:
 def single_calls(message: str) -> tuple[str, ...]:
     """Split a message into one message per call, in the notation of :func:`choices`.
 
-    A message with a call that fits no function, for example one typed by a person, is unchanged.
+    If a call in a message does not fit any function, the message is returned unchanged.
 
     Example:
         >>> single_calls('<tool_call>{"name": "ls", "arguments": {"a": true}}</tool_call>')
@@ -73,7 +73,7 @@ def _choices(
 def _calls(
     function: Function, rank: int, pool: CandidateValues
 ) -> Iterator[tuple[float, Function, list[Any]]]:
-    """Yield calls of a function, likeliest first, with their rank among all calls."""
+    """Yield a function's calls, most likely first, with their rank among all calls."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row
@@ -88,7 +88,7 @@ def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, f
 
 @lru_cache(maxsize=256)
 def _rarity(tools: str) -> Mapping[str, float]:
-    """Return, for each word of the tools, 1 over the number of functions that contain it."""
+    """Map each word in the tools to 1 divided by the number of functions that contain it."""
     counts = Counter(word for function in functions(tools) for word in function.words)
     counts += Counter(word for function in functions(tools) for word in function.about)
     return {word: 1.0 / count for word, count in counts.items()}
@@ -100,7 +100,7 @@ def _message(call: Call) -> str:
 
 
 def _written(function: Function, row: Sequence[Any]) -> str:
-    """Return a call as a message, without None and default values."""
+    """Format a call as a message, leaving out None and default values."""
     positional, named = [], {}
     for parameter, value in zip(function.parameters, row, strict=True):
         value = plain(value)

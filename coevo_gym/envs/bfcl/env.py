@@ -1,4 +1,4 @@
-"""BFCL v3 multi-turn as a Gymnasium env."""
+"""A Gymnasium env for BFCL v3 multi-turn."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ MODES = ("official", "train")
 
 
 class BFCLEnv(TaskEnv):
-    """Serve a user over several turns by calling functions.
+    """An env in which the agent serves a user over several turns by calling functions.
 
     The backends, the 800 tasks and the two comparisons behind the verdict are the official ones
     (``bfcl-eval`` 2026.3.23, installed by ``coevo install bfcl``). The dispatcher is our own: it
-    evaluates no code, and episodes share no state.
+    never evaluates code, and episodes do not share state.
 
     Observation:
         At the start of a turn, the user's message. After a message with calls, the result of each
@@ -56,10 +56,10 @@ class BFCLEnv(TaskEnv):
 
     Verdict:
         When a turn ends, the reference's calls run on a second set of backends. The turn fails if
-        it has a reference and no call was made; if a public attribute of a backend differs; or if
+        it has a reference but no call was made; if a public attribute of a backend differs; or if
         one of the reference's outputs in this turn is not among the outputs of all calls so far.
         A turn without a reference is not checked: calls are allowed, and their effect on the state
-        remains. The first failed turn decides. Failed calls do not matter if the right ones follow.
+        remains. The first failed turn decides. Failed calls do not matter if correct calls follow.
         The grader's report contains details of each turn, which ``Benchmark.diagnose`` labels.
 
     Options:
@@ -77,11 +77,11 @@ class BFCLEnv(TaskEnv):
 
     Splits and versions:
         The split depends on the number at the end of a task's name, because the four categories
-        are variants of the same conversation: 120 train, 40 val, 40 test numbers. They were drawn
+        are variants of the same conversation: 120 train, 40 val, 40 test numbers, which were drawn
         with a fixed seed, in equal parts from each block of 50 (files, vehicle, trading, travel);
         numbers with equal initial states share a split. Each number has a task in four subsets:
         ``base``, ``miss_func``, ``miss_param`` and ``long_context``.
-        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on the others. It applies
+        ``scheme="agentevolver"`` trains on numbers 0 to 99 and validates on 100 to 199. It applies
         only to the env: pools, sessions and samplers accept only the committed training numbers.
         ``scheme="all200"`` makes every task a test task, for comparison with the leaderboard and
         CoEvolve. v0: first version.
@@ -106,7 +106,7 @@ class BFCLEnv(TaskEnv):
         of 18 models failed 27 of the 200 base tasks (ShishirPatil/gorilla, issue 1367), so a
         perfect score is out of reach. ``python bench/bfcl_suspects.py`` lists the 74 base tasks
         whose reference uses a word or a number that did not occur before; many of these can be
-        computed, some cannot be known.
+        computed, but some cannot be known.
 
     Arguments:
         See :class:`coevo_gym.envs.base.TaskEnv`; also ``mode`` (``"official"`` or ``"train"``),
@@ -145,7 +145,7 @@ class BFCLEnv(TaskEnv):
         if scheme not in SCHEMES:
             raise ConfigError(f"Unknown scheme {scheme!r}. Choose one of: {', '.join(SCHEMES)}.")
         if kwargs.get("hold_out") and scheme != "index":
-            raise ConfigError(f"hold_out requires scheme='index', actual: scheme={scheme!r}.")
+            raise ConfigError(f"hold_out requires scheme='index', got scheme={scheme!r}.")
         check_flag("stop_at_first_failed_turn", stop_at_first_failed_turn)
         self.mode = mode
         self.scheme = scheme
@@ -162,10 +162,10 @@ class BFCLEnv(TaskEnv):
         return self._request
 
     def require_evaluable(self) -> None:
-        """Check the env as :meth:`TaskEnv.require_evaluable` does, and its mode.
+        """Check that the env can be evaluated and is in the official mode.
 
         Raises:
-            ConfigError: if the env has another mode.
+            ConfigError: if the env is in another mode, or cannot be evaluated.
         """
         self._require_official(None, "an evaluation")
         super().require_evaluable()
@@ -205,7 +205,7 @@ class BFCLEnv(TaskEnv):
         return self._frame_of(self._reply)
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """Judge a turn that has ended before the user continues."""
+        """Judge the turn, if it has ended, before the user continues."""
         if isinstance(verifier, NothingAsked):
             return frame
         if self._judge is None:
@@ -236,7 +236,7 @@ class BFCLEnv(TaskEnv):
         )
 
     def _tell(self) -> None:
-        """Store the current request and tools for readers without access to the dialogue."""
+        """Store the current request and tools for code that cannot access the dialogue."""
         self._request, self._tools = self._dialogue.request, self._dialogue.tools
 
     def _frame_of(self, reply: DialogueReply) -> Frame:

@@ -1,10 +1,10 @@
-"""The official verdict, turn by turn.
+"""The official verdict on a conversation, turn by turn.
 
 The rules are those of ``multi_turn_checker``. When a turn ends, the reference's calls of that turn
 run on a second set of backends. A turn with a reference fails if the agent made no call. Then every
 public attribute of every backend must be equal. Then the reference's outputs in this turn must all
 be among the agent's outputs in all turns so far, in any order, with multiplicity. A turn without a
-reference is not checked. The first failed turn decides. Both comparisons are the official
+reference is not checked. The first failed turn decides. Both comparisons use the official
 functions, called with our own instances.
 """
 
@@ -31,7 +31,7 @@ Outcome = Literal[
     "not_reached",
 ]
 """Outcome of a turn. ``unchecked``: no reference in this turn; the middle three: the official kinds
-of error; ``not_reached``: an earlier turn decided, or the episode ended before.
+of error; ``not_reached``: an earlier turn failed, or the episode ended before this turn.
 """
 
 _FAILED: Mapping[Outcome, TurnOutcome] = {
@@ -42,17 +42,17 @@ _FAILED: Mapping[Outcome, TurnOutcome] = {
 
 
 class Judge:
-    """A judge of the turns of one episode.
+    """A judge that grades the turns of one episode.
 
     Attributes:
-        outcomes: one per finished turn.
-        label: reason for the failure of the turn that decided, one of SEAL's six kinds in its
-            order of priority (its Table 5); ``PASS`` while nothing has failed.
+        outcomes: one outcome per finished turn.
+        label: reason why the deciding turn failed, one of SEAL's six kinds in their order of
+            priority (Table 5 of SEAL); ``PASS`` while nothing has failed.
         mismatches: public attributes (``Class.attribute``) that differed in the deciding turn.
 
     Raises:
         TaskError: if a backend cannot start in its configured state, or if the setup or the
-            reference contains anything but calls.
+            reference contains anything other than calls.
     """
 
     def __init__(self, world: BFCLWorld, verifier: BFCLVerifier) -> None:
@@ -113,7 +113,7 @@ class Judge:
         return outcome
 
     def _wanted(self, turn: int) -> Sequence[Call]:
-        """Return the reference's calls of a turn."""
+        """Return the reference's calls in a turn."""
         return self._truth[turn] if turn < len(self._truth) else ()
 
     def _compare(
@@ -165,14 +165,14 @@ def facts_of_turn(outcome: Outcome, truth: Sequence[Call], attempt: TurnCalls) -
 
 
 def diagnose(facts: TurnFacts) -> TurnLabel:
-    """Return the most informative failure of the turn that decided.
+    """Return the most informative failure label for the deciding turn.
 
     Example:
         >>> diagnose(TurnFacts(reached=True, reference=True, outcome="empty", missing=True))
         <TurnLabel.MISSING_TOOL_CALL: 'missing_tool_call'>
     """
     label = turn_label(facts)
-    # An empty turn is not in Table 5.
+    # Table 5 of SEAL has no label for an empty turn.
     return TurnLabel.MISSING_TOOL_CALL if label is TurnLabel.EMPTY_TURN else label
 
 

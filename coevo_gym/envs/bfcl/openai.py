@@ -1,4 +1,4 @@
-"""BFCL as a chat with function calling, using the objects of OpenAI's API."""
+"""A wrapper that turns BFCL into a chat with OpenAI's function calling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
     An action is an assistant message, as a mapping or as the client's own object. Its
     ``tool_calls`` are run; a message without any ends the turn. Its ``content`` is a text or a
     list of parts, of which only the texts are used. The env answers invalid JSON arguments with
-    an error. Calls beyond an action's 20,000 characters are answered as not read.
+    an error. An action has 20,000 characters; calls that do not fit are answered as not read.
 
     Args:
         env: a BFCL env, wrapped or not.
@@ -56,14 +56,14 @@ class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
 
     @property
     def tools(self) -> list[dict[str, Any]]:
-        """The functions offered now, for use as the ``tools`` of a request."""
+        """The currently offered functions, for use as the ``tools`` of a request."""
         found: list[dict[str, Any]] = json.loads(self._bfcl.view.info["bfcl.tools"])
         return found
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begin an episode and a chat."""
+        """Begin a new episode and a new chat."""
         observation, info = self.env.reset(seed=seed, options=options)
         self.messages = [{"role": "user", "content": observation}]
         return observation, info
@@ -98,7 +98,7 @@ def _as_mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise TypeError(
             "The action must be an assistant message, as a mapping or as the client's object, "
-            f"actual: {type(value).__name__}"
+            f"got {type(value).__name__}"
         )
     return dict(value)
 
@@ -111,9 +111,9 @@ def _said(content: Any) -> str:
 
 
 def _text(content: str, calls: Sequence[Mapping[str, Any]]) -> str:
-    """Convert the message to the env's own notation; if it has calls, only they are used.
+    """Convert a message to the env's own notation; if it has calls, its text is dropped.
 
-    Every call is a separate block, so whatever the env cuts off is at the end.
+    Every call is a separate block, so the env's length limit can only cut off the last calls.
     """
     blocks = []
     for call in calls:

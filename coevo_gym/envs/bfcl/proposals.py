@@ -1,4 +1,4 @@
-"""Open tasks for exploring the functions, and drafts from a model's proposals."""
+"""Open-ended tasks for exploring the functions, and task drafts from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_ASKED = "Please try out the functions that you have, and see what they d
 
 
 def open_task(task: Task) -> Task:
-    """Return a task with the same backends, all functions offered, and a user who needs nothing."""
+    """Return a task with the same backends, all functions, and a user without any requests."""
     world = task.world
     assert isinstance(world, BFCLWorld)
     free = BFCLWorld(
@@ -31,7 +31,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a conversation in which the user says the proposal's turns and its calls answer them.
+    """Create a draft conversation from a proposal's user messages and the calls that answer them.
 
     Raises:
         BuildError: if a turn is empty, a call cannot be parsed or does not fit this world, or the
@@ -44,7 +44,7 @@ def draft(proposal: Proposal, context: Context) -> Draft:
         turns = _turns(actions_of(proposal), len(said), world)
         return conversation(world, said, turns, context)
     except RecursionError as error:
-        raise BuildError("an argument is nested too deep") from error
+        raise BuildError("an argument is nested too deeply") from error
 
 
 def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[Sequence[Call]]:
@@ -56,7 +56,7 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
     sent = [calls_of(said, f"action {number}", world) for number, said in enumerate(messages, 1)]
     made = [calls for calls in sent if calls]
     if not made:
-        raise BuildError("no call is made")
+        raise BuildError("there are no calls")
     if n_turns == 1:
         return [[call for calls in made for call in calls]]
     turns: list[list[Call]] = [[]]
@@ -70,7 +70,7 @@ def _turns(messages: Sequence[str], n_turns: int, world: BFCLWorld) -> Sequence[
         turns = made
     if len(turns) != n_turns:
         raise BuildError(
-            f"the user speaks {n_turns} times, and the actions make {len(turns)} turns: each is to "
-            "end with a message without calls"
+            f"the user speaks {n_turns} times, but the actions make {len(turns)} turns: end each "
+            "turn with a message without calls"
         )
     return turns

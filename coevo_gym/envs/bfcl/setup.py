@@ -1,4 +1,4 @@
-"""Installation of the official ``bfcl-eval`` package, and its status."""
+"""Installation and status of the official ``bfcl-eval`` package."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 
 
 def install(source: Path | None) -> Path:
-    """Install the official packages into BFCL's own folder, unless they are available already.
+    """Install the official packages into BFCL's own folder, unless they are already available.
 
     ``source`` is a folder with the wheels of both packages; None downloads them (2 MB). Returns the
-    folder of the ``bfcl_eval`` that is now in use.
+    folder of the ``bfcl_eval`` package that is now in use.
 
     Raises:
         DataError: if an existing or new package differs from the release.

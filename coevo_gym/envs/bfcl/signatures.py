@@ -1,4 +1,4 @@
-"""The offered functions, analysed: what each parameter expects."""
+"""Analysis of the offered functions and the values that their parameters expect."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Parameter(NamedTuple):
         items: the type of an array's items, or "".
         words: the words of its name.
         about: the words of its description.
-        cues: all of these words, and the mark of a value that the agent passed to it before.
-        kinds: the kinds of its values, likeliest first; see :attr:`Value.kind`.
+        cues: all of these words, and ``name=``, which marks values passed to it before.
+        kinds: the kinds of its values, most likely first; see :attr:`Value.kind`.
         listed: the only values it accepts, or ().
         hints: further values mentioned in its description.
         mark: the first character of its values, or "".
@@ -46,7 +46,7 @@ class Parameter(NamedTuple):
 
 
 class Function(NamedTuple):
-    """An offered function, with the words of its name and of its description.
+    """An offered function, with the words in its name and its description.
 
     The required parameters come first, in the order of positional arguments.
     """
@@ -112,7 +112,7 @@ _KINDS = tuple(
         ("mentions mentioned", "user"),
     )
 )
-"""Kinds of values, by a word of the parameter's name or else of its description."""
+"""Kinds of values that words in a parameter's name or description suggest."""
 _NOTES = re.compile(r"\s*(?:\[required\]|Allowed values: )")
 """Start of notes that an interface may have added to a description; they repeat the schema."""
 _ENUM = re.compile(r"(?:\[Enum\]|[Oo]ptions(?: are)?): *(.+)")
@@ -123,12 +123,12 @@ _AMOUNT = re.compile(r"(?<![\w-])\d+(?:\.\d+)?(?![\w-])")
 
 
 def _kinds(words: frozenset[str]) -> Iterator[str]:
-    """Return the kinds of value that some words suggest."""
+    """Return the kinds of values that the given words suggest."""
     return (kind for asked, kinds in _KINDS if words & asked for kind in kinds)
 
 
 def _mentioned(description: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the values that a description lists as the only ones, and others that it mentions."""
+    """Return the allowed values that a description lists, and other values that it mentions."""
     enum, either = _ENUM.search(description), _EITHER.search(description)
     if enum:
         return tuple(item.strip(' "[].') for item in enum[1].split(",")), ()

@@ -41,7 +41,7 @@ def scenario_of(index: int) -> str:
 
 
 def split_of(scenario: str) -> Split:
-    """Return the split of a scenario, from the committed lists.
+    """Return the split of a scenario according to the committed lists.
 
     Raises:
         TaskError: if the scenario does not exist.
@@ -54,13 +54,13 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task, scheme: str = "index") -> Split:
-    """Return the split of a task under a scheme, whatever split it claims.
+    """Determine a task's split under a scheme, ignoring ``task.split``.
 
-    The number of its scenario decides, and so do the numbers of the official entries that share
-    its initial state, its user messages or its reference calls.
+    The result is the strictest split among the number of its scenario and the numbers of the
+    official entries that share its initial state, its user messages or its reference calls.
 
     Raises:
-        BenchmarkNotInstalled: without the official package.
+        BenchmarkNotInstalled: if the official package is not installed.
         TaskError: if the scenario does not exist, or none of its entries has this initial state.
     """
     world = task.world
@@ -71,7 +71,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
         copied |= _numbers().get(key, frozenset())
     side = strictest(*(scheme_split(number, scheme) for number in (own, *sorted(copied))))
     if side is Split.TRAIN and not starts_in(task.scenario, world):
-        raise TaskError(f"no entry of {task.scenario} starts with these backends")
+        raise TaskError(f"no official entry of {task.scenario} starts with these backends")
     return side
 
 
@@ -94,7 +94,7 @@ def _start(world: BFCLWorld) -> tuple[object, ...]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _config(text: str) -> str:
-    """Return a config with its keys in a fixed order, as in files that store it as an object."""
+    """Return a config with its keys in a fixed order, as in files that store it as JSON."""
     return canonical_json(json.loads(text))
 
 
@@ -128,7 +128,7 @@ def _call(code: str) -> object:
 
 @lru_cache(maxsize=1)
 def _numbers() -> Mapping[Key, frozenset[int]]:
-    """Return the numbers of the official entries that have each key."""
+    """Map each key to the numbers of the official entries that have this key."""
     found: defaultdict[Key, set[int]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
@@ -139,7 +139,7 @@ def _numbers() -> Mapping[Key, frozenset[int]]:
 
 @lru_cache(maxsize=1)
 def _starts() -> Mapping[str, frozenset[tuple[object, ...]]]:
-    """Return the starts of the official entries of each scenario."""
+    """Return the initial states of each scenario's official entries."""
     found: defaultdict[str, set[tuple[object, ...]]] = defaultdict(set)
     for task in chain.from_iterable(map(_entries, CATEGORIES)):
         assert isinstance(task.world, BFCLWorld)
@@ -154,7 +154,7 @@ def _split_by_index() -> Mapping[int, Split]:
 
 
 def scheme_split(index: int, scheme: str) -> Split:
-    """Return the split of a number under a scheme.
+    """Return the split of an entry's number under a scheme.
 
     Raises:
         ConfigError: if the scheme is unknown.
@@ -176,14 +176,14 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
         subset: a category: ``base``, ``miss_func``, ``miss_param`` or ``long_context``; None for
             all four.
         scheme: ``"index"``: the committed split; ``"agentevolver"``: numbers 0 to 99 train, the
-            others validate, as in AgentEvolver's data preparation; ``"all200"``: every number is
+            other numbers val, as in AgentEvolver's data preparation; ``"all200"``: all numbers are
             test, as the leaderboard and CoEvolve report it.
 
     Raises:
-        BenchmarkNotInstalled: without the official package.
+        BenchmarkNotInstalled: if the official package is not installed.
         ConfigError: if the scheme is unknown.
         TaskError: if subset is unknown, or has no task in this split.
-        SplitLeakError: for training tasks under a scheme that has none.
+        SplitLeakError: if training tasks are requested under a scheme that has none.
     """
     if subset is not None and subset not in CATEGORIES:
         raise TaskError(
@@ -192,8 +192,8 @@ def native_tasks(split: Split, subset: str | None = None, scheme: str = "index")
     found = _native(split, subset, scheme)
     if not found and split is Split.TRAIN:
         raise SplitLeakError(
-            f"Under scheme {scheme!r} every BFCL task is a test task and must not be trained on or "
-            "explored from. Create the env with split='test', or choose another scheme."
+            f"Under scheme {scheme!r} every BFCL task is a test task and must not be used for "
+            "training or exploration. Create the env with split='test', or choose another scheme."
         )
     if not found:
         raise TaskError(f"BFCL has no {split} tasks under scheme {scheme!r}.")
@@ -208,14 +208,14 @@ def _native(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
 
 
 def relabelled(task: Task, scheme: str) -> Task:
-    """Return the same task with its split under a scheme."""
+    """Return a task with its split set according to a scheme."""
     side = scheme_split(_index_of(task.scenario), scheme)
     return task if task.split is side else task.model_copy(update={"split": side})
 
 
 @lru_cache(maxsize=len(CATEGORIES))
 def _entries(category: str) -> tuple[Task, ...]:
-    """Return a category's 200 entries under the committed split."""
+    """Return a category's 200 entries with their committed splits."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
     entries = _json_lines(data / file)
@@ -271,7 +271,7 @@ def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]
 
 
 def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the reference as messages: one with all calls per turn, then the closing one."""
+    """Return the reference as messages: per turn, one with all calls and a closing message."""
     messages: list[str] = []
     for turn in truth:
         if turn:
@@ -285,7 +285,7 @@ FEW = 3
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return ``api:`` for each backend, and ``turns:`` with ``one``, ``few`` or ``many``.
+    """Return an ``api:`` tag per backend, and ``turns:one``, ``turns:few`` or ``turns:many``.
 
     The backends are those offered to the agent, not those called by the reference: the agent has to
     find out which ones to call.

@@ -1,4 +1,4 @@
-"""Values that could be arguments: found in the user's messages and in the results of calls."""
+"""Extraction of possible arguments from the user's messages and the results of calls."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from coevo_gym.envs.bfcl.engine.calls import literal
 
 OPENING = "<tool_response>"
-"""The beginning of a call's result."""
+"""The tag that begins a call's result."""
 MAX_VALUES = 80
 """Maximum number of values taken from one text."""
 MAX_TEXT, MAX_LIST, MAX_KEY = 16_000, 50, 40
-"""Maximum length of a text (in characters), list and key in a result to count as a value."""
+"""Maximum lengths of a text (in characters), a list and a key in a result to count as values."""
 _HUGE = 1e15
 
 
@@ -26,8 +26,8 @@ class Value(NamedTuple):
         value: the value, as JSON.
         kind: its appearance: ``quoted``, ``file``, ``date``, ``code``, ``name``, ``word``,
             ``symbol``, ``number``, ``tag``, ``user``, ``list`` or ``text``.
-        near: the words near it, or those of its key; also ``name=`` if the agent passed it to a
-            parameter of that name before.
+        near: the words near it, or the words of its key; also ``name=`` if the agent has passed it
+            to a parameter with this name.
     """
 
     value: Any
@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
 
 def number_of(text: str) -> int | float:
-    """Parse a number; a whole one becomes an int."""
+    """Parse a number; a whole number becomes an int."""
     return int(float(text)) if float(text).is_integer() else float(text)
 
 
@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> frozenset[str]:
-    """Split a text or an identifier into words, in lower case and without plural s.
+    """Split a text or an identifier into lower-case words without a plural s.
 
     Example:
         >>> sorted(words_of("get_zipcode fanSpeed files"))
@@ -89,7 +89,7 @@ STOP = frozenset(_COMMON.split())
 
 @lru_cache(maxsize=4096)
 def in_words(text: str) -> tuple[Value, ...]:
-    """Find values in a sentence.
+    """Find possible arguments in a sentence.
 
     Example:
         >>> [v.value for v in in_words("Put 'a b' into x.txt on May 3rd, 2024, for $1,200.")][1:5]
@@ -142,7 +142,7 @@ def _read(kind: str, match: re.Match[str], near: frozenset[str]) -> Iterator[Val
 
 @lru_cache(maxsize=4096)
 def in_result(observation: str) -> tuple[Value, ...]:
-    """Find values in the results of calls."""
+    """Find possible arguments in the results of calls."""
     found: list[Value] = []
     for part in observation.split(OPENING)[1:]:
         text = part.partition("</tool_response>")[0].strip()
@@ -151,7 +151,7 @@ def in_result(observation: str) -> tuple[Value, ...]:
 
 
 def _in_one(text: str) -> list[Value]:
-    """Find values in one result: JSON, a Python literal, or else plain text."""
+    """Find possible arguments in one result: JSON, a Python literal, or else plain text."""
     for decode in (json.loads, literal):
         try:
             return list(_in_json(decode(text), frozenset()))
@@ -161,7 +161,7 @@ def _in_one(text: str) -> list[Value]:
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
-    """Yield a result's values; the words near a value are those of its keys."""
+    """Yield a result's values; the words near a value are the words in its key."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:
@@ -202,13 +202,13 @@ def _in_text(text: str, near: frozenset[str]) -> Iterator[Value]:
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of a text as a whole."""
+    """Return the kind of value that a whole text looks like."""
     match = _TOKEN.fullmatch(text)
     return str(match.lastgroup) if match else "text"
 
 
 def plain(value: Any) -> Any:
-    """Convert whole floats to ints, so that they are written without a point."""
+    """Convert whole floats to ints, so that they are written without a decimal point."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

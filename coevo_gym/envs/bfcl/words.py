@@ -1,6 +1,6 @@
-"""Requests that phrase calls as user messages, and extraction of known values from texts.
+"""Phrasing of calls as user messages, and extraction of known values from texts.
 
-Requests are composed from the functions' own documents. They are plain, and every argument appears
+Messages are composed from the functions' own documents. They are plain, and every argument appears
 in them verbatim, so that they determine the calls.
 """
 
@@ -34,7 +34,7 @@ _SIBILANTS = ("sses", "shes", "ches", "xes")
 
 
 def request(calls: Sequence[Call], rng: Generator, *, opening: bool = True) -> str:
-    """Phrase the calls of one turn, with all arguments named, as a user message.
+    """Phrase one turn's calls, whose arguments must all be named, as a user message.
 
     ``opening`` is True if the message begins the conversation.
     """
@@ -64,7 +64,7 @@ def wish(call: Call) -> str:
 def purpose(function: str) -> str:
     """Return a function's purpose: the first sentence of its document, as an imperative.
 
-    If two functions have the same purpose, the backend is added.
+    If two functions have the same purpose, the name of the backend is added.
     """
     order, owners = _order(function), functions_of()
     alike = Counter(_order(name) for name in owners)
@@ -83,7 +83,7 @@ def _order(function: str) -> str:
 
 
 def default(function: str, parameter: str) -> Any:
-    """Return a parameter's default value according to the document; None if it has none."""
+    """Return a parameter's default value from the document, or None if there is no default."""
     properties: Mapping[str, Any] = schema(function)["parameters"]["properties"]
     value = properties.get(parameter, {}).get("default")
     return None if value == "None" else value
@@ -118,7 +118,7 @@ def _pick(choices: Sequence[str], rng: Generator) -> str:
 
 
 def tells(result: str) -> bool:
-    """Return True if a result reports a success or a find; for an object, its first value decides.
+    """Return True if a result reports a success or a match; an object's first value decides.
 
     Example:
         >>> tells('{"matches": []}'), tells('{"success": false}'), tells("42")
@@ -129,7 +129,7 @@ def tells(result: str) -> bool:
 
 
 class Known:
-    """The knowledge gained from reading some texts.
+    """The values that are known from reading some texts.
 
     Example:
         >>> known = Known("Sell 1,000 shares of 'XYZ'.")
@@ -144,17 +144,17 @@ class Known:
             self.read(text)
 
     def read(self, text: str) -> None:
-        """Read another text."""
+        """Add the values in another text."""
         text = text.lower()
         self._texts.append(text)
         for number in _NUMBER.findall(_THOUSANDS.sub("", text)):
             self._numbers |= {float(number), float(number.removeprefix("-"))}
 
     def missing(self, value: Any) -> list[str | int | float]:
-        """Return the parts of a JSON value that occur in none of the texts.
+        """Return the parts of a JSON value that do not occur in any of the texts.
 
-        Booleans, empty values and "." and ".." need no source. Numbers are compared by value, and
-        the sign before a tag or a user's name is ignored.
+        Booleans, empty values, "." and ".." are always known. Numbers are compared by value, and
+        the sign before a tag or a username is ignored.
         """
         if isinstance(value, bool) or value in _NEEDS_NO_SOURCE:
             return []

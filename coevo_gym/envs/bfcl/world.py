@@ -1,4 +1,4 @@
-"""The models of a task: the backends with the user's messages, and the ground truth."""
+"""Data models for BFCL tasks: the backends, the user's messages and the ground truth."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from coevo_gym.envs.bfcl.engine.wheel import DOCS
 
 
 class BFCLWorld(World):
-    """The backends and the user's messages.
+    """The world of a BFCL task: its backends and the user's messages.
 
     Attributes:
-        config: the initial state of each backend class, by class, as the text of a JSON object.
-            Its order is the order in which a directory lists its files, which stored or hashed JSON
-            objects would lose. A mapping is converted in its own order.
+        config: JSON text of an object with the initial state of each backend class. It is text
+            because the order of keys, which a stored or hashed object would lose, is the order in
+            which a directory lists its files. A mapping is converted in its own order.
         classes: backend classes in use, in the order of their tools.
         turns: the user's message in each turn; "" if new functions are offered instead.
-        held_out: (turn, functions) that are offered from that turn on.
+        held_out: (turn, functions) pairs; the functions are offered from that turn on.
         unlisted: held-out functions that can be called before they are offered.
         long_context: True if the backends pad their files, lists and results.
         setup: calls made before the first turn, in Python notation.
@@ -44,9 +44,9 @@ class BFCLWorld(World):
             if isinstance(config, Mapping):
                 return json.dumps(thaw(config), ensure_ascii=False)
             if isinstance(config, str) and not isinstance(json.loads(config), dict):
-                raise ValueError("config is not the text of a JSON object")
+                raise ValueError("config must be the text of a JSON object")
         except RecursionError:
-            raise ValueError("config is nested too deep") from None
+            raise ValueError("config is nested too deeply") from None
         return config
 
     @field_validator("classes")
@@ -54,24 +54,24 @@ class BFCLWorld(World):
     def _known(cls, classes: tuple[str, ...]) -> tuple[str, ...]:
         unknown = set(classes) - set(DOCS)
         if unknown:
-            raise ValueError(f"unknown class {min(unknown)!r}; known: {', '.join(DOCS)}")
+            raise ValueError(f"unknown class {min(unknown)!r}; choose from: {', '.join(DOCS)}")
         return classes
 
     @cached_property
     def setup_calls(self) -> tuple[Call, ...]:
-        """The calls of ``setup``.
+        """The parsed calls of ``setup``.
 
         Raises:
-            TaskError: if one is not a call with literal arguments.
+            TaskError: if an entry is not a call with literal arguments.
         """
         return tuple(map(parse_truth, self.setup))
 
 
 class BFCLVerifier(Verifier):
-    """The ground truth.
+    """The ground truth of a BFCL task.
 
     Attributes:
-        turns: reference calls of each turn, in Python notation; () if there is no valid call.
+        turns: reference calls per turn, in Python notation; () if there is no valid call.
     """
 
     turns: tuple[tuple[Text, ...], ...]

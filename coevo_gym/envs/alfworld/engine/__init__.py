@@ -1,1 +1,1 @@
-"""The text game engine: its rules, its language, and running games."""
+"""The text game engine: game rules, text generation and running games."""

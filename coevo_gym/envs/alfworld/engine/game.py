@@ -1,4 +1,4 @@
-"""A running game on the real TextWorld engine, with texts from the real grammar.
+"""Games that run on the real TextWorld engine and use texts from its real grammar.
 
 The planner's translation determines the possible actions, their effects and the goal. TextWorld's
 grammar generates the texts, and ALFWorld's demangler names the objects. This module does the same
@@ -34,14 +34,14 @@ MAX_FACTS = 20_000
 
 
 class Fact(NamedTuple):
-    """A true fact: its predicate, and the display names of its objects, such as ``desk 1``."""
+    """A true fact: a predicate and the display names of its objects, such as ``desk 1``."""
 
     name: str
     objects: tuple[str, ...]
 
 
 class Scene:
-    """The state that all games of one problem share.
+    """Data shared by all games that are based on the same problem.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.
@@ -53,7 +53,7 @@ class Scene:
         self.translation: Translation = translate(domain, problem)
         self.types = TypeHierarchy()
         for name, bases in self.translation.types:
-            with suppress(ValueError):  # as in the original: the type exists already
+            with suppress(ValueError):  # as in the original, if the type already exists
                 self.types.add(Type(name, bases))
         self._propositions: dict[str, Proposition] = {}
         first = [
@@ -64,8 +64,8 @@ class Scene:
         self.translation = self.translation._replace(sas="")  # frees about a megabyte
         if not self.rules.operators:  # the translator has simplified everything away
             raise TaskError(
-                "The goal never holds, or always: no command can make a difference. "
-                "Ask for something that the scene has and allows."
+                "The goal can never be met, or is always met: no command can make a difference. "
+                "Choose a goal that the objects in the scene allow."
             )
         self.start = State(self.rules)
         atoms = [self.proposition(atom) for atom in self.start.atoms()]
@@ -75,7 +75,7 @@ class Scene:
         self._facts: dict[Proposition, Fact] = {}
 
     def proposition(self, atom: str) -> Proposition:
-        """Convert an atom of the planner into TextWorld's proposition."""
+        """Convert an atom from the planner into a TextWorld proposition."""
         found = self._propositions.get(atom)
         if found is None:
             kind, _, rest = atom.partition(" ")
@@ -86,7 +86,7 @@ class Scene:
         return found
 
     def fact(self, proposition: Proposition) -> Fact:
-        """Convert TextWorld's proposition into a fact with display names."""
+        """Convert a TextWorld proposition into a fact with display names."""
         found = self._facts.get(proposition)
         if found is None:
             names = tuple(self.infos[v.name].name.strip() for v in proposition.arguments)
@@ -94,7 +94,7 @@ class Scene:
         return found
 
     def action(self, index: int, facts: Any) -> GameAction:
-        """Return the action of an operator; ``facts`` does not affect the result."""
+        """Return the game action for an operator; ``facts`` does not affect the result."""
         found = self._actions.get(index)
         if found is None:
             operator = self.rules.operators[index]
@@ -118,7 +118,7 @@ class Scene:
         return found
 
     def setting(self, facts: Any, mapping: dict[Placeholder, Variable]) -> DerivationContext:
-        """Return the setting in which the grammar describes some objects."""
+        """Return the context that the grammar needs to describe the given objects."""
         named = {ph.name: self.infos[var.name] for ph, var in mapping.items()}
         return DerivationContext(facts, self.infos, named, mapping)
 
@@ -141,11 +141,11 @@ class GameAction(NamedTuple):
     """An operator with its command text and its effects.
 
     Attributes:
-        name: the action.
+        name: the action's name.
         command: the player's command.
         feedback: the grammar symbol for the action's result.
-        mapping: its objects by placeholder.
-        changes: the facts it makes true, and the negations of the facts it makes false. As in the
+        mapping: the action's objects, by placeholder.
+        changes: facts that become true, and negations of facts that become false. As in the
             original, this includes effects whose condition fails.
     """
 
@@ -157,10 +157,10 @@ class GameAction(NamedTuple):
 
 
 class _Facts(PddlState):  # type: ignore[misc]
-    """The facts that TextWorld's grammar queries; initially those of a scene.
+    """The facts that TextWorld's grammar queries, starting with a scene's initial facts.
 
-    Each query needs the facts of a kind in sorted order. This class caches the sorted list until a
-    fact of the kind changes.
+    Each query needs all facts of one kind in sorted order. This class caches the sorted list until
+    a fact of that kind changes.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -188,7 +188,7 @@ class _Facts(PddlState):  # type: ignore[misc]
 
 
 class Game:
-    """A running game; ``goal``, the task in words, is inserted into the first observation.
+    """A running game; its first observation states ``goal``, the task in words.
 
     Attributes:
         observation: the engine's latest text.
@@ -205,7 +205,7 @@ class Game:
         self._look()
 
     def step(self, command: str) -> str:
-        """Carry out a command and return the name of the action that ran, "" if none did."""
+        """Run a command; return the name of its action, or "" if it is not admissible."""
         index = self._operators.get(command.strip())
         if index is None:
             self.observation = NOTHING
@@ -221,7 +221,7 @@ class Game:
         return action.name
 
     def facts(self, predicates: Container[str] | None = None) -> frozenset[Fact]:
-        """Return the current facts: all of them, or those with the given predicates."""
+        """Return all current facts, or only facts with the given predicates."""
         return frozenset(
             self.scene.fact(proposition)
             for proposition in self._facts.facts
@@ -230,7 +230,7 @@ class Game:
 
     def _look(self) -> None:
         """Update the admissible commands and the win flag."""
-        # If two operators have the same command, the first one is used.
+        # If two operators have the same command, the first operator is used.
         possible = sorted(self._state.possible, reverse=True)
         self._operators = {self.scene.action(i, self._facts).command: i for i in possible}
         self.admissible = tuple(sorted(self._operators))
@@ -239,8 +239,8 @@ class Game:
 
 @lru_cache(maxsize=16)
 def open_scene(domain: str, grammar: str, problem: str) -> Scene:
-    """Return the scene of a problem; the most recent scenes are cached."""
-    # TextWorld caches every fact ever made. Facts are compared by value, so clearing is safe.
+    """Return the scene for a problem; the most recent scenes are cached."""
+    # TextWorld caches every fact ever made. Facts are compared by value, so clearing it is safe.
     if len(_memento_cache) > MAX_FACTS:
         _memento_cache.clear()
     return Scene(domain, grammar, problem)

@@ -2,8 +2,8 @@
 
 The grammar, its parser and its queries are TextWorld's. TextWorld's own derivation parses every
 template and query again at each step and deep-copies every context. This version caches the parsed
-parts and pairs each symbol with its context instead of modifying the symbol. The texts are the
-same.
+parts and pairs each symbol with its context instead of modifying the symbol. The generated texts
+are the same.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from textworld.logic import Rule
 
 
 class DerivationContext(NamedTuple):
-    """The context in which a symbol is derived.
+    """The context in which a grammar symbol is expanded.
 
     Attributes:
         state: the facts that queries search.
         infos: information about each object, by id.
-        variables: objects by the names that expressions use.
-        mapping: objects by placeholder.
+        variables: objects, by the names that expressions use.
+        mapping: objects, by placeholder.
     """
 
     state: Any
@@ -45,7 +45,7 @@ class Grammar:
         self._rules = parsed._rules
 
     def derive(self, start: str, setting: DerivationContext) -> str:
-        """Derive the text of a start symbol in a setting."""
+        """Expand a grammar's start symbol to text in the given context."""
         waiting = [(symbol, setting) for symbol in reversed(_symbols(start))]
         said: list[str] = []
         while waiting:
@@ -59,7 +59,7 @@ class Grammar:
         return "".join(said)
 
     def _replacement(self, symbol: Any, setting: DerivationContext) -> Any:
-        """Return the right side of the first rule for a symbol whose condition holds."""
+        """Return the right-hand side of a symbol's first rule whose condition holds."""
         rules = self._rules.get(str(symbol))
         if not rules:
             raise textgen.CSGUnknownSymbolError(symbol)
@@ -73,7 +73,7 @@ class Grammar:
 def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, DerivationContext]]:
     """Expand an expression, a query or a list."""
     if isinstance(symbol, textgen.EvalSymbol):
-        # The expressions are the grammar's own; no task's text is ever part of it.
+        # Expressions come from the grammar, which never contains text from a task.
         value = eval(_compiled(symbol.expression), {}, setting.variables)  # noqa: S307
         yield textgen.TerminalSymbol(value), setting
     elif isinstance(symbol, textgen.ListSymbol):
@@ -128,5 +128,5 @@ def _compiled(expression: str) -> Any:
 
 @lru_cache(maxsize=4)
 def open_grammar(source: str) -> Grammar:
-    """Return the parsed grammar of a text; games share it."""
+    """Parse a grammar; games with the same grammar share the result."""
     return Grammar(source)

@@ -1,4 +1,4 @@
-"""An interpreter for translated problems: possible operators, their effects, and the goal.
+"""An interpreter for translated problems that tracks operators, effects and the goal.
 
 The planner's translator converts PDDL to SAS+: variables with a few values each, operators with
 conditions and effects, and axioms that derive some variables from others. TextWorld runs SAS+ in a
@@ -20,7 +20,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 class SasEffect(NamedTuple):
-    """A value that is assigned to a variable if the conditions hold."""
+    """An effect: the value assigned to a variable if the conditions hold."""
 
     conditions: Pairs
     variable: int
@@ -28,7 +28,7 @@ class SasEffect(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """A grounded action: its name with its objects, when it is possible, and its effects."""
+    """A grounded action: its name and objects, its conditions and its effects."""
 
     name: str
     conditions: Pairs
@@ -36,26 +36,26 @@ class Operator(NamedTuple):
 
 
 class Rules:
-    """The rules of all games of a problem, read from the translator's format, version 3.
+    """Rules shared by all games of a problem, parsed from the translator's format (version 3).
 
     Attributes:
         atoms: meaning of each value of each variable, such as ``Atom holds(agent1, mug_bar_1)``.
-        start: initial value of each variable; for a derived variable, its value unless an axiom
-            sets another.
+        start: initial value of each variable. A derived variable has this value unless an axiom
+            assigns another value.
         goal: the conditions of the goal.
         operators: all grounded actions.
-        axioms: the axioms by layer; each layer builds on those before it.
-        needing: for each (variable, value), the operators that have it as a condition.
+        axioms: the axioms by layer; each layer builds on the layers before it.
+        needing: for each (variable, value), indices of the operators that require it.
 
     Raises:
-        ValueError: if the text has another format.
+        ValueError: if the text is not in this format.
     """
 
     def __init__(self, text: str) -> None:
         lines = _Lines(text)
         version = lines.block("version", lines.next)
         if version != "3":
-            raise ValueError(f"Unknown translator format: version must be 3, actual: {version}")
+            raise ValueError(f"Unknown translator format: version must be 3, got {version}")
         lines.block("metric", lines.next)
         variables = lines.blocks("variable", lines.variable)
         lines.blocks("mutex_group", lines.pairs)
@@ -109,7 +109,7 @@ class State:
         return _hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
-        """Return the atom of each variable's current value, true or negated."""
+        """Return, for each variable, the true or negated atom that its value stands for."""
         return [atoms[value] for atoms, value in zip(self.rules.atoms, self.values, strict=True)]
 
     def _set(self, variable: int, value: int) -> None:
@@ -216,4 +216,4 @@ class _Lines:
     def _expect(self, wanted: str) -> None:
         found = self.next()
         if found != wanted:
-            raise ValueError(f"Unknown translator format: expected {wanted!r}, actual: {found!r}")
+            raise ValueError(f"Unknown translator format: expected {wanted!r}, got {found!r}")

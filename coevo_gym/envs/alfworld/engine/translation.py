@@ -1,4 +1,4 @@
-"""Problems as read by the planner's translator, with a cache on disk."""
+"""Translation of problems with the planner's translator and a cache on disk."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _lock = threading.Lock()
 
 
 class Translation(NamedTuple):
-    """A problem as read by the planner.
+    """A problem after the planner has translated it.
 
     Attributes:
         sas: the problem in the planner's own format.
-        parameters: (name, type) of each action's parameters, by action.
-        types: (name, bases) of the domain's types.
+        parameters: (name, type) pairs for the parameters of each action, by action.
+        types: (name, bases) pairs for the domain's types.
         objects: type of each object.
-        facts: initial facts as (predicate, objects).
+        facts: initial facts as (predicate, objects) pairs.
     """
 
     sas: str
@@ -50,15 +50,15 @@ def fast_downward() -> ModuleType:
         import fast_downward as module
     except ImportError as error:
         raise BenchmarkNotInstalled(
-            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (needs Python below "
-            "3.13, cmake and g++; compiles for a minute)."
+            "ALFWorld needs the TextWorld engine. Run `coevo install alfworld` (requires Python "
+            "below 3.13, cmake and g++; takes about a minute)."
         ) from error
     found: ModuleType = module
     return found
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Return the translation of a problem, from the cache on disk if possible.
+    """Return the translation of a problem, using the cache on disk if possible.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.

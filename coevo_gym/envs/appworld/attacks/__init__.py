@@ -1,1 +1,1 @@
-"""Attacks by model-written code, which has a task counted as solved or reads hidden data."""
+"""Attacks in which model-written code fakes a solved task or reads hidden data."""

@@ -1,4 +1,4 @@
-"""Attacks that break a world, or reach other processes: the engine, its host, another world."""
+"""Attacks that break a world or reach other processes: the engine, its host or another world."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from coevo_gym.envs.appworld.attacks.seen import broken, other_broken, secret
 from coevo_gym.sandbox.attacks.payload import payloads
 
 _WORLD = r"""
-## bad-line: write what is no JSON on every socket
+## bad-line: write invalid JSON to every socket
 shout(b'{no json\n')
 
-## list-line: write JSON that is no object on every socket
+## list-line: write a JSON list to every socket
 shout(b'[1]\n')
 
-## deep-line: write deeply nested JSON on every socket
+## deep-line: write deeply nested JSON to every socket
 shout(b'[' * 200000 + b'\n')
 
 ## kill-engine: kill the engine
 os.kill(facts.engine, 9)
 
-## long-line: write a line without an end on every socket
+## long-line: write an endless line to every socket
 for one in sockets():
     one.settimeout(1)
     try:
         while True: one.sendall(bytes(1 << 20))
     except OSError: pass
 
-## end-world: end the world, by an order on the socket to the apps
+## end-world: end the world with an order on the apps socket
 if stock: vars(find_world()).clear()
 else:
     for op in ("end", "begin"): raw(op=op, task_id=facts.task_id)
@@ -42,18 +42,18 @@ else:
             apps.sendmsg([b"{}\n"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array)])
             apps.recv(1 << 16)
 
-## end-sockets: shut every socket
+## end-sockets: shut down every socket
 for one in sockets(): one.shutdown(2)
 
-## out-of-band: send bytes out of band on every socket
+## out-of-band: send out-of-band bytes on every socket
 for _ in range(20):
     for one in sockets(): one.send(b'x', socket.MSG_OOB)
     __import__("select").poll().poll(100)
 
-## half-line: write a line without its end on every socket
+## half-line: write an unfinished line to every socket
 shout(b'{"id": 2, "output": ')
 
-## flood: write requests on every socket and read no answer
+## flood: write requests to every socket without reading the answers
 request = {"app": "supervisor", "api": "show_profile", "kwargs": {}}
 for one in sockets():
     one.settimeout(1)
@@ -61,10 +61,10 @@ for one in sockets():
         while True: one.sendall(999 * (json.dumps(request).encode() + b"\n"))
     except OSError: pass
 
-## end-reading: shut every socket for reading
+## end-reading: shut down every socket for reading
 for one in sockets(): one.shutdown(socket.SHUT_RD)
 
-## end-writing: shut every socket for writing
+## end-writing: shut down every socket for writing
 for one in sockets(): one.shutdown(socket.SHUT_WR)
 """
 
@@ -75,7 +75,7 @@ print(read(f'/proc/{facts.engine}/environ').replace('\0', '\n'))
 ## host-environment: read the environment of the engine's host
 print(read(f'/proc/{facts.host}/environ').replace('\0', '\n'))
 
-## engine-descriptors: look through what the engine has open
+## engine-descriptors: list the engine's open descriptors
 folder = f"/proc/{facts.engine}/fd"
 print([os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)])
 
@@ -90,7 +90,7 @@ print(os.strerror(os.read(reading, 1)[0]))
 ## kill-world: kill another world
 os.kill(facts.other, 9)
 
-## sockets-of-world: take the sockets of another world, and shut them
+## sockets-of-world: take another world's sockets and shut them down
 process = checked(libc.syscall(434, facts.other, 0))
 for number in range(3, 64):
     taken = libc.syscall(438, process, number, 0)

@@ -1,4 +1,4 @@
-"""Worlds in which attacks run: the unmodified stock engine, and our own world."""
+"""Worlds in which attacks run: the unmodified stock engine and our own sandboxed world."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOST = (ChannelError, EnvBackendError, TimeoutError)
 
 
 class Looked(NamedTuple):
-    """The state that a host finds after a run: grade, changes and calls."""
+    """The state of a world after an attack: grade, changes and calls."""
 
     passed: bool
     changes: dict[str, Any]
@@ -33,18 +33,18 @@ class Looked(NamedTuple):
 
 
 class Host(Protocol):
-    """A world, and a process that runs code for it.
+    """A world, together with a process that runs code in it.
 
     Attributes:
         engine: pid of the process that has the databases.
-        saved: folder in which that process saves them.
+        saved: folder in which that process saves its databases.
     """
 
     engine: int
     saved: Path
 
     def run(self, code: str) -> str:
-        """Run code; return its output or its error."""
+        """Run code and return its output or its error."""
         ...
 
     def look(self) -> Looked:
@@ -52,7 +52,7 @@ class Host(Protocol):
         ...
 
     def close(self) -> None:
-        """End the world."""
+        """Close the world."""
         ...
 
 
@@ -106,7 +106,7 @@ class Stock:
         self._channel.send({})
         seen = self._channel.receive(_PATIENCE_S)
         if "passed" not in seen:
-            raise ChannelError("the answer contains no grade")
+            raise ChannelError("the answer does not contain a grade")
         return Looked(seen["passed"], seen["changes"], tuple(seen["calls"]))
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Stock:
 
 @contextmanager
 def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
-    """Start a process that has imported the stock engine; yield a function that forks a world."""
+    """Start a process that imports the stock engine; yield a function that forks a world."""
     process, ours = start_inside(engine_python(), "careless_main", root, **{VARIABLE: token})
     control = Channel(ours, max_bytes=_LINE_BYTES)
 
@@ -141,7 +141,7 @@ def runs(host: Host) -> bool:
 
 
 def works(host: Host) -> bool:
-    """Return True if the host runs code and is not lost."""
+    """Return True if the host runs code, or False if the host is lost."""
     try:
         return runs(host)
     except LOST:

@@ -1,7 +1,7 @@
-"""The names available to an attack, and the observations after it.
+"""The names that attacks can use, and the observations made after an attack.
 
-The same code runs in the stock engine and in our own world. It can use ``apis`` and ``requester``
-like any code, and the names defined by :data:`PRELUDE`.
+The same code runs in the stock engine and in our own world. The code can use ``apis`` and
+``requester``, like any code, and the names defined by :data:`PRELUDE`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ print("READY")
 
 
 class EngineObservations(NamedTuple):
-    """Observations after an attack.
+    """The observations made after an attack.
 
     Attributes:
         said: output of the code, or its error.
@@ -71,7 +71,7 @@ class EngineObservations(NamedTuple):
         changes: changes in the databases, by model.
         calls: the APIs called, according to the host.
         works: True if the world still runs code and can be graded.
-        other_works: the same for another world.
+        other_works: True if another world still runs code.
         secrets: secrets of the engine's process and of its parent: environments, open sockets.
         traced: True if a process traces the engine.
     """
@@ -110,12 +110,12 @@ def noted(seen: EngineObservations) -> bool:
 
 
 def logged(seen: EngineObservations) -> bool:
-    """Return True if the log contains a call that writes a note."""
+    """Return True if the call log contains a call that writes a note."""
     return any(call.startswith("simple_note.") and "note" in call[12:] for call in seen.calls)
 
 
 def hidden(seen: EngineObservations) -> bool:
-    """Return True if a note was written without such a call in the log."""
+    """Return True if a note was written by a call that is not in the log."""
     return noted(seen) and not logged(seen)
 
 
@@ -135,10 +135,10 @@ def other_broken(seen: EngineObservations) -> bool:
 
 
 def secret(kind: str) -> Callable[[EngineObservations], bool]:
-    """Return a check that the output contains secrets of a kind."""
+    """Return a check that the output contains secrets of the given kind."""
     return lambda seen: any(text and text in seen.said for text in seen.secrets[kind])
 
 
 def says(text: str) -> Callable[[EngineObservations], bool]:
-    """Return a check that the output contains this text."""
+    """Return a check that the output contains the given text."""
     return lambda seen: text in seen.said

@@ -1,6 +1,6 @@
-"""The setup that runs and evaluates attacks, in a disposable copy of a world.
+"""A setup that runs and evaluates attacks in a disposable copy of a world.
 
-An attack has succeeded if the engine's databases, grade, log or processes show it, or if it
+An attack has succeeded if the engine's databases, grade, log or processes show its effect, or if it
 printed a secret planted where model-written code has no access.
 """
 
@@ -45,7 +45,7 @@ class AttackSetup:
         root: folder with a disposable world, used by both as ``APPWORLD_ROOT``.
         source: the original folder of the task.
         token: the secret to plant.
-        spawn: function that starts a stock engine process with orders on a descriptor.
+        spawn: function that starts a stock engine process, which reads orders from a descriptor.
         level: isolation level of our own world.
     """
 
@@ -86,7 +86,7 @@ class AttackSetup:
         return AttackRun(worked, last[:_KEPT_CHARS])
 
     def close(self) -> None:
-        """End the remaining worlds."""
+        """Close the remaining worlds."""
         for host in self._others.values():
             host.close()
 
@@ -130,7 +130,7 @@ class AttackSetup:
         }
 
     def _other(self, protected: bool) -> Host:
-        """Return a second world that no payload belongs to."""
+        """Return a second world, in which no payload runs."""
         if protected not in self._others:
             self._others[protected] = self._makers[protected]()
         return self._others[protected]
@@ -149,7 +149,7 @@ class AttackSetup:
             file.write(json.dumps([_CARD, [self._token], False]) + "\n")
 
     def _played(self) -> tuple[dict[str, str], dict[str, Any]]:
-        """Return the files that a correct run saves, and the supervisor's card."""
+        """Return the files that a correct run saves, and the user's payment card."""
         solution = (self._task / "ground_truth" / "solution.py").read_text()
         host = self._makers[False]()
         try:
@@ -158,7 +158,7 @@ class AttackSetup:
             host.run(solution)
             right = {file.name: file.read_text() for file in host.saved.glob("*.jsonl")}
             if not host.look().passed:
-                raise EnvBackendError(f"The reference of {self._task_id} does not solve it.")
+                raise EnvBackendError(f"The reference solution of {self._task_id} fails.")
         finally:
             host.close()
         return right, card
@@ -166,7 +166,7 @@ class AttackSetup:
 
 @contextmanager
 def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
-    """Create a setup over a disposable copy of a world; all of it is removed after the block.
+    """Create a setup with a disposable copy of a world, which is removed after the block.
 
     Args:
         world: the folder that contains ``data``.
@@ -189,7 +189,7 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
 
 
 def _environment(pid: int) -> str:
-    """Return a process's environment at its start, one variable per line."""
+    """Return the environment that a process was started with, one variable per line."""
     whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     return whole.replace("\0", "\n").strip()
 

@@ -17,5 +17,5 @@ PAYLOADS: tuple[Payload[EngineObservations], ...] = (
 
 
 def attack_suite() -> Suite:
-    """Return the attacks on AppWorld's built-in world."""
+    """Return the attack suite for AppWorld's built-in world."""
     return Suite("appworld", PAYLOADS, lambda level: attack_setup(builtin_root(), level))

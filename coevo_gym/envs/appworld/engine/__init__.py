@@ -1,1 +1,1 @@
-"""The stock engine in separate processes, and the sandbox in which code runs."""
+"""The stock engine in separate processes, and the sandbox that runs model-written code."""

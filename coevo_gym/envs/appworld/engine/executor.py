@@ -14,7 +14,7 @@ from coevo_gym.sandbox import Level, launch, python_files, readable
 _MAIN = Path(__file__).parents[1] / "inside" / "executor_main.py"
 _START_S = 180.0
 _ADDRESS = re.compile(r"(?<= at )0x[0-9a-f]+(?=[>,])")
-"""Memory address of an object, printed in angle brackets; it differs from run to run."""
+"""An object's memory address, printed in angle brackets; it differs between runs."""
 
 
 class Executor:
@@ -60,11 +60,11 @@ class Executor:
 
     @property
     def pid(self) -> int:
-        """Pid of the outermost process."""
+        """Process id of the outermost process."""
         return self._process.pid
 
     def start(self, datetime: str, seed: int, apps: Mapping[str, Sequence[str]]) -> None:
-        """Set the clock and the names of the APIs; after that, code can run.
+        """Set the clock and the names of the APIs, so that code can run.
 
         Raises:
             EnvBackendError: if the process does not start.
@@ -77,7 +77,7 @@ class Executor:
             said = self._process.stderr().strip() or error
             self.kill()
             raise EnvBackendError(
-                f"The sandboxed process that runs code does not start: {said}\n"
+                f"The sandboxed process that runs code did not start: {said}\n"
                 "To find the cause, run `coevo doctor`."
             ) from error
 
@@ -85,11 +85,11 @@ class Executor:
         """Run code and wait until it ends.
 
         Returns:
-            The printed output, or the error; and True if the code ended in an error.
+            The printed output or the error, and True if the code ended in an error.
 
         Raises:
             ChannelError: if the process has died or sends an invalid message.
-            TimeoutError: if it takes longer.
+            TimeoutError: if the code runs longer than the time limit.
         """
         if readable(self._socket):
             raise ChannelError("the process has ended, or sent an unexpected message")
@@ -101,7 +101,7 @@ class Executor:
             raise ChannelError("the answer belongs to another request")
         output = answer.get("output")
         if not isinstance(output, str):
-            raise ChannelError("the answer contains no text")
+            raise ChannelError("the answer does not contain a text")
         output = _ADDRESS.sub("0x0", output)
         if answer.get("cut") is True or len(output) > max_chars:
             output = f"{output[:max_chars]}\n[cut: only {max_chars:,} characters are shown]"

@@ -1,7 +1,7 @@
 """A pool of stock engine processes, kept warm between episodes.
 
 One process imports the engine, which takes seconds. It forks a copy for each world, which takes
-milliseconds and shares its memory. It has no threads: a world's threads start after the fork.
+milliseconds and shares its memory. It has no threads; a world's threads start after the fork.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from coevo_gym.envs.appworld.inside.channel import Channel, ChannelError
 from coevo_gym.sandbox import readable
 
 EPISODES = 50
-"""Number of episodes after which an engine is replaced: it leaks about a megabyte per episode."""
+"""Episodes after which an engine is replaced, because it leaks about a megabyte per episode."""
 
 IDLE = 8
-"""Maximum number of idle engines to keep."""
+"""Maximum number of idle engines to keep running."""
 
 _LINE_BYTES = 1 << 26
 _START_S = 180.0
@@ -37,11 +37,11 @@ logger = logging.getLogger(__name__)
 
 
 class Engine:
-    """A process that runs one world after the other.
+    """An engine process that runs one world at a time.
 
     Attributes:
         episodes: number of worlds opened so far.
-        broken: True if an order failed, or its answer was not read; then no order may follow.
+        broken: True if an order failed or its answer was not read, which rules out further orders.
     """
 
     def __init__(self, control: Channel, pid: int) -> None:
@@ -52,15 +52,15 @@ class Engine:
 
     @property
     def usable(self) -> bool:
-        """Return True if it can open another world: it is alive, not broken and not worn out.
+        """Return True if the engine can open another world: alive, not broken and not worn out.
 
-        An engine without an order sends nothing, so readable input means that it has ended.
+        An idle engine does not send anything, so readable input means that the engine has ended.
         """
         worn = self.broken or self.episodes >= EPISODES
         return not worn and not readable(self._control.fileno())
 
     def ask(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> dict[str, Any]:
-        """Send an order and wait for the answer.
+        """Send an order to the engine and wait for the answer.
 
         Raises:
             EnvBackendError: if the order fails, or the process has died.
@@ -69,7 +69,7 @@ class Engine:
         return self.answer()
 
     def order(self, op: str, descriptors: Sequence[int] = (), **arguments: Any) -> None:
-        """Send an order; :meth:`answer` returns its result."""
+        """Send an order to the engine; :meth:`answer` returns the result."""
         self.broken = True  # until the answer arrives
         try:
             self._control.send({"op": op, **arguments}, descriptors)
@@ -77,7 +77,7 @@ class Engine:
             raise self._lost(str(error)) from error
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the answer to an order; raises the same errors as :meth:`ask`."""
+        """Wait for the engine's answer to an order; raises the same errors as :meth:`ask`."""
         try:
             answer = self._control.receive(_ANSWER_S)
         except (ChannelError, TimeoutError) as error:
@@ -88,18 +88,18 @@ class Engine:
         return answer
 
     def hang_up(self) -> None:
-        """Let the process end."""
+        """Close the connection, which makes the process exit."""
         self._control.hang_up()
 
     def _lost(self, reason: str) -> EnvBackendError:
         return EnvBackendError(
             f"The AppWorld engine failed (process {self.pid}): {reason.strip()}\n"
-            "The next reset starts another one."
+            "The next reset starts another engine."
         )
 
 
 class _Zygote:
-    """The process that has imported the engine; it only reads ``data`` in the folder ``root``."""
+    """A process that imports the engine and forks copies; it only reads ``data`` in ``root``."""
 
     def __init__(self, root: Path) -> None:
         python = engine_python()
@@ -117,13 +117,13 @@ class _Zygote:
         if fault is not None:
             self.close()
             raise EnvBackendError(
-                f"The AppWorld engine does not start: {fault.strip()}\n"
-                "Run `coevo install appworld` to install it again."
+                f"The AppWorld engine did not start: {fault.strip()}\n"
+                "Run `coevo install appworld` to reinstall it."
             )
 
     @property
     def alive(self) -> bool:
-        """Return True if the process runs; its engines end with it."""
+        """Return True if the process is running; its engines end with it."""
         return self._process.poll() is None
 
     def spawn(self) -> Engine:
@@ -149,7 +149,7 @@ class _Zygote:
         self._control.receive(_ANSWER_S)
 
     def close(self) -> None:
-        """End the process with all its engines, and remove its folder."""
+        """Shut down the process and all its engines, and remove its folder."""
         self._control.hang_up()
         try:
             self._process.wait(_ANSWER_S)
@@ -160,7 +160,7 @@ class _Zygote:
 
 
 class Pool:
-    """The engines for the folder ``root``; they only read ``data`` in it."""
+    """A pool of engines, which only read ``data`` in the folder ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -169,7 +169,7 @@ class Pool:
         self._lock = threading.Lock()
 
     def take(self) -> Engine:
-        """Return an engine for exclusive use: a warm one, or a new one.
+        """Return an engine for exclusive use, warm if possible.
 
         Raises:
             BenchmarkNotInstalled: if the engine is not installed.
@@ -192,11 +192,11 @@ class Pool:
                     logger.warning("engines lost attempt=%d reason=%s", attempt, error)
                     self._close()
             raise EnvBackendError(
-                "No AppWorld engine can be started: each one dies at once. Run `coevo doctor`."
+                "No AppWorld engine can be started: each engine dies at once. Run `coevo doctor`."
             )
 
     def give_back(self, engine: Engine) -> None:
-        """Return an engine to the pool: it is kept, or ended if it is worn out or broken."""
+        """Return an engine to the pool, which shuts it down if it is worn out or broken."""
         keep = False
         if engine.usable:
             try:
@@ -216,7 +216,7 @@ class Pool:
                 self._close()
 
     def close(self) -> None:
-        """End all engines, including those in use."""
+        """Shut down all engines, including engines in use."""
         with self._lock:
             self._close()
 
@@ -232,7 +232,7 @@ _pools: dict[tuple[int, Path], Pool] = {}
 
 
 def pool(root: Path) -> Pool:
-    """Return this process's engines for a data folder, shared by its threads, not by forks."""
+    """Return this process's pool for a data folder; threads share it, but forks do not."""
     key = os.getpid(), root.absolute()
     return _pools.get(key) or _pools.setdefault(key, Pool(root.absolute()))
 

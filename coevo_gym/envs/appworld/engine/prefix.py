@@ -1,7 +1,7 @@
-"""The location of the AppWorld engine: a separate environment with every version pinned.
+"""The location of the AppWorld engine, a separate environment with every version pinned.
 
-It needs an older pydantic than coevo_gym. The packages that model-written code may import are kept
-in a separate folder next to it.
+The engine needs an older pydantic than coevo_gym. The packages that model-written code may import
+are kept in a separate folder next to the engine.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def code_packages() -> Path:
 
 
 def engine_environment(root: Path) -> dict[str, str]:
-    """Return the environment variables of an engine process; ours are not passed on.
+    """Return the environment variables for an engine process, without our own variables.
 
     Args:
-        root: its ``APPWORLD_ROOT``, which receives everything that it writes.
+        root: the ``APPWORLD_ROOT`` of the process, to which it writes all its files.
     """
     return {
         "APPWORLD_CACHE": str(root / "cache"),
@@ -57,12 +57,12 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start ``main`` of a module in ``inside``; return the process and our end of its socket.
+    """Run ``main`` of a module in ``inside``; return its process and our end of its socket.
 
     Args:
         python: the engine's interpreter.
         module: name of the module; its first argument is the descriptor of the socket.
-        folder: its working directory and ``APPWORLD_ROOT``.
+        folder: working directory and ``APPWORLD_ROOT`` of the process.
         arguments: further arguments.
         variables: further environment variables.
     """
@@ -89,7 +89,7 @@ def python_in(folder: Path) -> Path:
 
 
 def missing() -> str:
-    """Return a description of the missing part of the engine; "" if it is complete."""
+    """Return a sentence that says what the engine lacks, or "" if it is complete."""
     folder = benchmark_home("appworld") / "engine"
     pins = folder / "pins.txt"
     if not pins.is_file():

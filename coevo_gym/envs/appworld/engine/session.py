@@ -1,7 +1,7 @@
-"""A world of AppWorld: the stock engine in one process, model-written code in another.
+"""An AppWorld world: the stock engine in one process, model-written code in another.
 
-The engine is trusted; it has the databases, the clock and the ground truth. The executor is not; it
-can reach only the public APIs of the task's apps, over a socket to the engine.
+The engine is trusted and has the databases, the clock and the ground truth. The executor is not
+trusted and can reach only the public APIs of the task's apps, over a socket to the engine.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from coevo_gym.sandbox import Level
 SEED = 100
 MAX_CALLS = 1000
 STEP_LIMIT_S = 60.0
-"""Time limit for the code of a step, in seconds."""
+"""Time limit for a step's code, in seconds."""
 MAX_CHARS = 20_000
-"""Maximum number of characters shown of a step's output."""
+"""Maximum number of output characters shown per step."""
 
 _FAILED = "Execution failed. Traceback:\n"
 _REPLACED = "All variables are lost; the apps are as they were left."
@@ -45,11 +45,11 @@ class ErrorKind(StrEnum):
 
 
 class Brief(NamedTuple):
-    """The information for an agent at the start.
+    """The information that an agent gets at the start of an episode.
 
     Attributes:
         instruction: the task, in words.
-        supervisor: the person who asks: first_name, last_name, email, phone_number.
+        supervisor: the user who gives the task: first_name, last_name, email, phone_number.
         datetime: the constant time in the world, in ISO format.
         apps: the APIs of each app, by name.
     """
@@ -91,12 +91,12 @@ class TaskTest(NamedTuple):
 
 
 class Diff(NamedTuple):
-    """The changes since the start of the episode.
+    """Changes made to a world since the start of the episode.
 
     Attributes:
         changes: by model, rows ``added``, ``updated`` and ``removed``; equal for two runs that do
-            the same in another order.
-        answer: the submitted answer, a JSON value; None for none.
+            the same things in a different order.
+        answer: the submitted answer, a JSON value, or None if there is no answer.
         status: status that the agent declared for the task, or "".
     """
 
@@ -106,7 +106,7 @@ class Diff(NamedTuple):
 
 
 class WorldSession:
-    """A world, reopened for each episode.
+    """An AppWorld world that is reopened for each episode.
 
     Model-written code never causes an exception here: anything it does to its process is reported
     in a :class:`Ran`.
@@ -154,13 +154,13 @@ class WorldSession:
     def step(
         self, code: str, *, time_limit_s: float = STEP_LIMIT_S, max_chars: int = MAX_CHARS
     ) -> Ran:
-        """Run code.
+        """Run code in the open world.
 
         Args:
             code: Python code; its variables persist across steps.
             time_limit_s: wall-clock limit in seconds, after which the process is killed and
                 replaced.
-            max_chars: maximum output; a longer one is cut and ends with a note.
+            max_chars: maximum output length; longer output is truncated and ends with a note.
 
         Raises:
             ResetNeeded: if no world is open.
@@ -230,7 +230,7 @@ class WorldSession:
     def _open(self) -> tuple[Engine, Executor]:
         if self._engine is None or self._executor is None:
             raise ResetNeeded("No AppWorld world is open. Call begin() first.")
-        if self._engine.broken:  # a late answer would be read as the answer to the next order
+        if self._engine.broken:  # a late answer would be taken for the answer to the next order
             raise ResetNeeded("The AppWorld world was lost with its engine. Call begin() first.")
         return self._engine, self._executor
 

@@ -1,1 +1,1 @@
-"""The official backends: their installation, their dispatcher, and a conversation with them."""
+"""The official backends: installation, function dispatcher and conversations."""

@@ -1,8 +1,8 @@
 """Parsing and formatting of function calls.
 
-Two notations are parsed: that of Hermes and Qwen, JSON between ``<tool_call>`` tags, and a Python
-list of calls such as ``[cd(folder='a'), ls()]``. A wrapper converts OpenAI's tool calls to the
-first. Nothing is ever evaluated: JSON is decoded, and Python is parsed and must consist of
+Two notations are parsed: JSON between ``<tool_call>`` tags, as in Hermes and Qwen, and a Python
+list of calls such as ``[cd(folder='a'), ls()]``. A wrapper converts OpenAI's tool calls to
+JSON. Nothing is ever evaluated: JSON is decoded, and Python is parsed and must consist of
 literals. Parsing takes time linear in the length of the text.
 """
 
@@ -31,8 +31,8 @@ class Call(NamedTuple):
 
     Attributes:
         name: the function, as the model wrote it.
-        arguments: values by parameter.
-        positional: values without a name; only in Python notation.
+        arguments: argument values, by parameter name.
+        positional: positional argument values; only in Python notation.
     """
 
     name: str
@@ -45,8 +45,8 @@ class Malformed(NamedTuple):
 
     Attributes:
         reason: description of the error.
-        spoils: True if the official decoder rejects the whole message; it skips a block that is not
-            JSON at all.
+        spoils: True if the official decoder rejects the whole message; it only skips a block that
+            is not JSON at all.
     """
 
     reason: str
@@ -54,7 +54,7 @@ class Malformed(NamedTuple):
 
 
 def parse_message(text: str) -> tuple[Call | Malformed, ...]:
-    """Parse the calls in a message, in order; () if it has none.
+    """Parse the calls in a message, in order; return () if there are no calls.
 
     Text before ``</think>`` is ignored.
 
@@ -91,7 +91,7 @@ def literal(code: str) -> Any:
     """Parse a Python literal.
 
     Raises:
-        ValueError: if it is not a literal, or contains an int of more than 1,000 digits.
+        ValueError: if the code is not a literal, or contains an int of more than 1,000 digits.
     """
     try:
         return _literal(ast.parse(code, mode="eval").body)
@@ -101,10 +101,10 @@ def literal(code: str) -> Any:
 
 @lru_cache(maxsize=8192)
 def parse_truth(code: str) -> Call:
-    """Parse one call of the official ground truth, such as ``sort('final_report.pdf')``.
+    """Parse one call from the official ground truth, such as ``sort('final_report.pdf')``.
 
     Raises:
-        TaskError: if it is not a call with literal arguments.
+        TaskError: if the code is not one call with literal arguments.
     """
     call, *more = parse_python(f"[{code}]") or (Malformed("no call", True),)
     if more or isinstance(call, Malformed):
@@ -113,7 +113,7 @@ def parse_truth(code: str) -> Call:
 
 
 def python(call: Call) -> str:
-    """Write a call in the notation of the official ground truth.
+    """Format a call in the notation of the official ground truth.
 
     Example:
         >>> python(Call("sort", {"file_name": "a.txt"}))
@@ -124,7 +124,7 @@ def python(call: Call) -> str:
 
 
 def hermes(calls: Sequence[Call]) -> str:
-    """Write calls as a message in Hermes notation, which has no positional arguments.
+    """Format calls as a message in Hermes notation, which has no positional arguments.
 
     Example:
         >>> print(hermes([Call("cd", {"folder": "a"})]))
@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A text whose JSON errors do not count lines, which would take quadratic time."""
+    """A string that keeps JSON errors from counting lines, which would take quadratic time."""
 
     def count(self, *_: Any) -> int:
         return 0
@@ -151,7 +151,7 @@ class _Unnumbered(str):
 
 
 def _int(digits: str) -> int:
-    """Parse an int of JSON.
+    """Parse an integer in JSON.
 
     Raises:
         ValueError: if it has more than 1,000 digits.
@@ -166,7 +166,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def _blocks(text: str) -> Iterator[Call | Malformed]:
-    """Yield the calls between the tags of a message.
+    """Yield the calls between the tags in a message.
 
     A block ends at the first closing tag after its JSON, so a string may contain the tag.
     """
@@ -197,7 +197,7 @@ def _skip(text: str, start: int) -> int:
 
 
 def _json_call(value: Any) -> Call | Malformed:
-    """Return the call in a block of JSON."""
+    """Convert the value of a JSON block to a call."""
     if not isinstance(value, dict):
         return Malformed(f"{_brief(repr(value))} is not an object with name and arguments", True)
     name, arguments = value.get("name"), value.get("arguments")
@@ -214,10 +214,10 @@ def _json_call(value: Any) -> Call | Malformed:
 
 
 def _python_call(node: ast.expr) -> Call:
-    """Return the call in a Python expression.
+    """Convert a Python expression to a call.
 
     Raises:
-        ValueError: if it is anything else, or an argument is not a literal.
+        ValueError: if the expression is not a call, or an argument is not a literal.
     """
     if not isinstance(node, ast.Call):
         raise ValueError(f"{_brief(ast.unparse(node))} is not a call")
@@ -247,12 +247,12 @@ _KNOWN_ESCAPES = frozenset("\\'\"abfnrtvxuUN01234567\n")
 
 
 def _escape(code: str) -> str:
-    """Double the backslash of unknown escapes; raw strings need none."""
+    """Double the backslash in unknown escapes, unless the code contains a raw string."""
     if _RAW_STRING.search(code):
         return code
     return _ESCAPE.sub(lambda m: m[0] if m[1] in _KNOWN_ESCAPES else "\\" + m[0], code)
 
 
 def _brief(text: str) -> str:
-    """Return the beginning of a text, for a message."""
+    """Shorten a text for use in a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

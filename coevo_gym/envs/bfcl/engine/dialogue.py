@@ -1,6 +1,6 @@
-"""One conversation: the user's messages, the offered functions, and the results of calls.
+"""A conversation: the user's messages, the offered functions and the results of calls.
 
-It does not know the reference. When a turn ends, the dialogue waits, so that the judge
+A dialogue does not know the reference. When a turn ends, the dialogue waits, so that the judge
 (``judge.py``) can inspect the backends and the agent's calls before the user continues.
 """
 
@@ -19,9 +19,9 @@ from coevo_gym.envs.bfcl.engine.wheel import official
 from coevo_gym.envs.bfcl.world import BFCLWorld
 
 MAX_CALLS = 100
-"""Maximum calls per message that are run; the rest are answered with an error."""
+"""Maximum number of calls run per message; further calls are answered with an error."""
 RESULT_CAP = 32_000
-"""Characters shown of one result; the judge always reads the whole result."""
+"""Maximum number of characters shown per result; the judge always reads the whole result."""
 END = "(The conversation is over.)"
 
 
@@ -31,9 +31,9 @@ class DialogueReply(NamedTuple):
     Attributes:
         observation: the results, or the user's next message.
         calls: functions that ran.
-        error_kind: first error: ``parse``, ``unknown_function``, ``too_many_calls`` or ``call`` (a
-            call that returned an error); or "".
-        reason: the error in words.
+        error_kind: kind of the first error: ``parse``, ``unknown_function``, ``too_many_calls`` or
+            ``call`` (a call that returned an error); or "".
+        reason: description of the error.
         results: the shown result of each call.
     """
 
@@ -49,10 +49,10 @@ class TurnCalls:
     """The agent's calls in one turn.
 
     Attributes:
-        calls: its calls, in order.
+        calls: the agent's calls, in order.
         results: result of each call; None for a call that was not run.
-        malformed: True if a part of its messages could not be parsed as a call.
-        steps: number of its messages with calls.
+        malformed: True if a part of a message could not be parsed as a call.
+        steps: number of messages with calls.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -62,9 +62,9 @@ class TurnCalls:
 
 
 class Dialogue:
-    """The turns of one episode.
+    """The conversation in one episode, turn by turn.
 
-    A message with calls is answered with their results; one without calls ends the turn. After
+    A message with calls is answered with the results; a message without calls ends the turn. After
     that, call :meth:`go_on` or :meth:`stop`, unless the conversation is over. If ``lenient``, an
     unreadable message is answered with an error; the official protocol ends the turn.
 
@@ -74,13 +74,13 @@ class Dialogue:
         request: the user's last message.
         offered: names of the functions that may be called now.
         ended: the agent's calls in the turn that the latest message ended, for the judge; None if
-            it ended no turn, or one that is not judged.
+            no turn ended, or if the turn is not judged.
         over: True if the conversation is over.
-        cut: True if it is over because a turn took more steps than the protocol allows.
+        cut: True if a turn took more steps than the protocol allows, which ends the episode.
 
     Raises:
         TaskError: if a backend cannot start in its configured state, the setup contains anything
-            but calls, or a held-out function does not exist in the backends.
+            other than calls, or a held-out function does not exist in the backends.
     """
 
     def __init__(self, world: BFCLWorld, *, lenient: bool = False) -> None:
@@ -121,13 +121,13 @@ class Dialogue:
         return self.ended is not None and not self.over
 
     def go_on(self) -> str:
-        """Begin the next turn; return the user's message."""
+        """Begin the next turn and return the user's message."""
         self.turn += 1
         self.request = self._begin_turn()
         return self.request
 
     def stop(self) -> str:
-        """End the conversation between two turns; return the text to show."""
+        """End the conversation between two turns and return the text to show."""
         self.over = True
         return END
 
@@ -146,7 +146,7 @@ class Dialogue:
         return DialogueReply(self._end_turn(), error_kind="parse" if bad else "", reason=reason)
 
     def _run(self, items: Sequence[Call | Malformed]) -> DialogueReply:
-        """Run the calls of a message and show the result of each."""
+        """Run the calls in a message and show the result of each call."""
         shown, ran, kind, reason = [], [], "", ""
         for number, item in enumerate(items):
             problem, text = self._run_one(item, number)
@@ -185,14 +185,14 @@ class Dialogue:
         return kind, text
 
     def _end_turn(self, *, cut: bool = False) -> str:
-        """Pass the turn to the judge; return the text to show if it was the last one."""
+        """Pass the turn to the judge; return the text to show if it was the last turn."""
         last = self.turn + 1 == self.n_turns
-        if last or not cut:  # the official runner fails a conversation that is cut earlier
+        if last or not cut:  # the official runner fails a conversation that is cut off earlier
             self.ended = self._attempt
         return self.stop() if last or cut else ""
 
     def _begin_turn(self) -> str:
-        """Offer this turn's new functions; return the user's message."""
+        """Offer this turn's new functions and return the user's message."""
         self._attempt = TurnCalls()
         for turn, names in self._world.held_out:
             if turn == self.turn:
@@ -215,5 +215,5 @@ def hand_out_sentence() -> str:
 
 @lru_cache(maxsize=1)
 def max_steps_of_a_turn() -> int:
-    """Return the official limit of messages with calls per turn; one more ends the episode."""
+    """Return the official limit on messages with calls per turn; exceeding it ends the episode."""
     return int(official("constants.default_prompts").MAXIMUM_STEP_LIMIT)

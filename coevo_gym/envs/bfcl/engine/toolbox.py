@@ -1,4 +1,4 @@
-"""The official backends behind a dispatcher that evaluates no code and shares no state.
+"""The official backends, called by a dispatcher that never evaluates code or shares state.
 
 The stock executor builds Python source, calls ``eval`` on it and keeps its instances in module
 globals forever. Here every :class:`Toolbox` owns its instances, a call is looked up among the
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
 
 ERROR = "Error during execution: "
 MAX_DIGITS = 1_000
-"""Highest precision of `logarithm` and `square_root`; the stock executor hangs on a million."""
+"""Maximum precision of `logarithm` and `square_root`; the stock executor hangs at a million."""
 MAX_PATHS = 20_000
-"""Maximum entries of a file tree, counted by path: `cp` lets directories share their contents."""
+"""Maximum number of entries in a file tree, counted by path because `cp` shares contents."""
 MAX_PLACES = 100_000
-"""Maximum places before the point to which `round_number` rounds a whole number."""
+"""Maximum number of places before the decimal point to which `round_number` rounds integers."""
 MAX_TEXT = 300
-"""Maximum length of a number as text in `logarithm`, if it has an exponent or an imaginary part."""
+"""Maximum length of a text passed to `logarithm` as a number with exponent or imaginary part."""
 _MAX_INT_DIGITS = 4_300  # Python prints no longer int
 _NUMERIC = re.compile(r"[\d+\-.e()]*")
 
 
 class Toolbox:
-    """The backends of one side of an episode, the agent's or the reference's.
+    """The backends for one side of an episode: the agent or the reference.
 
     Attributes:
         instances: backend objects by class name.
 
     Raises:
         TaskError: if a backend cannot start in its configured state, or the setup contains anything
-            but calls.
+            other than calls.
     """
 
     def __init__(self, world: BFCLWorld) -> None:
@@ -64,7 +64,7 @@ class Toolbox:
             self.call(call)
 
     def call(self, call: Call) -> str:
-        """Run a call of a documented function; return the text of its result or of its error."""
+        """Call a documented function; return the text of its result or error."""
         owner = self._owners.get(call.name)
         if owner is None:
             return f"{ERROR}there is no function {call.name!r}"
@@ -85,7 +85,7 @@ class Toolbox:
             return f"{ERROR}{error}"
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """Return the public attributes that verdicts compare, as JSON."""
+        """Return the public attributes that verdicts compare, as JSON values."""
         return {
             name: {
                 key: _plain(value)
@@ -97,7 +97,7 @@ class Toolbox:
 
 
 def failed(result: str) -> bool:
-    """Return True if a result is an error of the executor or of the backend.
+    """Return True if a result is an error from the executor or the backend.
 
     Example:
         >>> failed('{"booking_status": false, "error": "Token expired"}')
@@ -107,7 +107,7 @@ def failed(result: str) -> bool:
 
 
 def as_object(result: str) -> Mapping[str, Any]:
-    """Parse a result that is a JSON object; return an empty one otherwise."""
+    """Parse a result as a JSON object; return an empty object if it is anything else."""
     try:
         value = json.loads(result)
     except (ValueError, RecursionError):
@@ -140,7 +140,7 @@ def _signature(name: str) -> Signature:
 
 @lru_cache(maxsize=256)
 def _shared_defaults(name: str) -> tuple[tuple[str, list[Any]], ...]:
-    """Return defaults that are lists: `post_tweet` keeps them, other functions modify them."""
+    """Return a function's list defaults, which `post_tweet` keeps and other functions modify."""
     parameters = _signature(name).parameters.values()
     return tuple((p.name, p.default) for p in parameters if isinstance(p.default, list))
 
@@ -153,10 +153,10 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
             instance._load_scenario(state, long_context=long_context)
         except Exception as error:  # the backends do not validate their input
             raise TaskError(
-                f"{name} cannot start as config says: {type(error).__name__}: {error}"
+                f"{name} cannot start in its configured state: {type(error).__name__}: {error}"
             ) from error
     if name == "TravelAPI" and long_context:
-        # The original adds cards and bookings that are shared module objects, and bookings write
+        # The original adds cards and bookings that are shared module objects, but bookings write
         # to them.
         instance.credit_card_list = copy.deepcopy(instance.credit_card_list)
         instance.booking_record = copy.deepcopy(instance.booking_record)
@@ -164,7 +164,7 @@ def _start(name: str, state: Mapping[str, Any], *, long_context: bool) -> Any:
 
 
 def _text(result: Any, name: str) -> str:
-    """Return a result as the stock executor writes it."""
+    """Format a result in the same way as the stock executor."""
     if type(result) is str:
         return result
     if type(result) is not dict:
@@ -192,11 +192,11 @@ _UNORDERED = {
     "book_flight": _sorted_after("Must be one of {", "}"),
     "edit_ticket": _sorted_after("Invalid fields for update: ", ""),
 }
-"""Functions whose error messages print a set, whose order differs between processes."""
+"""Functions whose error messages print a set, so that the order differs between processes."""
 
 
 def _own(value: Any) -> Any:
-    """Return a copy that shares no container with the original.
+    """Return a copy that does not share any container with the original.
 
     Raises:
         ValueError: if it contains a value that JSON cannot represent.
@@ -218,15 +218,15 @@ def _own(value: Any) -> Any:
     raise ValueError(f"an argument holds {what}, which JSON has no word for")
 
 
-# Numbers that would keep the backend busy for seconds or forever. Cases that the backend answers
-# itself, especially with its own error, are left to it.
+# Limits on numbers that would keep the backend busy for seconds or forever. Cases that the backend
+# handles itself, especially with its own error, are left to the backend.
 
 
 def _bound_power(_: Any, given: Mapping[str, Any]) -> None:
     base, exponent = given["base"], given["exponent"]
     whole = isinstance(base, int) and isinstance(exponent, int)
     if whole and abs(base) > 1 and exponent > (_MAX_INT_DIGITS + 1) / math.log10(abs(base)):
-        str(10**_MAX_INT_DIGITS)  # raises what writing the result would raise
+        str(10**_MAX_INT_DIGITS)  # raises the error that formatting the result would raise
         raise OverflowError(f"the result has more than {_MAX_INT_DIGITS:,} digits")
 
 
@@ -247,7 +247,7 @@ def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
             raise OverflowError(f"a number in a text has at most {MAX_TEXT} characters")
     if digits > MAX_DIGITS and math.isfinite(bits):
         if "error" in instance.logarithm(given["value"], 2, 15):
-            return  # it has no logarithm, with any precision
+            return  # it has no logarithm at any precision
         raise OverflowError(f"precision must be at most {MAX_DIGITS}, actual: {given['precision']}")
 
 
@@ -293,7 +293,7 @@ _BOUNDS: dict[str, Callable[[Any, Mapping[str, Any]], None]] = {
 }
 
 
-# Module state that some functions modify.
+# Locks and copies for module state that some functions modify.
 
 _LOCK = threading.Lock()
 
@@ -318,7 +318,7 @@ _GUARDS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def _plain(value: Any) -> Any:
-    """Return a public attribute as JSON, the same in every process."""
+    """Convert a public attribute to JSON that is the same in every process."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,8 +1,8 @@
-"""The official ``bfcl-eval`` package: located, verified and imported without being a dependency.
+"""Location, verification and import of the official ``bfcl-eval`` package.
 
-Its pins conflict with every other package, so ``coevo install bfcl`` installs it, alone with
-``mpmath``, into BFCL's own folder. It is imported from there under its own name, and ``sys.path``
-stays unchanged. ``bfcl_eval.utils`` is never imported: it creates folders in its installation.
+It is not a dependency, because its pins conflict with every other package. ``coevo install bfcl``
+installs it, with only ``mpmath``, into BFCL's own folder. It is imported from there under its own
+name without changing ``sys.path``. ``bfcl_eval.utils``, which creates folders, is never imported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DOCS = {
     "TravelAPI": "travel_booking",
     "VehicleControlAPI": "vehicle_control",
 }
-"""Backend classes, and the common name of their module and their function documents."""
+"""Backend classes, with the name that their module and function documents share."""
 
 _CHECKER = "eval_checker/multi_turn_eval"
 _FILES = (
@@ -48,7 +48,7 @@ _FILES = (
 )
 _SHA256 = "3cea21a66d1ce8ee5b3621e65da51396198f5e2807c84c55a7d70ae9e87ad070"
 _MPMATH_SHA256 = "d4d7a075eb0f5086b9d841698101b66580ba8ced545b97a6d0cec3cb478679e8"
-"""Digests of those files, and of all files of mpmath."""
+"""SHA-256 digests of the files listed above, and of all files in mpmath."""
 
 _importing = Lock()
 
@@ -60,11 +60,11 @@ def prefix() -> Path:
 
 @lru_cache(maxsize=1)
 def root() -> Path:
-    """Return the folder of a verified official package.
+    """Return the folder of the official package after verifying its files.
 
     Raises:
         BenchmarkNotInstalled: if it is not installed.
-        DataError: if its files are not those of the release.
+        DataError: if its files differ from the release.
     """
     own = importable()
     if needs_prefix():
@@ -80,7 +80,7 @@ def needs_prefix() -> bool:
 
 
 def importable() -> Path | None:
-    """Return the folder of an importable ``bfcl_eval`` of the right version, or None."""
+    """Return the folder of ``bfcl_eval`` if the right version can be imported, or None."""
     spec = find_spec("bfcl_eval")
     if spec is None or spec.origin is None:
         return None
@@ -92,7 +92,7 @@ def importable() -> Path | None:
 
 
 def verify_packages(folder: Path) -> None:
-    """Check the packages in a folder: their versions, and their files.
+    """Check the versions and files of the packages in a folder.
 
     Raises:
         BenchmarkNotInstalled: if the folder does not exist.
@@ -107,7 +107,7 @@ def verify_packages(folder: Path) -> None:
         found = [own.version for own in metadata.distributions(name=name, path=[str(folder)])]
         if found != [version]:
             raise DataError(
-                f"{folder} must contain {name} {version}, found: {' and '.join(found) or 'none'}. "
+                f"{folder} must contain {name} {version}, got {' and '.join(found) or 'none'}. "
                 "Run `coevo install bfcl` again."
             )
     _verify(folder / "bfcl_eval", _FILES, _SHA256, f"bfcl-eval {VERSION}")
@@ -121,7 +121,7 @@ def official(module: str) -> ModuleType:
 
     Raises:
         BenchmarkNotInstalled: if the package is not installed.
-        EnvBackendError: if another version of it was imported before.
+        EnvBackendError: if another version of the package was already imported.
     """
     folder = root()
     with _importing:
@@ -146,15 +146,15 @@ def backend(name: str) -> type:
 
 
 def _verify(folder: Path, names: Sequence[str], expected: str, release: str) -> None:
-    again = "Uninstall your own bfcl-eval, if that is it, and run `coevo install bfcl` again."
+    again = "If you installed bfcl-eval yourself, uninstall it. Run `coevo install bfcl` again."
     try:
         found = digest(folder / name for name in names)
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}. {again}") from error
     if found != expected:
         raise DataError(
-            f"The files in {folder} are not those of {release}: their hash is {found[:16]}, "
-            f"not {expected[:16]}. {again}"
+            f"The files in {folder} differ from {release}: expected hash {expected[:16]}, "
+            f"got {found[:16]}. {again}"
         )
 
 
