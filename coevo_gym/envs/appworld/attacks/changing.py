@@ -32,7 +32,7 @@ take_money(**facts.card)
 apis.spotify.like_song(song_id='../../admin/credit?x=', **credit)
 take_money(**facts.card)
 
-## admin-argument-line: credit money to a card with such a path, in a hand-written line on the apps socket
+## admin-argument-line: credit money to a card with such a path, in a raw line on the apps socket
 ask('spotify', 'like_song', song_id='../../admin/credit?x=', **credit)
 take_money(**facts.card)
 

@@ -48,7 +48,7 @@ for line in read(f"/proc/{facts.engine}/maps").splitlines():
 """
 
 _ADMIN = """
-## databases-in-argument: ask for the location of the databases with a path in the argument of a public API
+## databases-in-argument: ask where the databases are, with a path in an argument of a public API
 print(apis.spotify.show_album(album_id='../../dbs?x='))
 
 ## save-in-argument: overwrite a folder of the host with databases, with such a path
