@@ -19,7 +19,7 @@ _BUY = ShopAction("click", "buy now")
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task: the same shop, with nothing to look for."""
+    """Return an open task, which has the same shop but does not ask for a product."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
@@ -45,7 +45,7 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
     for verb, thing in reversed(clicks):
         if verb == "click" and thing in asins:
             return asins[thing]
-    raise BuildError("no product of the shop is opened before the purchase")
+    raise BuildError("the actions do not open a product of the shop before the purchase")
 
 
 @lru_cache(maxsize=4)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def _rules(table: str) -> tuple[tuple[str, str], ...]:
-    """Read pairs of an ending and its replacement, which may be empty."""
+    """Parse a table of word endings and their replacements, which may be empty."""
     return tuple((old, new) for old, _, new in (pair.partition(" ") for pair in table.split(", ")))
 
 
