@@ -46,7 +46,7 @@ from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
 from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
 ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers added by ``gym.make`` that make exactly one step of the inner env per step."""
+"""Wrappers added by ``gym.make`` that do not change the number of steps."""
 
 
 @runtime_checkable
@@ -185,7 +185,7 @@ class TaskEnv(gym.Env[str, str]):
         """Grade the finished episode; called once per episode, and never for an open task."""
 
     def _draw(self) -> str:
-        """Draw the engine's state in a render mode other than ``ansi``."""
+        """Render the engine's state in a mode other than ``ansi``."""
         raise NotImplementedError
 
     def _release(self) -> None:

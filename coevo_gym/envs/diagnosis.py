@@ -1,4 +1,4 @@
-"""Diagnoses of episodes: rules, without a model, label the result of each user turn.
+"""Rule-based diagnoses of episodes, which label the result of each user turn.
 
 A benchmark computes the labels from the recorded steps, the grader's report and the last
 observation. A task with a single request has one turn, so it gets one label.
@@ -27,7 +27,7 @@ class TurnLabel(StrEnum):
 
     PASS = "pass"  # noqa: S105 (not a password)
     CORRECT_ABSTENTION = "correct_abstention"
-    """The request could not be fulfilled, and the agent called no function."""
+    """The request could not be fulfilled, and the agent did not call a function."""
     INVALID_TOOL_CALL = "invalid_tool_call"
     """A call could not be parsed or executed."""
     SPURIOUS_TOOL_CALL = "spurious_tool_call"
@@ -41,7 +41,7 @@ class TurnLabel(StrEnum):
     MISSING_TOOL_CALL = "missing_tool_call"
     """A required function was never called."""
     EMPTY_TURN = "empty_turn_model_response"
-    """A call was required, but the agent made none."""
+    """A call was required, but the agent did not make a call."""
     RESPONSE_MISMATCH = "response_mismatch"
     """The final state is right, but a required result is missing."""
     NOT_REACHED = "not_reached"
@@ -63,7 +63,7 @@ Position = Literal["only", "early", "middle", "late"]
 
 
 def position(turn: int, turns: int) -> Position:
-    """Return the third of an episode, such as "early", in which a turn, counted from 0, ends.
+    """Return the part of an episode (early, middle or late) in which a turn, from 0, ends.
 
     Example:
         >>> [position(turn, 5) for turn in range(5)]

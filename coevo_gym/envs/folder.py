@@ -37,7 +37,7 @@ class BuilderModule(Protocol):
     """The interface of a folder's ``builder.py``."""
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Return task drafts made from the trajectory of an exploration."""
+        """Turn an exploration trajectory into task drafts."""
 
     def build(self, draft: Draft) -> Task:
         """Build a task from a draft by running the draft's actions."""
@@ -109,7 +109,7 @@ class ProposableFolder:
         return self._tasks.side_of(task)
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Return task drafts made from an exploration; see the folder's ``builder.py``."""
+        """Turn an exploration trajectory into task drafts; see the folder's ``builder.py``."""
         return self._builder.drafts(trace, context, rng)
 
     def build(self, draft: Draft) -> Task:
@@ -147,7 +147,7 @@ class ProposableFolder:
         return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
-        """Return an open task, which asks for nothing; see the folder's ``proposals.py``."""
+        """Return an open task, which has no request; see the folder's ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:

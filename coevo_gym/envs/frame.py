@@ -26,7 +26,7 @@ class Info(TypedDict):
 
 
 PRIVATE_INFO = frozenset({"task_id", "success", "score", "end_reason"})
-"""Info keys hidden from policies; task ids are hidden because they are hashes of the verifier."""
+"""Info keys hidden from policies; task ids are hidden because they are verifier hashes."""
 
 
 @dataclass(frozen=True, slots=True)

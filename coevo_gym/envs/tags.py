@@ -1,4 +1,4 @@
-"""Tags: short words that describe a task and can be counted.
+"""Short tags that describe a task and can be counted.
 
 A tag has the form ``kind:value``, such as ``scene:FloorPlan12`` or ``goal:heat``. Tags are computed
 from a task's scenario, world and instruction only. They never depend on its verifier or solution,

@@ -251,7 +251,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
     ) -> dict[str, Any]:
-        """Begin an episode in each selected env and return the infos; after an error, none runs."""
+        """Begin an episode in each selected env, or in none after an error; return the infos."""
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()

@@ -1,4 +1,4 @@
-"""Numbers of the system calls that sandboxed programs must not make, and rules for arguments."""
+"""Numbers of denied system calls, and rules that deny calls depending on their arguments."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DENIED: dict[str, Numbers] = {
     "setdomainname": (171, 162), "uselib": (134, -1), "ustat": (136, -1), "sysfs": (139, -1),
     "_sysctl": (156, -1),
 }  # fmt: skip
-"""Calls denied at every level."""
+"""System calls that are denied at every isolation level."""
 
 DENIED_WITHOUT_NAMESPACES: dict[str, Numbers] = {
     "kill": (62, 129), "tkill": (200, 130),
@@ -91,7 +91,7 @@ CHECKED: dict[str, Numbers] = {
 
 
 class ArgumentTest(NamedTuple):
-    """A test of one argument of a system call.
+    """A test of one system call argument.
 
     Attributes:
         argument: index of the argument, from 0.
@@ -109,7 +109,7 @@ class ArgumentTest(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A system call that is denied if all tests of its arguments hold."""
+    """A system call that is denied if all tests of its arguments pass."""
 
     call: str
     tests: tuple[ArgumentTest, ...]
@@ -178,7 +178,7 @@ RULES = (
     Rule("prlimit64", (_is_none_of(0, 0),)),  # another process's limits
     Rule("clone", (_has(0, _NEW_NAMESPACES),)),
 )
-"""Rules that apply at every level."""
+"""Rules that apply at every isolation level."""
 
 # Before version 3, Landlock checks the access mode of an open file but not truncation: a file
 # opened for reading, or for neither reading nor writing, can be truncated.

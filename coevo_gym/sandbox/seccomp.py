@@ -67,7 +67,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
 
 
 def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
-    """Return filter code that denies a call if all tests of its arguments hold."""
+    """Return filter code that denies a call if all tests of its arguments pass."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
         code = [*_test(test, len(code)), *code]
@@ -75,7 +75,7 @@ def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
 
 
 def _test(test: calls.ArgumentTest, otherwise: int) -> list[bytes]:
-    """Return filter code that skips ``otherwise`` instructions unless a test holds."""
+    """Return filter code that skips ``otherwise`` instructions unless a test passes."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

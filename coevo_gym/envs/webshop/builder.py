@@ -1,4 +1,4 @@
-"""Code that turns explored trajectories into drafts, and drafts into verified tasks."""
+"""Code that turns exploration trajectories into drafts, and drafts into verified tasks."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Draft requests for products in the context's family, with a preference for visited products.
+    """Draft requests for products in the context's product family, preferring visited products.
 
     A family consists of all training products that are listed under the same search words. Each
     instruction names some of the product's attributes, one value per option, and a price cap

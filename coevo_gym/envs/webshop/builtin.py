@@ -212,7 +212,7 @@ def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
 def _draw_options(
     family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values per option; values of the first option must not be taken yet.
+    """Draw up to five values per option, skipping values of the first option that are taken.
 
     At most half of all values are drawn, so that enough values remain for a second product.
     """
@@ -322,7 +322,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 class _Rival(NamedTuple):
-    """The properties of a product that decide if it fulfils a wish."""
+    """The properties that determine whether a product fulfils a wish."""
 
     attributes: frozenset[str]
     values: frozenset[str]

@@ -24,7 +24,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft that requests, in the proposal's words, the product that its actions buy.
+    """Create a draft from the proposal's request and the product that its actions buy.
 
     Raises:
         BuildError: if the request is empty, or the actions do not end with a purchase.
@@ -50,5 +50,5 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
 
 @lru_cache(maxsize=4)
 def _asins(catalogue: Catalogue) -> Mapping[str | None, str]:
-    """Map the text that opens each product to its asin."""
+    """Map each product's click text to its asin."""
     return {product.asin.lower(): product.asin for product in catalogue}

@@ -23,7 +23,7 @@ def install(source: Path | None) -> Path:
     if source is None:
         raise ConfigError(
             "You must download the official WebShop files yourself, because their texts have no "
-            "licence. The built-in catalogue needs no installation. For the official one, follow "
+            "licence. The built-in catalogue needs no installation. For official data, follow "
             "the README of princeton-nlp/WebShop (setup.sh), then run `coevo install webshop "
             "--from DIR`."
         )

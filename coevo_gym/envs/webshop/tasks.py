@@ -212,7 +212,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
-    """Return every goal of a catalogue, with its number within its kind."""
+    """Return every goal in a catalogue, with its number among the goals of its kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -222,7 +222,7 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
 
 @lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
-    """Return the keys of all goals in the original's test split."""
+    """Return the keys of all goals in the original WebShop's test split."""
     if catalogue.name == BUILTIN:
         return frozenset()
     return frozenset(
@@ -236,7 +236,7 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
 def _is_reserved(
     catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
 ) -> bool:
-    """Return True if a goal is in the original's test split, or is a copy of such a goal."""
+    """Return True if a goal is in, or copied from, the original WebShop's test split."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
@@ -254,7 +254,7 @@ def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[
 
 
 def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
-    """Return the split of a goal; goals of the original's test split are always test."""
+    """Return a goal's split; goals in the original WebShop's test split are always test."""
     kept = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if kept else split_of(goal.asin)
 

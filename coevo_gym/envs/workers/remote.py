@@ -112,7 +112,7 @@ class RemoteEnv(TaskEnv):
         return f"{self._kind.__name__} (in {doing}{task})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the env, which gets its own seat on a worker."""
+        """Return the state for a copy of the env, which registers separately with a worker."""
         return {**super().__getstate__(), "_seat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

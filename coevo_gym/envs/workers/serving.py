@@ -161,7 +161,7 @@ def _clear(seats: dict[int, Seat], seat: int) -> None:
 
 
 def _refused(error: Exception) -> Reply:
-    """Return the original error if it can be pickled, otherwise a description of it."""
+    """Return the original error, or a description if the error cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:  # unpickling an error's class can raise anything

@@ -81,7 +81,7 @@ class Wire:
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
-            raise WireClosed("received no descriptor")
+            raise WireClosed("did not receive a descriptor")
         return descriptors[0]
 
     def hang_up(self) -> None:

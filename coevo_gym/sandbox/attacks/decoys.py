@@ -77,7 +77,7 @@ class Decoys:
         return tuple(theirs.fileno() for _, theirs in self.handed.values())
 
     def facts(self) -> dict[str, object]:
-        """Return the facts that tell a payload where to find everything."""
+        """Return the facts that tell a payload where to find its targets."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),

@@ -152,7 +152,7 @@ def _watch(
 
 
 def _hear(ours: socket.socket, endless_s: float) -> str:
-    """Return a payload's output until it ends, or until a while after it starts to loop."""
+    """Return a payload's output until it ends, or for a limited time if it loops forever."""
     said = ""
     end = monotonic() + _PATIENCE_S
     while not said.endswith(("\nEND\n", "\nORPHAN\n")):

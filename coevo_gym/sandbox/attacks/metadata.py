@@ -155,7 +155,7 @@ fcntl.fcntl(reading, 10, signal.SIGKILL)
 fcntl.fcntl(reading, 4, 0x2000)
 os.write(writing, b"x")
 """
-"""Attacks that block processes which open a file, or make the kernel send signals to a process."""
+"""Attacks that make other processes wait for a file, or make the kernel send signals."""
 
 _METADATA = tuple(
     replace(aspect, name=f"{aspect.name}-of-a-{name}", what=f"{aspect.what} of {what}")

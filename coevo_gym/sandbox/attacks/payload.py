@@ -102,7 +102,7 @@ class AttackVerdict(StrEnum):
 
 
 class AttackRow(NamedTuple):
-    """A payload's results without and with the sandbox, and the sandbox's claim to stop it."""
+    """A payload's results without and with the sandbox, and whether the sandbox must stop it."""
 
     name: str
     what: str
@@ -119,7 +119,7 @@ class AttackRow(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """Payloads, and a function that creates the setup to run them in at an isolation level."""
+    """Payloads, and a function that creates a setup for running them at an isolation level."""
 
     name: str
     payloads: tuple[Payload[Any], ...]

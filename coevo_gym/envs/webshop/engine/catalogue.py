@@ -56,7 +56,7 @@ class Catalogue:
         prices: Mapping[str, float] | None = None,
         seed: int = 0,
     ) -> Catalogue:
-        """Build a catalogue from the original's raw JSON.
+        """Build a catalogue from the original WebShop's raw JSON.
 
         Items without a usable asin, and items with a repeated asin, are skipped as in the original.
 
@@ -155,7 +155,7 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return a random generator like the original's, separate from the global generator."""
+    """Return a random generator like the original WebShop's, without changing global state."""
     return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 

@@ -14,7 +14,7 @@ from coevo_gym.envs.webshop.engine.catalogue import Catalogue, draw_prices, twis
 from coevo_gym.envs.webshop.engine.product import Product, Wish
 
 NO_CAP = 1_000_000.0
-"""Price cap of a goal that states no price."""
+"""Price cap of a goal that does not state a price."""
 
 _PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
 _ORDER_SEED = 233
@@ -53,7 +53,7 @@ class ShoppingGoal:
 
 @lru_cache(maxsize=4)
 def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
-    """Return a goal for each product template and combination of options, in the original's order.
+    """Return a goal for each product template and option combination, in the original order.
 
     The position of a goal is its number in the original (order seed 233). Price caps are the same
     as in the original after ``random.seed(catalogue.seed)``.
@@ -73,7 +73,7 @@ def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 @lru_cache(maxsize=4)
 def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
-    """Return the human-written goals, in the original's order.
+    """Return the human-written goals, in the original WebShop's order.
 
     Wishes without attributes are skipped, as in the original.
     """

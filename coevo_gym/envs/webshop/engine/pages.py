@@ -1,4 +1,4 @@
-"""The shop's pages: their text, identical to the original's, and their clickable items.
+"""The shop's pages, with text identical to the original WebShop's, and their clickable items.
 
 The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. This has three
 consequences, which are reproduced here: texts are stripped; a text of blanks becomes an empty part,
@@ -37,7 +37,7 @@ class Page(StrEnum):
 
 
 SUB_PAGES = (Page.DESCRIPTION, Page.FEATURES, Page.REVIEWS, Page.ATTRIBUTES)
-"""Subpages of a product page; the last opens through an option of that name, not a button."""
+"""Subpages of a product page; the last has no button, but opens through an option of its name."""
 
 _ITEM_BUTTONS = ("Description", "Features", "Reviews", BUY)
 
@@ -55,7 +55,7 @@ class Target(NamedTuple):
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Join the texts of a page the way the original's parser does."""
+    """Join a page's texts in the same way as the original WebShop's parser."""
     shown = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
     return _SEPARATOR.join(text.strip() for text in shown)
 
@@ -71,7 +71,7 @@ def search_text(instruction: str) -> str:
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of a results page, counted from 1; ``products`` are the full results."""
+    """Return the text of results page ``number``, counted from 1; ``products`` are all results."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
@@ -100,7 +100,7 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
 
 
 def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
-    """Return the text of the receipt, with the same blank fields ("None") as in the original.
+    """Return the text of the receipt, with blank fields ("None") as in the original WebShop.
 
     The receipt of an open task shows no score: ``reward`` is None.
     """

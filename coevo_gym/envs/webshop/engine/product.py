@@ -1,4 +1,4 @@
-"""Products of the shop, and a reader for the original's raw items."""
+"""Products of the shop, and a reader for the original WebShop's raw items."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def title_nouns(title: str) -> tuple[str, ...]:
-    """Return the nouns of a title in lower case, in order and with repeats.
+    """Return a title's nouns in lower case, in order and including repeats.
 
     Example:
         >>> title_nouns("Fir-wood console table for the hall, 6.5 ft (2 pack)")

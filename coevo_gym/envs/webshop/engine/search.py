@@ -153,7 +153,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Convert a text into its index terms, in order and with repeats.
+    """Convert a text into its index terms, in order and including repeats.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")
@@ -238,7 +238,7 @@ class SearchIndex:
         return scores.astype(np.float32)
 
     def search(self, query: str, k: int = 50) -> list[str]:
-        """Return the ids of the best ``k`` documents, best first; [] if no word is known."""
+        """Return the ids of the best ``k`` documents, or [] if no query word is indexed."""
         scores = self.scores(query)
         found = np.flatnonzero(scores)
         if len(found) > k > 0:

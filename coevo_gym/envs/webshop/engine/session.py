@@ -43,7 +43,7 @@ class ShopAction(NamedTuple):
 
 
 def parse_action(text: str) -> ShopAction:
-    """Parse an action of the form ``verb[argument]`` as the original does.
+    """Parse an action of the form ``verb[argument]`` as the original WebShop does.
 
     Only the first line counts. The argument is the text between the last opening and the last
     closing bracket, in lower case; any text after it is ignored.
@@ -156,7 +156,7 @@ class Session:
         return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
-        """Return the clickable items, keyed by the text to click, in the original's order.
+        """Return the clickable items, keyed by the text to click, in their original order.
 
         The first page lists ``search`` as the original does, although clicking it does nothing.
         """
@@ -174,7 +174,7 @@ class Session:
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Carry out a click; as in the original, an option named like a button acts as one."""
+        """Carry out a click; as in the original, an option named like a button acts as a button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._to_search,
