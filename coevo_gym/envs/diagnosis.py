@@ -166,7 +166,7 @@ FAILING = tuple(str(label) for label in TurnLabel if label not in NO_FAILURES)
 
 
 def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:
-    """Return the distinct failure labels among some turn labels, in order.
+    """Return the distinct failure labels in a sequence of turn labels, in order.
 
     Example:
         >>> failures_in([TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED])

@@ -90,7 +90,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return a (max_choices,) bool array, True for each valid index."""
+        """Return a (max_choices,) bool array that is True for each valid index."""
         return np.arange(self._size) < len(self.choices)
 
     def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

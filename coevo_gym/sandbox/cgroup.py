@@ -67,7 +67,7 @@ class ControlGroup:
                     (folder / file).write_text(str(value))
 
     def add(self, pid: int) -> None:
-        """Add a process to the group, including its future children."""
+        """Add a process and its future children to the group."""
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(pid))
 

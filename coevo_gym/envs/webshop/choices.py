@@ -31,7 +31,7 @@ def choices(view: View) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def searches(instruction: str) -> tuple[str, ...]:
-    """Derive queries from an instruction: all of it, without the price, and its longest clauses.
+    """Derive search queries from an instruction, such as its full text and its longest clauses.
 
     Only the first ``MAX_CHARS`` characters are read.
 

@@ -80,7 +80,7 @@ def builtin_catalogue() -> Catalogue:
 
 
 def active_catalogue() -> Catalogue:
-    """Return the catalogue for native tasks: official if installed, otherwise built-in."""
+    """Return the official catalogue if it is installed, otherwise the built-in catalogue."""
     folder = data_folder("webshop")
     return builtin_catalogue() if folder is None else load_official(folder)
 

@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send an order to the running process and return the result; errors mention ``what``.
+        """Send an order, called ``what`` in errors, to the running process, and return its result.
 
         Returns:
             The result, or the error that the engine itself raised.

@@ -61,7 +61,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on one page of results; empty beyond the last page."""
+    """Return the products on a results page; there are none beyond the last page."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 
