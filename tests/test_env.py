@@ -182,7 +182,7 @@ def test_bad_arguments(arguments: dict[str, object], error: type[Exception], mes
 @pytest.mark.parametrize("limit", [2.5, True, "3", 0, [3]])
 def test_a_step_limit_for_gymnasium_is_a_positive_int_too(limit: object) -> None:
     for make in (gym.make, gym.make_vec):
-        with pytest.raises((ValueError, TypeError), match=r"max_(episode_)?steps.* actual"):
+        with pytest.raises((ValueError, TypeError), match=r"max_(episode_)?steps.* (actual|got)"):
             make("Toy-v0", max_episode_steps=limit)
 
 

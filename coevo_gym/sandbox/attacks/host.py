@@ -140,7 +140,7 @@ class HostSetup:
 def _watch(
     ours: socket.socket, running: _Running, targets: Decoys, protected: bool
 ) -> HostObservations:
-    """Read a payload's output, then kill the payload as this kind of host would."""
+    """Read a payload's output, kill the payload, and return the observations."""
     said = _hear(ours, 0 if protected else _ENDLESS_S)
     if protected:
         running.kill()
