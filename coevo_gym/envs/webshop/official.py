@@ -18,7 +18,7 @@ from coevo_gym.core.reading import check_plain
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 
 _LARGE_MB = 100
-_HINT = "Set COEVO_WEBSHOP_DATA to a folder with the data files, or run `coevo install webshop`."
+_HINT = "Set COEVO_WEBSHOP_DATA to a complete folder, or run `coevo install webshop --from DIR`."
 
 
 class _Files(NamedTuple):
