@@ -92,7 +92,7 @@ def test_a_limit_takes_the_place_of_the_default_and_the_lowest_of_several_holds(
     for many in (TaskVectorEnv, gym.make_vec):
         envs = many("Toy-v0", num_envs=1, max_episode_steps=9, max_steps=4)
         assert cast(TaskVectorEnv, envs).unwrapped_env(0).max_steps == 4
-    with pytest.raises(ConfigError, match="positive int, actual: True"):
+    with pytest.raises(ConfigError, match="positive int, got True"):
         gym.make("Toy-v0", max_episode_steps=True)
 
 

@@ -149,11 +149,11 @@ def test_other_processes_that_inherit_nothing_share_their_observations() -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_envs": 0}, "num_envs must be a positive int, actual: 0"),
-        ({"num_envs": 2.5}, "num_envs must be a positive int, actual: 2.5"),
-        ({"num_envs": True}, "num_envs must be a positive int, actual: True"),
-        ({"num_envs": "3"}, "num_envs must be a positive int, actual: '3'"),
-        ({"autoreset_mode": "SameStep"}, "Disabled or NextStep, actual: SameStep"),
+        ({"num_envs": 0}, "num_envs must be a positive int, got 0"),
+        ({"num_envs": 2.5}, "num_envs must be a positive int, got 2.5"),
+        ({"num_envs": True}, "num_envs must be a positive int, got True"),
+        ({"num_envs": "3"}, "num_envs must be a positive int, got '3'"),
+        ({"autoreset_mode": "SameStep"}, "Disabled or NextStep, got SameStep"),
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
@@ -166,7 +166,7 @@ def test_bad_arguments(arguments: dict[str, object], message: str) -> None:
     [
         ({"tasks": [None]}, "tasks must have one entry for each of 2 envs"),
         ({"reset_mask": [1, 0]}, "reset_mask must be a bool array of shape \\(2,\\)"),
-        ({"task": TRAIN[0]}, "actual keys: \\['task'\\]"),
+        ({"task": TRAIN[0]}, "got keys: \\['task'\\]"),
     ],
 )
 def test_bad_options(options: dict[str, object], message: str) -> None:
@@ -182,7 +182,7 @@ def test_a_bad_action_moves_no_env(mode: str, bad: object) -> None:
     if mode == "NextStep":
         envs.step(["done", "press red", "press red"])
     before = envs.views, envs.over.tolist(), list(envs.next_tasks)
-    with pytest.raises(TypeError, match=r"An action of env 2 must be a string, actual: .*\("):
+    with pytest.raises(TypeError, match=r"An action of env 2 must be a string, got .*\("):
         envs.step(["press red", "press red", bad])  # type: ignore[list-item]
     assert (envs.views, envs.over.tolist(), list(envs.next_tasks)) == before
     envs.step(["press red"] * 3)

@@ -1,1 +1,1 @@
-"""The benchmark envs, one folder per benchmark, and the code that they share."""
+"""The benchmark envs, one folder per benchmark, and the code they share."""

@@ -1,8 +1,8 @@
-"""The base class of all benchmark envs: tasks, step budget, reward, info, record.
+"""The base class of all benchmark envs, which handles tasks, step limits, rewards and records.
 
 A benchmark implements ``_begin`` and ``_act``, which run its engine, and ``_grade``, which judges
 the finished episode. Everything that Gymnasium, a curriculum or a trainer relies on is implemented
-here, once. Every task is checked before an episode begins: it must belong to the env's benchmark,
+here. Every task is checked before an episode begins: it must belong to the env's benchmark,
 and a task that claims to be a training task must not be a copy of a validation or test task.
 """
 
@@ -46,7 +46,7 @@ from coevo_gym.envs.frame import PRIVATE_INFO, Frame, Grade, Info
 from coevo_gym.envs.held_out import HoldingOut, benchmark_of, native_tasks
 
 ONE_TO_ONE = (OrderEnforcing, PassiveEnvChecker, TimeLimit)
-"""Wrappers added by ``gym.make`` that pass on each step as exactly one step."""
+"""Wrappers added by ``gym.make`` that do not change the number of steps."""
 
 
 @runtime_checkable
@@ -82,14 +82,14 @@ VectorMode = Literal["in_process", "process"]
 
 
 class TaskEnv(gym.Env[str, str]):
-    """The base class of benchmark envs: text in, text out, one task per episode.
+    """The base class of benchmark envs, which take and return text and run one task per episode.
 
     Subclasses set the class variables and implement the three hooks.
 
     Args:
         split: the split that ``reset`` picks native tasks from: ``"train"``, ``"val"``, ``"test"``
             or ``"held_out"``.
-        subset: part of the split, by the benchmark's own name; None for the whole split.
+        subset: the benchmark's name for a part of the split; None for the whole split.
         tasks: names or ids of the tasks to pick from, or the path of a JSONL file of tasks.
         hold_out: share of the training scenarios to set aside, in [0, 1). Their tasks form the
             split ``held_out`` and are no longer training tasks.
@@ -114,7 +114,7 @@ class TaskEnv(gym.Env[str, str]):
     private_info: ClassVar[frozenset[str]] = PRIVATE_INFO
     """Info keys that are left out of every view, because a policy must not learn from them."""
     vector_mode: ClassVar[VectorMode] = "in_process"
-    """The default place for the engines of several envs; see ``TaskVectorEnv``."""
+    """The default ``mode`` of a ``TaskVectorEnv`` that has more than one env."""
     engine_modules: ClassVar[tuple[str, ...]] = ()
     """Modules that the engine imports when it starts; worker processes share them."""
     engine_attributes: ClassVar[tuple[str, ...]] = ()
@@ -165,27 +165,27 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _begin(self, world: World, instruction: str, rng: Generator) -> Frame:
-        """Start the engine for a task; ``self.task`` is unset, so ground truth is out of reach."""
+        """Start the engine for a task; ``self.task`` is not set yet, to hide the ground truth."""
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
-        """Carry out an action; an invalid action is answered with a frame, not an exception."""
+        """Carry out an action and return a frame; an invalid action must not raise an exception."""
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
         """Let the judge inspect the engine's latest frame, after ``_begin`` and each ``_act``.
 
         Override this hook if a benchmark's pages or limits depend on a judgement before the end.
-        The engine never receives the verifier; the frame returned here is the one that is shown.
+        The engine never receives the verifier. The agent sees the frame that this hook returns.
         The verifier of an open task is :class:`~coevo_gym.core.task.NothingAsked`.
         """
         return frame
 
     @abstractmethod
     def _grade(self, verifier: Verifier) -> Grade:
-        """Judge the finished episode; called exactly once, and never for an open task."""
+        """Grade the finished episode; called once per episode, and never for an open task."""
 
     def _draw(self) -> str:
-        """Draw the engine's state in a render mode other than ``ansi``."""
+        """Render the engine's state in a mode other than ``ansi``."""
         raise NotImplementedError
 
     def _release(self) -> None:
@@ -195,12 +195,12 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks that ``reset`` picks from if its options specify none."""
+        """The tasks that ``reset`` picks from if its options do not specify a task."""
         return self._tasks
 
     @property
     def practised(self) -> Benchmark:
-        """The env's benchmark, with the env's share of scenarios held out."""
+        """The env's benchmark, with training scenarios held out according to ``hold_out``."""
         return benchmark_of(self.benchmark, self.hold_out)
 
     @property
@@ -223,7 +223,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @property
     def info(self) -> dict[str, Any]:
-        """The info of the last reset or step, updated if the episode has ended since."""
+        """The info from the last reset or step, updated if the episode has ended since then."""
         return self._info()
 
     @property
@@ -249,8 +249,8 @@ class TaskEnv(gym.Env[str, str]):
             TaskError: if the task is unknown, malformed or belongs to another benchmark.
             SplitLeakError: if the task claims to be a training task, but is a copy of a validation
                 or test task.
-            EnvBackendError: if the engine fails. After any error no episode is running: the
-                previous episode is over, too.
+            EnvBackendError: if the engine fails. After any error, no episode is running:
+                the previous episode is over, too.
         """
         super().reset(seed=seed)
         self._closed = False
@@ -278,7 +278,7 @@ class TaskEnv(gym.Env[str, str]):
             ConfigError: if ``limit`` is not a positive int.
         """
         if not is_positive_int(limit):
-            raise ConfigError(f"max_steps must be a positive int, actual: {limit!r}")
+            raise ConfigError(f"max_steps must be a positive int, got {limit!r}")
         self.max_steps = min(self.max_steps, int(limit)) if self._limited else int(limit)
         self._limited = True
 
@@ -286,7 +286,7 @@ class TaskEnv(gym.Env[str, str]):
         """Carry out one action.
 
         Args:
-            action: text; overlong or malformed text is data, not an error.
+            action: text; overlong or malformed text does not raise an error.
 
         Raises:
             ResetNeeded: if no episode is running, or the env has been closed.
@@ -332,7 +332,7 @@ class TaskEnv(gym.Env[str, str]):
         self._end_reason = reason
 
     def end_from_outside(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Grade an episode that a wrapper has ended, with end reason ``time_limit``.
+        """Grade an episode that a wrapper has ended, and set its end reason to ``time_limit``.
 
         Returns the info of the last step with the outcome added. An episode that has already ended
         in the env itself is left unchanged.
@@ -356,7 +356,7 @@ class TaskEnv(gym.Env[str, str]):
         """
         grade, reason = self._outcome, self._end_reason
         if grade is None or reason is None:
-            why = "was lost to a fault of its engine" if reason else "is not over yet"
+            why = "was lost to an engine failure" if reason else "is not over yet"
             raise ResetNeeded(f"The episode {why}, so it has no record. Finish an episode first.")
         return EpisodeRecord(
             task_id=self.task.id,
@@ -369,7 +369,7 @@ class TaskEnv(gym.Env[str, str]):
         )
 
     def require_evaluable(self) -> None:
-        """Refuse to count the current episode in an evaluation if its task is an open task.
+        """Raise an error if the current task is an open task, which cannot be evaluated.
 
         Raises:
             TaskError: if the task is an open task.
@@ -379,13 +379,13 @@ class TaskEnv(gym.Env[str, str]):
     def close(self) -> None:
         """Release the engine; repeated calls have no effect.
 
-        A running episode ends without a grade. The results of a finished episode stay readable.
+        A running episode ends without a grade. A finished episode's results remain available.
         """
         self._closed = True
         self._release()
 
     def render(self) -> str | None:
-        """Return the current state as text (``ansi``) or as drawn by the engine.
+        """Return the current state, either as text (``ansi``) or as drawn by the engine.
 
         Returns:
             The rendered state; None without a render mode.
@@ -403,20 +403,20 @@ class TaskEnv(gym.Env[str, str]):
         return "\n".join(lines) + f"\n\n{self._frame.observation}\n"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state of an env that has not been reset yet, for a copy or a pickle.
+        """Return the env's state for copying or pickling, which only works before the first reset.
 
         Raises:
             TypeError: if the env has been reset.
         """
         if self._begun:
             raise TypeError(
-                f"This {type(self).__name__} has begun an episode, and the state of its engine can "
-                "be neither copied nor pickled. Copy an env before its first reset(), or make a "
-                "new one with gym.make(env.spec)."
+                f"This {type(self).__name__} has begun an episode, so it cannot be copied or "
+                "pickled: its engine's state would be lost. Copy an env before its first reset(), "
+                "or create a new env with gym.make(env.spec)."
             )
         return self.__dict__
 
-    # The choice of tasks. A benchmark whose tasks need other rules overrides these methods.
+    # Task selection. Benchmarks whose tasks need other rules override these methods.
 
     def _select(self, subset: str | None, tasks: Sequence[str] | str | None) -> Sequence[Task]:
         """Return the tasks that ``reset`` picks from."""
@@ -434,7 +434,7 @@ class TaskEnv(gym.Env[str, str]):
                     f"split={str(self.split)!r}. Pass split={str(task.split)!r}."
                 )
         if not chosen:
-            raise TaskError(f"tasks={tasks!r} contains no tasks. Name at least one.")
+            raise TaskError(f"tasks={tasks!r} contains no tasks. Name at least one task.")
         return chosen
 
     def _native(self, subset: str | None) -> Sequence[Task]:
@@ -453,7 +453,7 @@ class TaskEnv(gym.Env[str, str]):
                 f"{task.name} belongs to {task.benchmark}, but this env runs {self.benchmark}. "
                 f"Make an env of {task.benchmark} instead."
             )
-        if task.split is Split.TRAIN:  # other splits claim nothing that needs a check
+        if task.split is Split.TRAIN:  # only a claim to be a training task needs a check
             try:
                 side = self._side_of(task)
             except TaskError as error:
@@ -461,22 +461,22 @@ class TaskEnv(gym.Env[str, str]):
             check_claim(task, side, "play")
 
     def _side_of(self, task: Task) -> Split:
-        """Return the split of a task by its content, whatever split it claims."""
+        """Return the split that a task's content belongs to, regardless of the split it claims."""
         return self.practised.side_of(task)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:
-        """Return the task that the reset options specify, or else a randomly drawn task."""
+        """Return the task specified in the reset options, or a random task if there is none."""
         unknown = set(options) - {"task", "task_id"}
         if unknown or len(options) > 1:
             raise ConfigError(
                 'reset takes options={"task": Task} or {"task_id": id or name}, '
-                f"actual keys: {sorted(options)}"
+                f"got keys: {sorted(options)}"
             )
         if "task" in options:
             task = options["task"]
             if not isinstance(task, Task):
                 raise TaskError(
-                    f'options["task"] must be a Task, actual: {type(task).__name__}. '
+                    f'options["task"] must be a Task, got {type(task).__name__}. '
                     'Pass a name or id as options={"task_id": …}.'
                 )
             return task
@@ -526,7 +526,7 @@ class TaskEnv(gym.Env[str, str]):
     def _clean(self, frame: Frame) -> Frame:
         text = clean_text(frame.observation, OBSERVATION_CAP)
         extras = {
-            key: clean_text(value, max(len(value), OBSERVATION_CAP))  # never cut: may be JSON
+            key: clean_text(value, max(len(value), OBSERVATION_CAP))  # never truncated: may be JSON
             for key, value in frame.extras.items()
             if isinstance(value, str) and not value.isascii()
         }

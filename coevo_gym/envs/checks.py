@@ -12,14 +12,14 @@ from coevo_gym.core.errors import ConfigError
 
 
 def is_positive_int(value: object) -> TypeGuard[int]:
-    """Return True if a value is an int (Python or NumPy) of at least 1; bools do not count."""
+    """Return True if a value is a Python or NumPy integer of at least 1, and not a bool."""
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         return False
     return bool(value >= 1)
 
 
 def is_positive_number(value: object) -> TypeGuard[float]:
-    """Return True if a value is a finite number above 0; bools do not count."""
+    """Return True if a value is a finite number above 0, and not a bool."""
     if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
         return False
     return math.isfinite(value) and bool(value > 0)
@@ -28,11 +28,11 @@ def is_positive_number(value: object) -> TypeGuard[float]:
 def check_action(action: object, whose: str = "") -> None:
     """Raise a ``TypeError`` if an action is not a string.
 
-    ``whose`` describes the action in the message, such as ``"of env 3"``.
+    ``whose`` identifies the action in the message, such as ``"of env 3"``.
     """
     if not isinstance(action, str):
         which = f"An action {whose}".rstrip()
-        raise TypeError(f"{which} must be a string, actual: {action!r} ({type(action).__name__})")
+        raise TypeError(f"{which} must be a string, got {action!r} ({type(action).__name__})")
 
 
 def check_flag(name: str, value: object) -> None:
@@ -42,7 +42,7 @@ def check_flag(name: str, value: object) -> None:
         ConfigError: if the value is not a bool.
     """
     if not isinstance(value, bool):
-        raise ConfigError(f"{name} must be True or False, actual: {value!r}")
+        raise ConfigError(f"{name} must be True or False, got {value!r}")
 
 
 def names_of(tasks: Any) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def names_of(tasks: Any) -> tuple[str, ...]:
     if names is None or not all(isinstance(name, str) for name in names):
         raise ConfigError(
             "tasks must be a list of task names or ids, or the path of a JSONL file of tasks, "
-            f"actual: {tasks!r:.80} ({type(tasks).__name__}). To run your own Task, call "
+            f"got {tasks!r:.80} ({type(tasks).__name__}). To run your own Task, call "
             'reset(options={"task": task}).'
         )
     return names

@@ -1,4 +1,4 @@
-"""Diagnoses: one label per user turn for its result, assigned by rules without a model.
+"""Rule-based diagnoses of episodes, which label the result of each user turn.
 
 A benchmark computes the labels from the recorded steps, the grader's report and the last
 observation. A task with a single request has one turn, so it gets one label.
@@ -27,11 +27,11 @@ class TurnLabel(StrEnum):
 
     PASS = "pass"  # noqa: S105 (not a password)
     CORRECT_ABSTENTION = "correct_abstention"
-    """The request could not be fulfilled, and the agent called no function."""
+    """The request could not be fulfilled, and the agent did not call a function."""
     INVALID_TOOL_CALL = "invalid_tool_call"
     """A call could not be parsed or executed."""
     SPURIOUS_TOOL_CALL = "spurious_tool_call"
-    """A function was called although the request could not be fulfilled."""
+    """A function was called even though the request could not be fulfilled."""
     ARGUMENT_MISMATCH = "argument_mismatch"
     """The right function was called with the wrong arguments."""
     STATE_MISMATCH = "state_mismatch"
@@ -41,15 +41,15 @@ class TurnLabel(StrEnum):
     MISSING_TOOL_CALL = "missing_tool_call"
     """A required function was never called."""
     EMPTY_TURN = "empty_turn_model_response"
-    """A call was required, but the agent made none."""
+    """A call was required, but the agent did not make a call."""
     RESPONSE_MISMATCH = "response_mismatch"
     """The final state is right, but a required result is missing."""
     NOT_REACHED = "not_reached"
-    """The turn was not judged: an earlier turn failed, or the episode was cut before."""
+    """The turn was not judged because an earlier turn failed or the episode ended before it."""
 
 
 NO_FAILURES = frozenset({TurnLabel.PASS, TurnLabel.CORRECT_ABSTENTION, TurnLabel.NOT_REACHED})
-"""The labels that are not failures."""
+"""The labels that do not denote failures."""
 
 TurnOutcome = Literal["passed", "empty", "state", "response", "not_reached"]
 """The result of comparing a turn with its reference.
@@ -63,7 +63,7 @@ Position = Literal["only", "early", "middle", "late"]
 
 
 def position(turn: int, turns: int) -> Position:
-    """Return the third of an episode of ``turns`` turns in which a turn, counted from 0, ends.
+    """Return the part of an episode (early, middle or late) in which a turn, from 0, ends.
 
     Example:
         >>> [position(turn, 5) for turn in range(5)]
@@ -82,7 +82,7 @@ def position(turn: int, turns: int) -> Position:
 def first_that_applies(
     rules: Iterable[tuple[bool, TurnLabel]], otherwise: TurnLabel = TurnLabel.STATE_MISMATCH
 ) -> TurnLabel:
-    """Return the label of the first rule that applies, or else the label ``otherwise``.
+    """Return the label of the first rule that applies, or ``otherwise`` if none applies.
 
     Example:
         >>> first_that_applies([(False, TurnLabel.PASS), (True, TurnLabel.EMPTY_TURN)])
@@ -116,12 +116,12 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Create the facts of a turn that was not judged."""
+        """Create the facts about a turn that was not judged."""
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 
 def turn_label(turn: TurnFacts) -> TurnLabel:
-    """Return the label of a turn: the most informative one that applies.
+    """Return the most informative label that applies to a turn.
 
     Example:
         >>> turn_label(TurnFacts(True, True, calls=1, arguments_wrong=True, outcome="state"))
@@ -149,12 +149,12 @@ def turn_label(turn: TurnFacts) -> TurnLabel:
 
 
 class Diagnosis(NamedTuple):
-    """The labels and failure modes that rules find for an episode.
+    """The labels and failure modes that rules assign to an episode.
 
     Attributes:
         turns: one label per user turn, usually a :class:`TurnLabel`; () if unknown.
-        modes: the failure modes of the episode, without duplicates, from the benchmark's list, the
-            most informative first; () if the episode succeeded or its modes are unknown.
+        modes: the episode's failure modes from the benchmark's list, without duplicates and most
+            informative first; () if the episode succeeded or its modes are unknown.
     """
 
     turns: tuple[str, ...] = ()
@@ -162,11 +162,11 @@ class Diagnosis(NamedTuple):
 
 
 FAILING = tuple(str(label) for label in TurnLabel if label not in NO_FAILURES)
-"""The labels that are failures."""
+"""The labels that denote failures."""
 
 
 def failures_in(turns: Iterable[TurnLabel]) -> tuple[str, ...]:
-    """Return the distinct failure labels among turn labels, in order.
+    """Return the distinct failure labels in a sequence of turn labels, in order.
 
     Example:
         >>> failures_in([TurnLabel.PASS, TurnLabel.EMPTY_TURN, TurnLabel.NOT_REACHED])
@@ -180,7 +180,7 @@ def diagnosis_of(
 ) -> Diagnosis:
     """Create a diagnosis from turn labels and failure modes.
 
-    If the episode succeeded, which is possible even with a superfluous call, modes are dropped.
+    The modes are dropped if the episode succeeded, which is possible even with a superfluous call.
     """
     return Diagnosis(tuple(map(str, turns)), () if success else tuple(modes))
 
@@ -195,10 +195,10 @@ class Diagnosable(Benchmark, Protocol):
     modes: tuple[str, ...]
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label an episode from its record.
+        """Diagnose an episode from its record.
 
-        The diagnosis runs no engine and never raises. Facts that are missing from a report, as in
-        reports of older versions, leave the diagnosis incomplete.
+        This method does not run an engine and never raises. If facts are missing from a report,
+        as in reports from older versions, the diagnosis is incomplete.
         """
 
 
@@ -206,12 +206,12 @@ def diagnosable(benchmark: Benchmark) -> Diagnosable:
     """Return the benchmark if it can diagnose why an episode failed.
 
     Raises:
-        ConfigError: if the benchmark has no ``diagnose``.
+        ConfigError: if the benchmark has no ``diagnose`` method.
     """
     if not hasattr(benchmark, "diagnose"):
         raise ConfigError(
             f"{benchmark.name} cannot diagnose failed episodes: it has no diagnose() method. "
-            "Choose a method that needs no labels, or implement the protocol "
+            "Choose a method that works without labels, or implement the protocol "
             "coevo_gym.envs.diagnosis.Diagnosable."
         )
     return cast(Diagnosable, benchmark)
@@ -225,11 +225,11 @@ def texts_after(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
 
 
 def facts_of(report: Mapping[str, Any]) -> tuple[TurnFacts, ...]:
-    """Return the facts of each turn from a grader's ``report["turns"]``; () if there are none."""
+    """Return the facts about each turn in a grader's ``report["turns"]``; () if there are none."""
     told = report.get("turns")
     if not isinstance(told, (list, tuple)):
         return ()
     try:
         return tuple(TurnFacts(**turn) for turn in told)
-    except TypeError:  # a list of another format, from a third-party grader
+    except TypeError:  # a third-party grader's list in another format
         return ()

@@ -1,4 +1,4 @@
-"""The base class of benchmark folders, and the interfaces of their modules."""
+"""The base class of benchmark folders, and the interfaces that their modules implement."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class TasksModule(Protocol):
         """Return the split of a scenario."""
 
     def side_of(self, task: Task) -> Split:
-        """Return the split of a task by its content, whatever split it claims."""
+        """Return the split that a task's content belongs to, regardless of the split it claims."""
 
 
 class BuilderModule(Protocol):
     """The interface of a folder's ``builder.py``."""
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Return drafts made from an exploration walk."""
+        """Turn an exploration trajectory into task drafts."""
 
     def build(self, draft: Draft) -> Task:
-        """Build a proven task from a draft."""
+        """Build a task from a draft by running the draft's actions."""
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
         """Run a list of actions in a fresh engine and return their effects."""
@@ -53,14 +53,14 @@ class ProposalsModule(Protocol):
     """The interface of a folder's ``proposals.py``."""
 
     def open_task(self, task: Task) -> Task:
-        """Return an open task: the same world without a request."""
+        """Return an open task, which has the same world but no request."""
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:
         """Return the draft that a proposal describes."""
 
 
 class ProposableFolder:
-    """A benchmark that the modules of a folder implement, and that models can explore.
+    """A benchmark that is implemented by the modules of a folder and that models can explore.
 
     A subclass adds ``name``, ``env_id``, ``subsets`` and ``symbol`` to make it a
     :class:`~coevo_gym.core.benchmark.Proposable`. It overrides ``tags`` if it can describe a task
@@ -86,7 +86,7 @@ class ProposableFolder:
         self._choices, self._proposals = choices, proposals
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return native tasks of one of :data:`NATIVE_SPLITS`; see the folder's ``tasks.py``.
+        """Return the tasks of a split in :data:`NATIVE_SPLITS`; see the folder's ``tasks.py``.
 
         Raises:
             TaskError: if the split or subset is unknown.
@@ -105,15 +105,15 @@ class ProposableFolder:
         return self._tasks.split_of(scenario)
 
     def side_of(self, task: Task) -> Split:
-        """Return the split of a task by its content; see the folder's ``tasks.py``."""
+        """Return the split that a task's content belongs to; see the folder's ``tasks.py``."""
         return self._tasks.side_of(task)
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Return drafts made from an exploration walk; see the folder's ``builder.py``."""
+        """Turn an exploration trajectory into task drafts; see the folder's ``builder.py``."""
         return self._builder.drafts(trace, context, rng)
 
     def build(self, draft: Draft) -> Task:
-        """Build a proven task from a draft; see the folder's ``builder.py``."""
+        """Build a task by running a draft's actions; see the folder's ``builder.py``."""
         return self._builder.build(draft)
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
@@ -129,16 +129,16 @@ class ProposableFolder:
         return self._choices(view)
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the default tags: the scenario. Subclasses may add more."""
+        """Return the default tags, which only name the scenario; subclasses may add more tags."""
         return scenario_tags(task)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the actions to imitate: by default, the task's solution."""
+        """Return the actions for imitation learning; by default, the task's solution."""
         return task.solution
 
     @property
     def profile(self) -> EnvProfile:
-        """The profile in the folder's ``profile.toml``.
+        """The benchmark's profile, read from the folder's ``profile.toml``.
 
         Raises:
             ConfigError: if the folder has no valid profile.
@@ -147,7 +147,7 @@ class ProposableFolder:
         return read_profile(Path(str(module)).with_name(FILE))
 
     def open(self, task: Task) -> Task:
-        """Return an open task, which asks for nothing; see the folder's ``proposals.py``."""
+        """Return an open task, which has no request; see the folder's ``proposals.py``."""
         return self._proposals.open_task(task)
 
     def draft(self, proposal: Proposal, context: Context) -> Draft:

@@ -10,7 +10,7 @@ from coevo_gym.core.task import FrozenDict
 
 
 class Info(TypedDict):
-    """The info keys that every env has; a benchmark adds its own, prefixed with its name.
+    """The info keys that every env has; a benchmark adds its own keys, prefixed with its name.
 
     ``score`` is -1.0 and ``end_reason`` is "" until the episode is over.
     """
@@ -26,7 +26,7 @@ class Info(TypedDict):
 
 
 PRIVATE_INFO = frozenset({"task_id", "success", "score", "end_reason"})
-"""Info keys hidden from policies; a task id is among them because it is a hash of the verifier."""
+"""Info keys hidden from policies; task ids are hidden because they are verifier hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Frame:
         done: True if the task itself has ended.
         cut: True if a limit of the benchmark's own protocol ended the episode.
         valid: True if the action had an effect.
-        error_kind: short word for why the action had no effect, or "".
+        error_kind: a word for the reason why the action had no effect, or "".
         admissible: actions that are possible now; () if they cannot be listed.
         calls: names of the engine operations that ran.
         extras: values of the benchmark's own info keys.

@@ -1,7 +1,7 @@
-"""Held-out training scenarios: a test set of many scenarios, in addition to the official splits.
+"""Held-out training scenarios, which form a large test set in addition to the official splits.
 
-A fixed hash selects the scenarios, so the selection is the same in every run and process, whatever
-the seed. The tasks of these scenarios have the split ``held_out``. Any code that refuses validation
+A fixed hash selects the scenarios, so the selection is the same in every run and process, for any
+seed. The tasks of these scenarios have the split ``held_out``. Any code that refuses validation
 tasks also refuses held-out tasks.
 """
 
@@ -47,7 +47,7 @@ class HoldingOut:
         self._lists: dict[tuple[object, ...], Sequence[Task]] = {}
 
     def __getattr__(self, name: str) -> Any:
-        # Forward, because some members (those of ``Proposable``) exist on some benchmarks only.
+        # Forwarded, because only some benchmarks have the members of ``Proposable``.
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self._inner, name)
@@ -65,7 +65,7 @@ class HoldingOut:
         if split not in (Split.TRAIN, Split.HELD_OUT):
             return self._inner.tasks(split, subset)
         train = self._inner.tasks(Split.TRAIN, subset)
-        # The key includes the data, because other data may be installed between two envs.
+        # The key includes the data, because the installed data may change between two envs.
         key = (split, subset, len(train), train[0].id, train[-1].id)
         if key not in self._lists:
             self._lists[key] = TaskList(self._part(train, split))
@@ -91,7 +91,7 @@ class HoldingOut:
         return Split.HELD_OUT if side is Split.TRAIN and held_out else side
 
     def side_of(self, task: Task) -> Split:
-        """Return the split of a task by its content, whatever split it claims.
+        """Return the split that a task's content belongs to, regardless of the split it claims.
 
         A copy of a held-out native task is recognised by its world and verifier, even if its
         scenario or wording differs.
@@ -146,7 +146,7 @@ def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
         TaskError: if no benchmark of that name is registered.
     """
     if not 0 <= hold_out < 1:
-        raise ConfigError(f"hold_out must be in [0, 1), actual: {hold_out!r}")
+        raise ConfigError(f"hold_out must be in [0, 1), got {hold_out!r}")
     return _holding_out(name, float(hold_out)) if hold_out else get_benchmark(name)
 
 

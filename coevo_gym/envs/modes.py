@@ -1,7 +1,7 @@
-"""Failure modes: the ways in which an episode can fail, found by rules that all benchmarks share.
+"""Failure modes of episodes, and rules for finding them that all benchmarks share.
 
 Each benchmark lists its modes in ``Diagnosable.modes``. Its ``diagnose`` returns the modes that a
-failed episode shows, the most informative one first. Modes found by the benchmark's own rules come
+failed episode shows, most informative first. Modes found by the benchmark's own rules come
 before the common modes of :func:`rule_modes`.
 """
 
@@ -18,7 +18,7 @@ FORMAT, REPEATED, LOOP = "action_format_error", "repeated_failed_action", "navig
 REPETITIVE, GIVE_UP = "repetitive_exploration", "premature_give_up"
 EXHAUSTED = "exhaustive_exploration_failure"
 COMMON = (FORMAT, REPEATED, LOOP, REPETITIVE, GIVE_UP, EXHAUSTED)
-"""Modes that need no knowledge of a benchmark, in the order in which they are tried.
+"""Modes that can be found without knowledge of a benchmark, in the order they are tried.
 
 Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
@@ -35,16 +35,16 @@ _BUDGET = frozenset(
     }
 )
 _LEAST = 6
-"""Minimum number of steps from which an episode can count as going around in circles."""
+"""Minimum number of steps before an episode can count as going around in circles."""
 
 
 class Stretch(NamedTuple):
-    """The part of a step that the shared rules read.
+    """The parts of a step that the shared rules use.
 
     Attributes:
         action: the action that the agent sent.
         error_kind: the reason why the action had no effect, or "".
-        state: the observation before the action, or a place in the benchmark's world.
+        state: the observation before the action, or a location in the benchmark's world.
     """
 
     action: str
@@ -63,18 +63,18 @@ def rule_modes(
 
     Args:
         steps: steps of the episode.
-        format_kinds: the error kinds that stand for an unreadable action.
+        format_kinds: the error kinds of unreadable actions.
         ended: cause of the episode's end.
-        max_steps: maximum number of steps that the episode was allowed.
+        max_steps: maximum number of steps allowed in the episode.
 
     Returns:
         ``action_format_error``: at least a third of the steps were unreadable.
         ``repeated_failed_action``: an action failed and was sent again at once with the same
-        result. ``navigation_loop``: of at least 6 steps, 4 were taken in one state, or the last 6
-        in at most 2 states. ``repetitive_exploration``: of at least 6 steps, fewer than half had
-        distinct actions. ``premature_give_up``: the agent ended the episode within the first third
-        of its allowed steps. ``exhaustive_exploration_failure``: a limit ended the episode, and no
-        other mode applies.
+        result. ``navigation_loop``: out of at least 6 steps, 4 were taken in one state, or the last
+        6 in at most 2 states. ``repetitive_exploration``: out of at least 6 steps, fewer than half
+        had distinct actions. ``premature_give_up``: the agent ended the episode within the first
+        third of its allowed steps. ``exhaustive_exploration_failure``: a limit ended the episode,
+        and no other mode applies.
 
     Example:
         >>> step = Stretch("open chest", "locked", "hall")
@@ -105,10 +105,10 @@ def listed_modes(
     format_kinds: Collection[str] = (),
     max_steps: int = 0,
 ) -> tuple[str, ...]:
-    """Return the modes of a failed episode: the benchmark's own, then the common ones it lists.
+    """Return a failed episode's modes: the benchmark's own modes, then the common modes it lists.
 
     Args:
-        own: modes found by the benchmark's own rules, the most informative one first.
+        own: modes found by the benchmark's own rules, most informative first.
         episode: the episode.
         steps: steps of the episode.
         modes: all modes that the benchmark lists.
@@ -116,8 +116,8 @@ def listed_modes(
         max_steps: see :func:`rule_modes`.
 
     Returns:
-        Each mode once. ``exhaustive_exploration_failure`` is returned only if the benchmark lists
-        it, a limit ended the episode, and no other mode was found.
+        The modes, without duplicates. ``exhaustive_exploration_failure`` is returned only if the
+        benchmark lists it, a limit ended the episode, and no other mode was found.
     """
     ended: Ended = "budget" if episode.end_reason in _BUDGET else "agent"
     common = rule_modes(steps, format_kinds=format_kinds, ended=ended, max_steps=max_steps)
@@ -130,10 +130,10 @@ def listed_modes(
 def stretches(
     steps: Sequence[Step], kind: Callable[[Step], str] = lambda step: step.error_kind
 ) -> list[Stretch]:
-    """Return an episode's steps in the form that the rules read.
+    """Return an episode's steps in the form that the shared rules use.
 
-    An action without effect leaves the state unchanged, regardless of the text that answers it.
-    ``kind`` returns why a step's action had no effect, or "".
+    An action without effect leaves the state unchanged, regardless of the env's response.
+    ``kind`` returns the reason why a step's action had no effect, or "".
     """
     found: list[Stretch] = []
     for step in steps:

@@ -1,4 +1,4 @@
-"""Profiles: the things in a benchmark's world and their operations, for a model that explores it.
+"""Profiles of benchmarks, which describe objects and operations to a model that explores them.
 
 The profile of a benchmark is the file ``profile.toml`` in its folder. It describes the world in
 general terms and contains no task of any split.
@@ -19,15 +19,15 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenDict, FrozenModel
 
 FILE = "profile.toml"
-"""Name of the file in a benchmark's folder."""
+"""Name of the profile file in a benchmark's folder."""
 
 
 class Operation(FrozenModel):
-    """An operation on things of one kind.
+    """An operation on objects of one kind.
 
     Attributes:
-        name: its name, in words.
-        does: its effect.
+        name: name of the operation, in plain words.
+        does: effect of the operation.
     """
 
     name: str = Field(min_length=1)
@@ -35,13 +35,13 @@ class Operation(FrozenModel):
 
 
 class Entity(FrozenModel):
-    """A kind of things in the world.
+    """A kind of object in a benchmark's world.
 
     Attributes:
         name: name of the kind.
         description: a description in one sentence.
-        attributes: meaning of each attribute, by its name.
-        operations: operations on such things.
+        attributes: attribute names with their meanings.
+        operations: operations on objects of this kind.
     """
 
     name: str = Field(min_length=1)
@@ -54,8 +54,8 @@ class EnvProfile(FrozenModel):
     """The profile of a benchmark.
 
     Attributes:
-        who: the person who makes requests there.
-        entities: the kinds of things.
+        who: the user who makes requests in this world.
+        entities: the kinds of objects.
         rubrics: properties of a good request.
     """
 
@@ -65,17 +65,17 @@ class EnvProfile(FrozenModel):
 
 
 class Preference(FrozenModel):
-    """The requests that a model should look for, measured by the parts of a profile."""
+    """The size and difficulty of the requests that a model should look for."""
 
     entities: int = Field(default=2, ge=1)
-    """Kinds of things that a request involves, roughly."""
+    """Approximate number of kinds of objects that a request involves."""
     attributes: int = Field(default=3, ge=0)
-    """Attributes of these things that a request mentions, roughly."""
+    """Approximate number of object attributes that a request mentions."""
     operations: int = Field(default=3, ge=1)
-    """Different operations that a request needs, roughly."""
+    """Approximate number of different operations that a request needs."""
     difficulty: int = Field(default=3, ge=1, le=3)
-    """Dependence of the operations: 1, none depends on another; 2, some use the result of an
-    earlier one; 3, later ones can be decided only from the results of earlier ones."""
+    """Dependence between operations. 1: operations are independent. 2: some operations use earlier
+    results. 3: later operations can be chosen only after seeing earlier results."""
 
 
 class Profiled(Benchmark, Protocol):
@@ -83,19 +83,19 @@ class Profiled(Benchmark, Protocol):
 
     @property
     def profile(self) -> EnvProfile:
-        """The profile."""
+        """The benchmark's profile."""
 
 
 def profiled(benchmark: Benchmark) -> Profiled:
     """Return the benchmark if it has a profile.
 
     Raises:
-        ConfigError: if it has none.
+        ConfigError: if the benchmark has no profile.
     """
     if not hasattr(benchmark, "profile"):
         raise ConfigError(
-            f"The benchmark {benchmark.name!r} has no profile for a model that explores. Give it "
-            "an attribute `profile`, a coevo_gym.envs.profile.EnvProfile, or set "
+            f"The benchmark {benchmark.name!r} has no profile, so a model cannot explore it. Add "
+            "an attribute `profile` (a coevo_gym.envs.profile.EnvProfile), or set "
             'explorer.kind = "scripted".'
         )
     return cast(Profiled, benchmark)
@@ -106,7 +106,7 @@ def read_profile(path: Path) -> EnvProfile:
     """Return the profile in a TOML file.
 
     Raises:
-        ConfigError: if the file cannot be read, or is no profile.
+        ConfigError: if the file cannot be read, or is not a valid profile.
     """
     try:
         return EnvProfile.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))

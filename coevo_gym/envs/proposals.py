@@ -1,6 +1,6 @@
 """Shared code for model-driven exploration: open tasks, and drafts made from proposals.
 
-A proposal consists of a model's own words, and nothing in it is trusted. A proposal that cannot
+A proposal consists of a model's own words, so nothing in it is trusted. A proposal that cannot
 become a draft raises :class:`~coevo_gym.core.errors.BuildError`; the error states the reason that
 the verdict will show.
 """
@@ -17,14 +17,14 @@ from coevo_gym.core.task import OPEN, NothingAsked, Split, Task, World, strictes
 from coevo_gym.envs.base import ACTION_CAP
 
 MAX_ACTIONS = 100
-"""Maximum number of actions per proposal; each is run several times before a task is proven."""
+"""Maximum number of actions per proposal; the gates run each action several times."""
 MAX_TURNS = 20
 MAX_REQUEST = 4_000
 """Maximum number of characters in a user's message."""
 
 
 def opened(task: Task, side: Split, instruction: str, *, world: World | None = None) -> Task:
-    """Return an open task: a task's world without its request. An open task is returned unchanged.
+    """Return an open version of a task, without its request; an open task is returned unchanged.
 
     ``side`` is the split of the task by its content (``Benchmark.side_of``), so that the open
     version of a copy of a held-out task is held out, too. The instruction is the same for all tasks
@@ -54,7 +54,7 @@ def request_of(proposal: Proposal) -> str:
     """
     turns = requests_of(proposal)
     if len(turns) > 1:
-        raise BuildError(f"the user speaks {len(turns)} times, and here all is said at once")
+        raise BuildError(f"the proposal has {len(turns)} user messages, but only one is allowed")
     return turns[0]
 
 
@@ -66,13 +66,13 @@ def requests_of(proposal: Proposal) -> tuple[str, ...]:
     """
     turns = tuple(said.strip() for said in proposal.turns)
     if len(turns) > MAX_TURNS:
-        raise BuildError(f"the user speaks {len(turns)} times, more than {MAX_TURNS}")
+        raise BuildError(f"the proposal has {len(turns)} user messages, more than {MAX_TURNS}")
     for number, said in enumerate(turns, start=1):
         if not said:
-            raise BuildError(f"the user says nothing in turn {number}")
+            raise BuildError(f"the user's message in turn {number} is empty")
         if len(said) > MAX_REQUEST:
             raise BuildError(
-                f"what the user says in turn {number} has {len(said)} characters, more than "
+                f"the user's message in turn {number} has {len(said)} characters, more than "
                 f"{MAX_REQUEST}"
             )
     return turns
@@ -105,10 +105,10 @@ def draft_of(
     world: World,
     scenario: str | None = None,
 ) -> Draft:
-    """Create a draft from the results of exploring a context.
+    """Create a task draft from the results of exploring a context.
 
     A draft that was explored from an open task counts as a child of the task that was opened. It
-    claims the scenario of the context's task, unless ``scenario`` names another one.
+    claims the scenario of the context's task, unless ``scenario`` names another scenario.
 
     Raises:
         BuildError: if a text is not valid Unicode, which can result from decoded escapes.
@@ -126,7 +126,7 @@ def draft_of(
             context_id=context.id,
         )
     except ValidationError as error:
-        raise BuildError(f"it cannot be written down: {error.errors()[0]['msg']}") from error
+        raise BuildError(f"the draft is not valid: {error.errors()[0]['msg']}") from error
 
 
 def check_context(benchmark: str, context: Context) -> None:

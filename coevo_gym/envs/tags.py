@@ -1,4 +1,4 @@
-"""Tags: short words that describe a task and can be counted.
+"""Short tags that describe a task and can be counted.
 
 A tag has the form ``kind:value``, such as ``scene:FloorPlan12`` or ``goal:heat``. Tags are computed
 from a task's scenario, world and instruction only. They never depend on its verifier or solution,
@@ -20,7 +20,7 @@ TAG = re.compile(r"[a-z][a-z0-9_]*:\S(?:.*\S)?")
 
 
 def tags_from(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the tags of pairs of a kind and a value, sorted and without duplicates.
+    """Return the tags for (kind, value) pairs, sorted and without duplicates.
 
     Runs of spaces in a value become one space; empty values are dropped.
 
@@ -53,17 +53,17 @@ def value_of_tag(tag: str) -> str:
 
 
 def asks_nothing(task: Task | Draft) -> bool:
-    """Return True for an open task, which has only the tags of its scenario."""
+    """Return True if a task is an open task, which only has the tags of its scenario."""
     return isinstance(task, Task) and task.origin == OPEN
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """Return the default tags of a task: its scenario."""
+    """Return a task's default tags, which only name its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags of a task or a draft, as its benchmark defines them.
+    """Return the tags that a benchmark assigns to a task or a draft.
 
     A benchmark without a ``tags`` method gets :func:`scenario_tags`.
     """

@@ -1,8 +1,8 @@
 """Vector envs that run many episodes in lock step, each with its own task.
 
-Gymnasium's vector envs send the same ``options`` to all sub-envs and reset finished ones on their
-own, which wastes an LLM's generation. Here, ``reset`` takes one task per env and a mask. A finished
-env waits until it is reset (``autoreset_mode="Disabled"``), unless configured otherwise.
+Gymnasium's vector envs send the same ``options`` to all sub-envs and reset finished sub-envs
+automatically, which wastes an LLM's generation. Here, ``reset`` takes one task per env and a mask.
+A finished env waits until it is reset (``autoreset_mode="Disabled"``), unless configured otherwise.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
-    """A vector env of ``num_envs`` copies of one env that are stepped together.
+    """A vector env that steps ``num_envs`` copies of one env together.
 
     The engines run one after the other in this process, or in parallel in worker processes, with
     the same results. A worker that dies, hangs or fails loses one episode and is replaced; see
@@ -52,7 +52,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         autoreset_mode: ``"Disabled"``: stepping a finished env raises ``ResetNeeded``.
             ``"NextStep"``: the step after an episode's end resets the env and ignores its action.
         max_episode_steps: maximum number of steps per episode, as for ``gym.make``.
-        **kwargs: arguments of the env.
+        **kwargs: arguments for the env.
 
     Attributes:
         next_tasks: for each env, the Task, name or id for its next automatic reset (used once);
@@ -79,10 +79,10 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     ) -> None:
         super().__init__()
         if not is_positive_int(num_envs):
-            raise ConfigError(f"num_envs must be a positive int, actual: {num_envs!r}")
+            raise ConfigError(f"num_envs must be a positive int, got {num_envs!r}")
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            raise ConfigError("autoreset_mode must be Disabled or NextStep, actual: SameStep")
+            raise ConfigError("autoreset_mode must be Disabled or NextStep, got SameStep")
         self.num_envs = num_envs
         if mode not in (None, "in_process", "process"):
             kwargs["mode"], mode = _of_env(env_id, mode), None
@@ -101,7 +101,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
     @property
     def over(self) -> NDArray[np.bool_]:
-        """(num_envs,) bool array, True where no episode is running."""
+        """A (num_envs,) bool array that is True where no episode is running."""
         return self._over.copy()
 
     @property
@@ -111,7 +111,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
 
     @property
     def views(self) -> tuple[View, ...]:
-        """The agent's current view of each env."""
+        """The agent's current view of each env's episode."""
         return tuple(self.unwrapped_env(i).view for i in range(self.num_envs))
 
     def unwrapped_env(self, index: int) -> TaskEnv:
@@ -124,7 +124,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin an episode in every env, or in the selected ones.
+        """Begin an episode in every env, or only in the selected envs.
 
         Args:
             seed: one seed per env, or an int ``s`` for ``s, s + 1, …``.
@@ -144,7 +144,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         tasks = self._per_env("tasks", options.pop("tasks", None))
         if options:
             raise ConfigError(
-                f'reset takes options "tasks" and "reset_mask", actual keys: {sorted(options)}'
+                f'reset takes options "tasks" and "reset_mask", got keys: {sorted(options)}'
             )
         if isinstance(seed, (int, np.integer)):
             seed = [int(seed) + i for i in range(self.num_envs)]
@@ -157,7 +157,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     ) -> tuple[
         Observations, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]
     ]:
-        """Step every env.
+        """Step all envs.
 
         If an engine fails, its episode is truncated with ``end_reason`` ``worker_lost``, the rest
         of its info is unchanged, and the other episodes continue. The reward of 0.0 is only a
@@ -170,8 +170,8 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
             TypeError: if the action of a running env is not a string; no env is stepped.
             EnvBackendError: if an episode is over, ``autoreset_mode`` is NextStep and the engine
                 fails twice on reset; no env is stepped.
-            WorkersFailed: if the worker of an env keeps failing. The episode of that env is then
-                over, and the other envs have been stepped.
+            WorkersFailed: if an env's worker keeps failing. That env's episode is then over, and
+                the other envs have been stepped.
         """
         actions = self._per_env("actions", actions)
         if self.autoreset_mode is AutoresetMode.DISABLED and self._over.any():
@@ -221,9 +221,9 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _workers(
         self, mode: str | None, n_workers: int | None, timeout_s: float
     ) -> WorkerPool | None:
-        """Create the worker pool for the engines; None if they run in this process."""
+        """Create the worker pool for the engines, or return None if they run in this process."""
         if mode == "in_process" and n_workers is not None:
-            raise ConfigError('n_workers needs mode="process", actual: mode="in_process"')
+            raise ConfigError('n_workers requires mode="process", got mode="in_process"')
         if mode is None:
             several = self.num_envs > 1 and self.unwrapped_env(0).vector_mode == "process"
             mode = "process" if n_workers is not None or (several and can_run()) else "in_process"
@@ -240,7 +240,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _each(
         self, chosen: Sequence[int], job: Callable[[int], ResultT]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for some envs; jobs of different workers run in parallel."""
+        """Run a job for each chosen env; jobs on different workers run in parallel."""
         if self.workers is None:
             yield from ((index, job(index)) for index in chosen)
             return
@@ -251,7 +251,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
     def _begin(
         self, mask: NDArray[np.bool_], seeds: Sequence[int | None], tasks: Sequence[Any]
     ) -> dict[str, Any]:
-        """Begin an episode in each env of a mask and return the infos; on error, begin none."""
+        """Begin an episode in each selected env, or in none after an error; return the infos."""
         self._over |= mask
         infos: dict[str, Any] = {}
         chosen = np.flatnonzero(mask).tolist()
@@ -298,7 +298,7 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         if chosen.shape != (self.num_envs,) or chosen.dtype != np.bool_:
             raise ConfigError(
                 f"reset_mask must be a bool array of shape ({self.num_envs},), "
-                f"actual: {chosen.dtype} of shape {chosen.shape}"
+                f"got {chosen.dtype} of shape {chosen.shape}"
             )
         return chosen
 
@@ -308,13 +308,13 @@ class TaskVectorEnv(VectorEnv[Observations, Sequence[str], NDArray[Any]]):
         one_each = hasattr(values, "__len__") and not isinstance(values, str)
         if not one_each or len(values) != self.num_envs:
             raise ConfigError(
-                f"{what} must have one entry for each of {self.num_envs} envs, actual: {values!r}"
+                f"{what} must have one entry for each of {self.num_envs} envs, got {values!r}"
             )
         return values
 
 
 def _of_env(env_id: str, mode: object) -> object:
-    """Return a mode that is meant for the env, after checking that the env takes a mode.
+    """Return a mode to pass to the env, after checking that the env has a ``mode`` argument.
 
     Raises:
         ConfigError: if the env has no ``mode`` argument.
@@ -322,5 +322,5 @@ def _of_env(env_id: str, mode: object) -> object:
     creator = gym.spec(env_id).entry_point
     env_class = load_env_creator(creator) if isinstance(creator, str) else creator
     if env_class is None or "mode" not in inspect.signature(env_class).parameters:
-        raise ConfigError(f"mode must be 'in_process' or 'process', actual: {mode!r}")
+        raise ConfigError(f"mode must be 'in_process' or 'process', got {mode!r}")
     return mode

@@ -22,13 +22,12 @@ _WORD = re.compile(r"\w+")
 
 
 class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """A wrapper in which an action is an index into the benchmark's ``choices(view)``.
+    """A wrapper whose actions are indices into the benchmark's ``choices(view)``.
 
     ``info["action_mask"]`` is a (max_choices,) int8 array, 1 for each valid index. At least one
     index is always valid: if the benchmark offers no choices, index 0 stands for an empty action.
-    An index beyond the list also sends an empty action, and the env answers it as an invalid
-    action. :meth:`action_masks` returns the same mask for learners that ask the env for it, such as
-    MaskablePPO.
+    An index beyond the list also sends an empty action, which the env treats as an invalid action.
+    :meth:`action_masks` returns the same mask for learners that call it, such as MaskablePPO.
 
     With ``observe_choices=True``, an observation is a dict with three keys: ``"obs"``, the
     observation of the env; ``"choices"``, the ``max_choices`` texts to choose from, padded with "";
@@ -60,7 +59,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
         if not is_positive_int(max_choices):
             raise ValueError(
-                f"Expects max_choices to be a positive int, actual: {max_choices!r} "
+                f"max_choices must be a positive int, got {max_choices!r} "
                 f"({type(max_choices).__name__})"
             )
         check_flag("observe_choices", observe_choices)
@@ -84,14 +83,14 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._offer(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Carry out the choice with this index."""
+        """Carry out the choice at this index."""
         text = self.choices[action] if 0 <= action < len(self.choices) else ""
         observation, reward, terminated, truncated, info = self.env.step(text)
         observation, info = self._offer(observation, info)
         return observation, reward, terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return a (max_choices,) bool array, True for each valid index."""
+        """Return a (max_choices,) bool array that is True for each valid index."""
         return np.arange(self._size) < len(self.choices)
 
     def _offer(self, observation: Any, info: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -106,7 +105,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
-    """A wrapper that replaces texts by (dim,) vectors of hashed word counts, scaled to length 1.
+    """A wrapper that replaces texts with (dim,) vectors of hashed word counts, scaled to length 1.
 
     Each page is hashed together with the agent's current instruction, because most pages do not
     repeat the instruction. Instruction words are hashed separately from page words, and both parts
@@ -129,9 +128,7 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         RecordConstructorArgs.__init__(self, dim=dim)
         gym.ObservationWrapper.__init__(self, env)
         if not is_positive_int(dim):
-            raise ValueError(
-                f"Expects dim to be a positive int, actual: {dim!r} ({type(dim).__name__})"
-            )
+            raise ValueError(f"dim must be a positive int, got {dim!r} ({type(dim).__name__})")
         self._dim = int(dim)
         self._texts = env.observation_space
         self.observation_space = self._space(self._texts)
@@ -162,9 +159,9 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return _unit(self._counts(value) + goal).astype(np.float32)
 
     def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
-        """Return the (dim,) word counts of a text, scaled to length 1.
+        """Return a text's hashed word counts as a (dim,) vector, scaled to length 1.
 
-        ``place`` is a prefix that keeps these words distinct from others.
+        ``place`` is a prefix that keeps these words distinct from words in other places.
         """
         counts = np.zeros(self._dim)
         for word in _WORD.findall(text.lower()):

@@ -32,14 +32,14 @@ from coevo_gym.sandbox.process import (
 _SCRATCH = "/tmp"  # noqa: S108 (inside the sandbox)
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _OLDEST = (0, 8)
-# If the launching process dies, bubblewrap itself would continue; this script stops instead.
+# If the launching process dies, bubblewrap itself would continue; this script makes it stop.
 _WAIT = 'echo >&0 && read -r _ && exec "$@" </dev/null'
 _ADVICE = "Install bubblewrap 0.8 or newer (for example `apt-get install bubblewrap`)."
 
 
 @cache
 def finding() -> Finding:
-    """Check whether this level works on this machine; a trial runs once per process."""
+    """Check whether bubblewrap works on this machine, with one trial per process."""
     missing = _missing()
     if missing:
         return Finding(Level.BUBBLEWRAP, False, missing)
@@ -55,7 +55,7 @@ def finding() -> Finding:
 
 
 def launch(program: Program) -> Sandboxed:
-    """Start a program at this level."""
+    """Start a program in a bubblewrap sandbox."""
     with (
         pipe() as (info, info_end),
         pipe() as (filter_end, filter_),
@@ -85,7 +85,7 @@ def launch(program: Program) -> Sandboxed:
             return pid
 
         def release() -> None:
-            """Let the program run once it is set up and will die with this process."""
+            """Let the program start once it is set up to end with this process."""
             ours.settimeout(PATIENCE_S)
             if not ours.recv(1):
                 raise ProcessLookupError("bubblewrap exited")
@@ -104,7 +104,7 @@ def launch(program: Program) -> Sandboxed:
 
 
 def _options(program: Program) -> Iterator[str]:
-    """Yield the options for namespaces and mounts; later mounts cover earlier ones."""
+    """Yield bubblewrap's options for namespaces and mounts; later mounts cover earlier mounts."""
     yield from ("--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL")
     yield from ("--die-with-parent", "--new-session", "--hostname", "sandbox")
     for path in SYSTEM:

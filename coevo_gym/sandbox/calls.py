@@ -1,17 +1,17 @@
-"""Numbers of the system calls that sandboxed programs may not make, and rules for arguments."""
+"""Numbers of denied system calls, and rules that deny calls depending on their arguments."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 Numbers = tuple[int, int]
-"""Numbers of a system call on x86_64 and on aarch64; -1 if it does not exist there."""
+"""A system call's numbers on x86_64 and aarch64; -1 if the call does not exist there."""
 
 MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
-"""Per machine, the kernel's architecture id and the machine's index in :data:`Numbers`."""
+"""The kernel's architecture id for each machine, and the machine's index in :data:`Numbers`."""
 
 NEWEST = 469
-"""Number of the newest reviewed call; later and x32 calls, with larger numbers, may be harmful."""
+"""Number of the newest reviewed call; calls with larger numbers (later or x32) may be harmful."""
 
 DENIED: dict[str, Numbers] = {
     # other processes
@@ -41,7 +41,7 @@ DENIED: dict[str, Numbers] = {
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "setxattrat": (463, 463),
     "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
     "removexattrat": (466, 466), "file_setattr": (469, 469),
-    # a readable file can be locked, and then other processes that lock it have to wait
+    # a program could lock a readable file and make other processes that lock it wait
     "flock": (73, 32),
     # keys, tracing, kernel interfaces
     "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280),
@@ -60,7 +60,7 @@ DENIED: dict[str, Numbers] = {
     "setdomainname": (171, 162), "uselib": (134, -1), "ustat": (136, -1), "sysfs": (139, -1),
     "_sysctl": (156, -1),
 }  # fmt: skip
-"""Calls denied at every level."""
+"""System calls that are denied at every isolation level."""
 
 DENIED_WITHOUT_NAMESPACES: dict[str, Numbers] = {
     "kill": (62, 129), "tkill": (200, 130),
@@ -70,14 +70,14 @@ DENIED_WITHOUT_NAMESPACES: dict[str, Numbers] = {
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "ioprio_set": (251, 30),
     "truncate": (76, 45),
 }  # fmt: skip
-"""Calls also denied if no namespace isolates processes and files."""
+"""Calls that are also denied if namespaces do not isolate processes and files."""
 
 DENIED_WITHOUT_CAPS: dict[str, Numbers] = {"fork": (57, -1), "vfork": (58, -1)}
-"""Calls also denied if nothing caps the total resources of several processes."""
+"""Calls that are also denied if the total resources of several processes are not capped."""
 
 MISSING: dict[str, Numbers] = {"clone3": (435, 435)}
-"""Calls reported as unsupported by the kernel. Their arguments are in memory, where a filter cannot
-read them; the C library falls back to another call.
+"""Calls that the filter reports as unsupported, because it cannot read their arguments in memory.
+The C library falls back to another call.
 """
 
 MISSING_WITHOUT_NAMESPACES: dict[str, Numbers] = {"openat2": (437, 437)}
@@ -87,11 +87,11 @@ CHECKED: dict[str, Numbers] = {
     "prctl": (157, 167), "prlimit64": (302, 261), "clone": (56, 220),
     "open": (2, -1), "openat": (257, 56),
 }  # fmt: skip
-"""Calls denied depending on their arguments; see :mod:`coevo_gym.sandbox.calls`."""
+"""Calls that are denied depending on their arguments; see :class:`Rule`."""
 
 
 class ArgumentTest(NamedTuple):
-    """A test of one argument of a system call.
+    """A test of one system call argument.
 
     Attributes:
         argument: index of the argument, from 0.
@@ -109,7 +109,7 @@ class ArgumentTest(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A system call that is denied if all tests of its arguments hold."""
+    """A system call that is denied if all tests of its arguments pass."""
 
     call: str
     tests: tuple[ArgumentTest, ...]
@@ -131,7 +131,7 @@ def _lacks(argument: int, bits: int) -> ArgumentTest:
     return ArgumentTest(argument, (bits,), bits=True, found=False)
 
 
-# No leases, locks and notifications, which can block the host; no owner, which gets signals.
+# Leases, locks and notifications can block the host, and a descriptor's owner receives signals.
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_SETFL = 0, 1, 2, 3, 4
 _F_DUPFD_CLOEXEC, _F_GETPIPE_SZ = 1030, 1032
 _O_ASYNC = 0x2000
@@ -142,19 +142,19 @@ _FCNTL = (
 )
 _ASYNC = (_is(1, _F_SETFL), _has(2, _O_ASYNC))
 
-# The same operations through ioctl; also no file flags, host networks or terminal input.
+# Through ioctl, the same operations, file flags, host networks and terminal input are denied.
 _TCGETS, _TCGETS2, _TIOCGWINSZ = 0x5401, 0x802C542A, 0x5413
 _FIONREAD, _FIONBIO, _FIONCLEX, _FIOCLEX = 0x541B, 0x5421, 0x5450, 0x5451
 _IOCTL = (_is_none_of(1, _TCGETS, _TCGETS2, _TIOCGWINSZ, _FIONREAD, _FIONBIO, _FIONCLEX, _FIOCLEX),)
 
-# Only to the connected peer, without out-of-band data; an address would reach another socket.
+# Data may only go to the connected peer, and not out of band; an address reaches other sockets.
 _MSG_DONTWAIT, _MSG_EOR, _MSG_NOSIGNAL, _MSG_MORE = 0x40, 0x80, 0x4000, 0x8000
 _PLAIN = _MSG_DONTWAIT | _MSG_EOR | _MSG_NOSIGNAL | _MSG_MORE
 _FLAGS = (_has(3, ~_PLAIN & 0xFFFFFFFF),)
 _ADDRESS = (_is_none_of(4, 0),)
 _ADDRESS_ABOVE = (_is_none_of(4, 0)._replace(upper=True),)
 
-# The kind of socket, but no information about its peer.
+# A program may read a socket's kind, but no information about its peer.
 _SOL_SOCKET = 1
 _SO_TYPE, _SO_ERROR, _SO_ACCEPTCONN, _SO_PROTOCOL, _SO_DOMAIN = 3, 4, 30, 38, 39
 _OPTION_LEVEL = (_is_none_of(1, _SOL_SOCKET),)
@@ -175,10 +175,10 @@ RULES = (
     Rule("getsockopt", _OPTION_LEVEL),
     Rule("getsockopt", _OPTION),
     Rule("prctl", (_is(0, _PR_SET_PDEATHSIG),)),
-    Rule("prlimit64", (_is_none_of(0, 0),)),  # limits of another process
+    Rule("prlimit64", (_is_none_of(0, 0),)),  # another process's limits
     Rule("clone", (_has(0, _NEW_NAMESPACES),)),
 )
-"""Rules that apply at every level."""
+"""Rules that apply at every isolation level."""
 
 # Before version 3, Landlock checks the access mode of an open file but not truncation: a file
 # opened for reading, or for neither reading nor writing, can be truncated.
@@ -193,9 +193,9 @@ RULES_WITHOUT_NAMESPACES = tuple(
         (_has(flags, _O_WRONLY), _has(flags, _O_RDWR)),
     )
 )
-"""Rules that also apply if no namespace isolates files."""
+"""Rules that also apply if namespaces do not isolate files."""
 
 _CLONE_THREAD = 0x00010000
 
 RULES_WITHOUT_CAPS = (Rule("clone", (_lacks(0, _CLONE_THREAD),)),)
-"""Rules that also apply if nothing caps the total resources of several processes."""
+"""Rules that also apply if the total resources of several processes are not capped."""

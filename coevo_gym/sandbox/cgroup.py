@@ -1,7 +1,7 @@
-"""Total caps for all processes of a sandbox, by the kernel's control groups.
+"""Resource caps for all processes in a sandbox together, enforced by the kernel's control groups.
 
 A group can be created if this process may write to the group hierarchy: as root, or as a user whose
-session manager delegated a part of it. If this process is killed, a helper that outlives it
+session manager delegated part of it. If this process is killed, a helper that outlives it
 removes its groups.
 """
 
@@ -49,25 +49,25 @@ _SWEEPER = """
 
 
 class ControlGroup:
-    """One control group: a folder in each hierarchy that caps memory or processes."""
+    """A control group: one folder in each hierarchy that caps memory or processes."""
 
     def __init__(self, folders: tuple[Path, ...]) -> None:
         self._folders = folders
 
     def make(self) -> None:
-        """Create the folders."""
+        """Create the group's folders."""
         for folder in self._folders:
             folder.mkdir()
 
     def cap(self, limits: ResourceLimits) -> None:
-        """Apply limits to the total of all processes in the group."""
+        """Apply limits to the total resources of all processes in the group."""
         for folder in self._folders:
             for file, value in _caps(limits):
                 if (folder / file).exists():
                     (folder / file).write_text(str(value))
 
     def add(self, pid: int) -> None:
-        """Add a process to the group, including its future children."""
+        """Add a process and its future children to the group."""
         for folder in self._folders:
             (folder / "cgroup.procs").write_text(str(pid))
 
@@ -92,7 +92,7 @@ class ControlGroup:
 
 
 def available() -> str:
-    """Return the version of control groups that can be created here; "" if none."""
+    """Return the version of the control groups that this process can create, or "" if none."""
     bases = _own_bases()
     if not bases:
         return ""
@@ -100,7 +100,7 @@ def available() -> str:
 
 
 def make(limits: ResourceLimits) -> ControlGroup | None:
-    """Create a group with caps; return None if groups cannot be created here."""
+    """Create a group with caps, or return None if this process cannot create groups."""
     name = str(next(_numbers))
     bases = _own_bases()
     if not bases:
@@ -112,7 +112,7 @@ def make(limits: ResourceLimits) -> ControlGroup | None:
 
 
 def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
-    """Yield the files and values of both versions."""
+    """Yield the cap files of both control group versions, with their values."""
     yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
     yield "memory.memsw.limit_in_bytes", limits.memory_bytes
@@ -127,7 +127,7 @@ def _own_bases() -> tuple[Path, ...]:
 
 @cache
 def _bases(owner: int) -> tuple[Path, ...]:
-    """Return the folders that contain this process's groups; () if none can be created."""
+    """Return the folders for this process's groups, or () if groups cannot be created."""
     bases = tuple(parent / f"coevo-{owner}-{token_hex(4)}" for parent in _parents())
     try:
         for base in bases:
@@ -146,7 +146,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 
 
 def _try_out(bases: tuple[Path, ...]) -> None:
-    """Add a process to a trial group: a writable folder may still reject processes."""
+    """Add a process to a trial group, because a writable folder may still reject processes."""
     trial = ControlGroup(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         try:
@@ -157,7 +157,7 @@ def _try_out(bases: tuple[Path, ...]) -> None:
 
 
 def _parents() -> tuple[Path, ...]:
-    """Return the folders that accept groups with both caps: two (v1), one (v2), or none."""
+    """Return the folders in which capped groups can be created: two (v1), one (v2) or none."""
     own = {}
     for line in _MEMBERSHIP.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -165,7 +165,7 @@ def _parents() -> tuple[Path, ...]:
     if "memory" in own and "pids" in own:
         v1 = (_ROOT / "memory" / own["memory"], _ROOT / "pids" / own["pids"])
         return v1 if all(os.access(folder, os.W_OK) for folder in v1) else ()
-    # A group with processes cannot delegate controllers, so ours is a sibling of the own group.
+    # A group with processes cannot delegate controllers, so the new group is its sibling.
     here = _ROOT / own.get("", "")
     for folder in (here, here.parent):
         with suppress(OSError):

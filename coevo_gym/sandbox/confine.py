@@ -1,12 +1,12 @@
 """A script that confines its own process and then executes another program.
 
 It uses only the standard library and runs in a separate Python process, so that no thread of the
-launching process interferes. It reads an order from a descriptor, as JSON:
+launching process interferes. It reads its settings as JSON from a file descriptor:
 
-* ``parent``: pid of the parent; this process dies with it;
+* ``parent``: pid of the parent, with which this process dies;
 * ``filter``: the system call filter in hexadecimal, or "" to confine nothing;
 * ``readable``: files and folders that may be read;
-* ``listed``: folders whose names may be listed, recursively;
+* ``listed``: folders that may be listed, recursively;
 * ``devices``: devices that may be read and written.
 
 Usage: ``python confine.py DESCRIPTOR PROGRAM [ARGUMENT ...]``
@@ -67,27 +67,27 @@ def die_with(parent: int) -> None:
 
 def drop_capabilities() -> None:
     """Drop root's capabilities permanently."""
-    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "refuse new rights")
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "disable new privileges")
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     _check(_libc.syscall(_SYS_CAPSET[os.uname().machine], header, nothing), "drop capabilities")
 
 
 def restrict_files(readable: list[str], listed: list[str], devices: list[str]) -> None:
-    """Deny access to all other files, and to everything else that Landlock can restrict."""
+    """Deny access to all unlisted files and to everything else that Landlock can restrict."""
     version = landlock_version()
     everything = (1 << _FILE_RIGHTS[min(version, max(_FILE_RIGHTS))]) - 1
     rules = _Ruleset(everything, _ALL_NETWORK, _ALL_SCOPES)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = _libc.syscall(_SYS_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), 0)
-    _check(ruleset, "make a Landlock ruleset")
+    _check(ruleset, "create a Landlock ruleset")
     for path in readable:
         _allow(ruleset, path, _READ_FILE | _EXECUTE, _READ_DIR)
     for path in listed:
         _allow(ruleset, path, 0, _READ_DIR)
     for path in devices:
         _allow(ruleset, path, _READ_FILE | _WRITE_FILE, 0)
-    _check(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0), "restrict itself by Landlock")
+    _check(_libc.syscall(_SYS_RESTRICT_SELF, ruleset, 0), "apply the Landlock ruleset")
     os.close(ruleset)
 
 
@@ -95,7 +95,7 @@ def filter_system_calls(code: bytes) -> None:
     """Install the system call filter."""
     program = _Filter(len(code) // 8, code)
     pointer = ctypes.byref(program)
-    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer, 0, 0), "filter its calls")
+    _check(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, pointer, 0, 0), "filter system calls")
 
 
 def _allow(ruleset: int, path: str, rights: int, folder_rights: int) -> None:
@@ -116,7 +116,7 @@ def _check(result: int, what: str) -> None:
 
 
 def main() -> None:
-    """Confine this process as ordered, then execute the program."""
+    """Confine this process according to its settings, then execute the program."""
     with open(int(sys.argv[1]), "rb") as channel:
         order = json.load(channel)
     die_with(order["parent"])

@@ -20,7 +20,7 @@ class Parts(NamedTuple):
 
 
 def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
-    """Return the hidden folders within another one, as paths that begin with it."""
+    """Return the hidden folders inside a root folder, as paths that begin with ``root``."""
     real = Path(root).resolve()
     found = (path.resolve() for path in hidden if path.is_dir())
     within = (path.relative_to(real) for path in found if real in path.parents)
@@ -28,7 +28,7 @@ def inside(root: str, hidden: Iterable[Path]) -> tuple[str, ...]:
 
 
 def without(root: str, hidden: Sequence[str]) -> Parts:
-    """Split a folder, or a file, into its visible parts; ``hidden`` is from :func:`inside`."""
+    """Return the visible parts of a folder or file; ``hidden`` comes from :func:`inside`."""
     if root in hidden:
         return Parts((), ())
     if not any(Path(root) in Path(path).parents for path in hidden):

@@ -1,7 +1,7 @@
 """The weaker isolation level: Landlock and a stricter filter, for machines without namespaces.
 
 The program is one process without root's capabilities. It can read the same files as at the
-stronger level and write none. Calls that would reach other processes or a network are denied.
+stronger level, but write none. Calls that would reach other processes or a network are denied.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_COVERED = (
 
 @cache
 def finding() -> Finding:
-    """Check whether this level works on this machine."""
+    """Check whether Landlock works on this machine."""
     if not seccomp.supported():
         detail = f"no system call filter is available for {os.uname().machine}"
         return Finding(Level.LANDLOCK, False, detail)
@@ -33,12 +33,12 @@ def finding() -> Finding:
     if not version:
         return Finding(Level.LANDLOCK, False, "the kernel has no Landlock, or it is switched off")
     groups = cgroup.available()
-    caps = f"memory and threads capped by {groups}" if groups else "memory capped, threads not"
+    caps = f"memory and threads capped by {groups}" if groups else "only memory capped"
     return Finding(Level.LANDLOCK, True, f"Landlock {version}; {caps}. {_NOT_COVERED}")
 
 
 def launch(program: Program, *, confined: bool) -> Sandboxed:
-    """Start a program at this level, or with limits only."""
+    """Start a program under Landlock or, unless ``confined``, with resource limits only."""
     roots = [*SYSTEM, *map(str, program.readable)]
     parts = [without(root, inside(root, program.hidden)) for root in roots]
     order = {

@@ -1,4 +1,4 @@
-"""Start of programs at the strongest isolation level available on this machine."""
+"""Functions that start programs at the strongest isolation level available on this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 def probe() -> tuple[Finding, ...]:
-    """Return the isolation levels and whether each works here, the strongest first."""
+    """Return the availability of each isolation level on this machine, strongest first."""
     nothing = Finding(Level.NONE, False, f"limits only, without isolation. {_ACCEPT}")
     return (bubblewrap.finding(), landlock.finding(), nothing)
 
@@ -58,7 +58,7 @@ def launch(
         environment: environment variables, in addition to PATH, HOME and LANG.
         limits: resource limits.
         level: isolation level; None for the strongest one available.
-        accept_risk: run it even if no isolation is available.
+        accept_risk: True to run the program even if no isolation is available.
 
     Raises:
         ConfigError: if the level is not available, or a path does not exist.
@@ -66,7 +66,7 @@ def launch(
     """
     for path in readable:
         if not path.is_absolute() or not path.exists():
-            raise ConfigError(f"A readable path must be absolute and exist, actual: {str(path)!r}")
+            raise ConfigError(f"A readable path must be absolute and exist, got {str(path)!r}")
     program = Program(command, readable, hidden, pass_fds, {**_ENVIRONMENT, **environment}, limits)
     accept_risk = accept_risk or os.environ.get(_RISK_VARIABLE) == "1"
     found = _finding(level, accept_risk=accept_risk)
@@ -80,13 +80,13 @@ def strongest() -> Finding:
     """Return the strongest isolation level available on this machine.
 
     Raises:
-        ConfigError: if none is available; the message names the flag that accepts the risk.
+        ConfigError: if no level is available; the message names the flag that accepts the risk.
     """
     return _finding(None, accept_risk=False)
 
 
 def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
-    """Return the finding for the wanted level, or for the strongest available one."""
+    """Return the finding for the requested level or, by default, the strongest level."""
     found = {finding.level: finding for finding in probe()}
     if wanted is None:
         wanted = next((level for level in Level if found[level].holds), Level.NONE)
@@ -100,14 +100,14 @@ def _finding(wanted: Level | None, *, accept_risk: bool) -> Finding:
 
 @cache
 def _warn(found: Finding) -> None:
-    """Log once that a weaker level is used."""
+    """Log one warning if a weaker isolation level is used."""
     logger.warning("model-written code runs at a weaker level=%s: %s", found.level, found.detail)
 
 
 def python_files(prefix: Path | None = None) -> tuple[Path, ...]:
     """Return the files that an interpreter needs, besides the system's programs and libraries.
 
-    ``prefix`` is its installation folder; None for this interpreter and, in a venv, its base.
+    ``prefix`` is the installation folder; None for this interpreter and, in a venv, its base.
     """
     prefixes = [prefix] if prefix else map(Path, sorted({sys.prefix, sys.base_prefix}))
     files = (p / name for p in prefixes for name in ("bin", "lib", "lib64", "pyvenv.cfg"))

@@ -1,4 +1,4 @@
-"""Isolation levels, and the resource limits that apply at each."""
+"""Isolation levels, and the resource limits that apply at each level."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class Level(StrEnum):
-    """An isolation level, the strongest first."""
+    """Isolation levels, strongest first."""
 
     BUBBLEWRAP = "bubblewrap"
     LANDLOCK = "landlock"

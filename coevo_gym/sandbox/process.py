@@ -1,4 +1,4 @@
-"""A sandboxed program: its start, and its cleanup."""
+"""Sandboxed programs, and the code that starts them and cleans up after them."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from coevo_gym.sandbox.level import DEFAULT_LIMITS, Level, ResourceLimits
 
 
 def readable(end: int | socket.socket, timeout_s: float = 0.0) -> bool:
-    """Wait until a descriptor or socket can be read, or its other end is closed.
+    """Wait until a descriptor or socket can be read or its other end is closed.
 
-    It uses ``poll``, because ``select`` fails on descriptors of 1,024 and more.
+    The function uses ``poll``, because ``select`` fails on descriptors of 1,024 and above.
     """
     poll = select.poll()
     poll.register(end, select.POLLIN)
@@ -56,7 +56,7 @@ class Sandboxed:
 
     Attributes:
         level: isolation level.
-        pid: pid of the process whose end ends all others.
+        pid: pid of the main process; all other processes end with it.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class Sandboxed:
         self._closed = False
 
     def poll(self) -> int | None:
-        """Return the exit code, 128 + n after death by signal n, or None while it runs."""
+        """Return the exit code (128 + n if signal n killed it), or None while it is running."""
         code = self._process.poll()
         return 128 - code if code is not None and code < 0 else code
 
     def wait(self, timeout_s: float) -> int | None:
-        """Wait until the program ends; return its exit code, or None after the timeout."""
+        """Wait for the program to end and return its exit code, or None after the timeout."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
         return self.poll()
 
     def stderr(self) -> str:
-        """Return its output on standard error since the last call, 64 KiB at most.
+        """Return up to 64 KiB of the program's error output since the last call.
 
-        The text is for debugging only: the program may have written anything.
+        Use the text only for debugging, because the program may have written anything.
         """
         with self._lock:
             said = b""
@@ -102,7 +102,7 @@ class Sandboxed:
         return said.decode(errors="replace")
 
     def kill(self) -> None:
-        """Kill all its processes, and wait until they are gone. It may have ended before.
+        """Kill all processes of the program, and wait until they are gone.
 
         Raises:
             EnvBackendError: if a process survives.
@@ -111,7 +111,7 @@ class Sandboxed:
             self._kill()
 
     def close(self) -> None:
-        """Kill the program if it runs, and clean up. Closing it again has no effect."""
+        """Kill the program if it is running, and clean up; repeated calls have no effect."""
         with self._lock:
             if not self._closed:
                 self._kill()
@@ -128,7 +128,7 @@ class Sandboxed:
     def _kill(self) -> None:
         if self._closed:
             return
-        # When the first process of a process namespace ends, the kernel kills all others first.
+        # When the first process of a process namespace ends, the kernel first kills the others.
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._root, signal.SIGKILL)
         if self.level is Level.NONE and self._process.returncode is None:
@@ -152,15 +152,15 @@ def start(
     first: Callable[[subprocess.Popen[bytes]], int] = lambda process: process.pid,
     release: Callable[[], None] = lambda: None,
 ) -> Sandboxed:
-    """Start a program in its wrapper, and apply limits before it runs.
+    """Start a program in its wrapper, and apply resource limits before the program runs.
 
     ``wrapped`` returns the complete command, given the descriptor on which the wrapper waits for
     the bytes in ``opening``; ``extra_fds`` are further descriptors that it needs. ``first`` waits
-    for the process whose end ends all others, and returns its pid. ``release`` is called last,
-    after the limits are applied.
+    for the main process, with which all others end, and returns its pid. ``release`` is called
+    last, after the limits are applied.
 
     Raises:
-        EnvBackendError: if it does not start.
+        EnvBackendError: if the program does not start.
     """
     with ExitStack() as undo, pipe() as (gate_end, gate), pipe() as (said, said_end):
         group = cgroup.make(program.limits)
@@ -212,13 +212,13 @@ def start(
 
 
 def counts_threads() -> bool:
-    """Return True if the kernel caps threads per user namespace: since 5.14, except for root."""
+    """Return True if the kernel caps threads per user namespace (Linux 5.14, non-root users)."""
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     return os.geteuid() != 0 and release >= (5, 14)
 
 
 def _lower(pid: int, limit: int, value: int) -> None:
-    """Lower a limit of a process, unless it is lower already."""
+    """Lower a process's resource limit unless it is already lower."""
     _, hard = resource.prlimit(pid, limit)
     if hard == resource.RLIM_INFINITY or value < hard:
         resource.prlimit(pid, limit, (value, value))
@@ -226,7 +226,7 @@ def _lower(pid: int, limit: int, value: int) -> None:
 
 @contextmanager
 def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Open a pipe; both ends are closed after the block."""
+    """Open a pipe and close both ends after the block."""
     reading, writing = os.pipe()
     with open(reading, "rb", 0) as reader, open(writing, "wb", 0) as writer:
         yield reader, writer
@@ -236,7 +236,7 @@ def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 def socket_pair(
     kind: socket.SocketKind = socket.SOCK_STREAM,
 ) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Open a pair of connected sockets; both are closed after the block."""
+    """Open a pair of connected sockets and close both after the block."""
     ours, theirs = socket.socketpair(type=kind)
     with ours, theirs:
         yield ours, theirs
@@ -244,7 +244,7 @@ def socket_pair(
 
 @cache
 def _starter(owner: int) -> Callable[[_Job], subprocess.Popen[bytes]]:
-    """Return the function that starts processes; a forked process creates its own.
+    """Return a function that starts processes; each forked process gets its own function.
 
     The kernel sends the parent-death signal when the *thread* that forked ends. Therefore one
     thread that never ends starts all processes.

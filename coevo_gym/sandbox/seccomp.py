@@ -20,7 +20,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
 def supported() -> bool:
-    """Return True if the filter knows this machine's system calls."""
+    """Return True if the filter supports this machine's architecture."""
     return os.uname().machine in calls.MACHINES
 
 
@@ -33,10 +33,10 @@ def numbers() -> dict[str, int]:
 
 
 def program(*, namespaces: bool, processes: bool) -> bytes:
-    """Create the filter, as an array of the kernel's ``sock_filter``.
+    """Create the filter as an array of the kernel's ``sock_filter`` structs.
 
-    If no ``namespaces`` isolate files and processes, the filter also denies signals and calls that
-    would truncate a read-only file. Without ``processes``, only threads may be started.
+    Without ``namespaces`` that isolate files and processes, the filter also denies signals and
+    calls that would truncate a read-only file. Without ``processes``, only threads may be started.
     """
     denied, missing, checked = dict(calls.DENIED), dict(calls.MISSING), list(calls.RULES)
     if not namespaces:
@@ -67,7 +67,7 @@ def program(*, namespaces: bool, processes: bool) -> bytes:
 
 
 def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
-    """Return filter code that denies a call if all tests of its arguments hold."""
+    """Return filter code that denies a call if all tests of its arguments pass."""
     code = [_op(_RETURN, _ERRNO | EPERM)]
     for test in reversed(tests):
         code = [*_test(test, len(code)), *code]
@@ -75,7 +75,7 @@ def _refuse(number: int, tests: tuple[calls.ArgumentTest, ...]) -> list[bytes]:
 
 
 def _test(test: calls.ArgumentTest, otherwise: int) -> list[bytes]:
-    """Return filter code that falls through if a test holds, else skips ``otherwise`` lines."""
+    """Return filter code that skips ``otherwise`` instructions unless a test passes."""
     code = [_op(_LOAD, _ARGUMENTS + 8 * test.argument + 4 * test.upper)]
     for left in reversed(range(len(test.values))):
         match = left + (0 if test.found else otherwise)

@@ -149,7 +149,7 @@ def test_steps_are_limited_to_50_by_default() -> None:
 
 @pytest.mark.parametrize("flag", ["no", 1, None])
 def test_aliases_are_on_or_off(flag: object) -> None:
-    with pytest.raises(ConfigError, match=f"aliases must be True or False, actual: {flag!r}"):
+    with pytest.raises(ConfigError, match=f"aliases must be True or False, got {flag!r}"):
         gym.make(ENV_ID, aliases=flag)
 
 

@@ -91,7 +91,7 @@ def test_of_several_meanings_the_deeds_choose() -> None:
         ("tidy up", ("go to fridge 1",), "nor the last action identifies a single goal"),
         ("tidy up", ("fly to the moon",), "action 1, 'fly to the moon', is not admissible"),
         ("tidy up", (), "there are no actions"),
-        ("", ("look",), "the user says nothing"),
+        ("", ("look",), "message in turn 1 is empty"),
         ("put a unicorn on the moon", ("look",), "nor the last action identifies a single goal"),
     ],
 )

@@ -570,7 +570,7 @@ def test_a_task_found_by_name_has_the_split_of_the_scheme() -> None:
         ({"subset": "live"}, TaskError, "Unknown subset 'live' of bfcl. Choose one of: base, miss"),
         ({"scheme": "mine"}, ConfigError, "Unknown scheme 'mine'. Choose one of: index, agent"),
         ({"mode": "fast"}, ConfigError, "Unknown mode 'fast'. Choose one of: official, train"),
-        ({"stop_at_first_failed_turn": "no"}, ConfigError, "must be True or False, actual: 'no'"),
+        ({"stop_at_first_failed_turn": "no"}, ConfigError, "must be True or False, got 'no'"),
         ({"reward_mode": "score"}, ConfigError, "Unknown reward_mode 'score'"),
         ({"scheme": "all200", "split": "train"}, SplitLeakError, "every BFCL task is a test task"),
         ({"scheme": "all200", "split": "val"}, TaskError, "no val tasks under scheme 'all200'"),

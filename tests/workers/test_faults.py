@@ -302,10 +302,10 @@ def test_one_env_of_two_copies_has_its_own_engine() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"mode": "proces"}, "mode must be 'in_process' or 'process', actual: 'proces'"),
-        ({"n_workers": 0}, "n_workers must be a positive int, actual: 0"),
-        ({"n_workers": 1.5}, "n_workers must be a positive int, actual: 1.5"),
-        ({"mode": "in_process", "n_workers": 2}, 'n_workers needs mode="process"'),
+        ({"mode": "proces"}, "mode must be 'in_process' or 'process', got 'proces'"),
+        ({"n_workers": 0}, "n_workers must be a positive int, got 0"),
+        ({"n_workers": 1.5}, "n_workers must be a positive int, got 1.5"),
+        ({"mode": "in_process", "n_workers": 2}, 'n_workers requires mode="process"'),
         ({"mode": "process", "worker_timeout_s": 0}, "timeout_s must be a positive number"),
     ],
 )

@@ -114,5 +114,5 @@ def test_engines_that_never_start_are_one_error(mode: Mode) -> None:
 
 
 def test_bad_numbers() -> None:
-    with pytest.raises(ConfigError, match="n_workers must be a positive int, actual: -1"):
+    with pytest.raises(ConfigError, match="n_workers must be a positive int, got -1"):
         EnvPool(made, n_workers=-1)

@@ -13,7 +13,7 @@ from coevo_gym.envs.webshop.diagnosis import MODES, diagnose
 from coevo_gym.envs.webshop.tasks import tags_of
 
 BELOW_ALL = 0.001
-"""A price in dollars that is lower than that of any product."""
+"""A price in dollars that is lower than every product's price."""
 
 
 class WebShopBenchmark(ProposableFolder):
@@ -25,7 +25,7 @@ class WebShopBenchmark(ProposableFolder):
     modes = MODES
 
     def symbol(self, step: Step) -> str:
-        """Return one of search, page, item, option, subpage, buy; "!" for an impossible action."""
+        """Return a step's kind: search, page, item, option, subpage, buy, or "!" if impossible."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
@@ -33,11 +33,11 @@ class WebShopBenchmark(ProposableFolder):
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Label an episode by its actions and score; see the folder's ``diagnosis.py``."""
+        """Diagnose an episode from its actions and score; see the folder's ``diagnosis.py``."""
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
-        """Return an unsolvable copy of a task: its hidden price cap is below every price."""
+        """Return an unsolvable copy of a task, whose hidden price cap is below every price."""
         verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
         return task.model_copy(update={"verifier": verifier})
 

@@ -1,4 +1,4 @@
-"""Conversion of exploration walks into drafts, and of drafts into proven tasks."""
+"""Code that turns exploration trajectories into drafts, and drafts into verified tasks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CAP = re.compile(
     r"(?:under|below|less than|lower than|cheaper than|no more than|at most|up to|within)\s+"
     rf"(?:\$\s*({_AMOUNT})|({_AMOUNT})(?=\s*(?:dollars?\b|usd\b|[.,;:!?](?!\d)|$)))"
 )
-"""A stated price limit: an amount with a currency sign or unit, or at the end of a clause.
+"""The pattern of a price limit: an amount with a currency sign or unit, or at a clause's end.
 
 A number with another unit, such as `300 lbs`, does not match.
 """
@@ -53,8 +53,8 @@ _PHRASES = (
 def build(draft: Draft) -> Task:
     """Build a task by running the draft's actions and comparing the purchase with the instruction.
 
-    The verifier consists of the purchased product, its attributes that the instruction names, the
-    selected options (the instruction must name each of them), and the stated price cap.
+    The verifier consists of the purchased product, those of its attributes that the instruction
+    names, the selected options (the instruction must name each option), and the stated price cap.
 
     Raises:
         BuildError: if an action fails, nothing is bought, or the instruction does not fit the
@@ -64,23 +64,23 @@ def build(draft: Draft) -> Task:
     if not isinstance(world, WebShopWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a WebShopWorld")
     if world not in (world_of(active_catalogue()), world_of(builtin_catalogue())):
-        raise BuildError(f"the shop {world.catalogue!r} ({world.digest}) is not at hand")
+        raise BuildError(f"the shop {world.catalogue!r} ({world.digest}) is not available")
     catalogue = open_catalogue(world)
     session = _run(draft, catalogue)
     product = session.product
     assert product is not None
     if draft.scenario != product.asin:
-        raise BuildError(f"claims to buy {draft.scenario}, but buys {product.asin}")
+        raise BuildError(f"the draft is for {draft.scenario}, but its actions buy {product.asin}")
     wanted = draft.instruction.lower()
     attributes = tuple(a for a in product.attributes if is_named(wanted, a))
     missing = [value for value in session.options.values() if not is_named(wanted, value)]
     if missing:
-        raise BuildError(f"the instruction does not name the option {missing[0]!r}")
+        raise BuildError(f"the instruction does not mention the option {missing[0]!r}")
     if not attributes and not session.options:
-        raise BuildError("the instruction names no attribute and no option of the product")
+        raise BuildError("the instruction does not mention any attribute or option of the product")
     cap = price_cap(wanted)
     if product.price > cap:
-        raise BuildError(f"the product costs {product.price:.2f}, over the cap of {cap:.2f}")
+        raise BuildError(f"the product costs {product.price:.2f}, more than the cap of {cap:.2f}")
     return Task(
         benchmark="webshop",
         split=split_of(product.asin),
@@ -116,7 +116,7 @@ def _run(draft: Draft, catalogue: Catalogue) -> Session:
 
 
 def price_cap(instruction: str) -> float:
-    """Return the lowest price limit that an instruction states, or 1,000,000 if it states none.
+    """Return the lowest price limit in an instruction, or 1,000,000 if there is no limit.
 
     Example:
         >>> price_cap("a red mug, for less than $25.50")
@@ -169,9 +169,9 @@ def _state(session: Session) -> str:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return the evidence of a task: the kind of product, and the requested attributes and options.
+    """Return a task's evidence: the kind of product, and the requested attributes and options.
 
-    The product's asin is listed as a giveaway.
+    The product's asin is listed as a word that would give the solution away.
     """
     verifier = task.verifier
     assert isinstance(task.world, WebShopWorld)
@@ -185,7 +185,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Draft requests for products of the context's family, with a preference for visited products.
+    """Draft requests for products in the context's product family, preferring visited products.
 
     A family consists of all training products that are listed under the same search words. Each
     instruction names some of the product's attributes, one value per option, and a price cap

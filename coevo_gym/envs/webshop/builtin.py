@@ -1,9 +1,9 @@
-"""The built-in shop: a self-written catalogue and its goals, generated from a fixed seed.
+"""The built-in shop, whose catalogue and goals are generated from a fixed seed.
 
 Everything is a function of ``SEED`` and ``builtin_words.json``, so every process generates the same
 bytes. Products belong to families (desk lamps, rain jackets, ...). Each family consists of groups
-of four products that deliberately share title words: an original, the same at a slightly higher
-price, the same in other colours, and one with another feature.
+of four products that deliberately share title words: an original, a copy at a slightly higher
+price, a copy in other colours, and a copy with another feature.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coevo_gym.envs.webshop.engine.goals import ShoppingGoal
 from coevo_gym.envs.webshop.engine.product import Product
 
 SEED = 7013
-"""Seed of the shop; another seed gives another shop and other tasks."""
+"""Seed of the shop; a different seed produces a different shop and different tasks."""
 
 _LINES = 4
 _GOAL_STREAM = 1_000_003
@@ -38,7 +38,7 @@ Values = tuple[str, ...]
 
 
 class BuiltinItems(NamedTuple):
-    """The raw data of the built-in shop, in the format of the original's files."""
+    """The built-in shop's raw data, in the format of the original WebShop's files."""
 
     items: list[dict[str, Any]]
     attributes: dict[str, dict[str, Any]]
@@ -68,7 +68,7 @@ class _Draw:
 
 @dataclass(frozen=True, slots=True)
 class _Family:
-    """A family: all products that are listed under one query."""
+    """A product family: all products that are listed under the same query."""
 
     category: str
     noun: str
@@ -83,7 +83,7 @@ class _Family:
     number: str
 
     def phrase(self, attributes: Sequence[str]) -> str:
-        """Return a request for a product of the family, without punctuation."""
+        """Return a request for a product in the family, without punctuation."""
         before = [a for a in attributes if a in self.before]
         with_ = [a for a in attributes if a in self.with_]
         for_ = [a for a in attributes if a in self.for_]
@@ -145,7 +145,7 @@ def _families() -> tuple[_Family, ...]:
 
 
 def builtin_items() -> BuiltinItems:
-    """Generate the shop's raw items and attributes, in the format of the original's two files.
+    """Generate the shop's raw items and attributes, in the format of the original WebShop's files.
 
     Example:
         >>> items, attributes = builtin_items()
@@ -168,7 +168,7 @@ def builtin_items() -> BuiltinItems:
 
 
 def _asin(family: _Family, position: int) -> str:
-    """Return an asin whose hash, which decides the split, spreads a family over all splits."""
+    """Return an asin whose hash decides the split, chosen to spread each family over all splits."""
     place = 3 * position % 10
     for attempt in itertools.count():
         digest = _sha256(f"{SEED}/{family.query}/{position}/{attempt}")
@@ -183,7 +183,7 @@ def _sha256(text: str) -> bytes:
 
 
 def _family_drafts(family: _Family, draw: _Draw) -> Iterator[_Draft]:
-    """Draw the product groups of a family, each an original and three look-alikes."""
+    """Draw a family's product groups, each with an original and three look-alikes."""
     befores = draw.sample(family.before, _LINES)
     withs = draw.sample(family.with_, _LINES)
     for before, with_ in zip(befores, withs, strict=True):
@@ -212,7 +212,7 @@ def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
 def _draw_options(
     family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values per option; for the first option, only values not yet taken.
+    """Draw up to five values per option, skipping values of the first option that are taken.
 
     At most half of all values are drawn, so that enough values remain for a second product.
     """
@@ -227,7 +227,7 @@ def _draw_options(
 
 
 def _pricing(family: _Family, draw: _Draw) -> str:
-    """Draw a price text: one price, a range, or nothing."""
+    """Draw a price text, which can be a single price, a range, or empty."""
     span = round((family.high - family.low) * 100)
     cents = round(family.low * 100) + draw.below(span) // 50 * 50 + 49
     kind = draw.below(100)
@@ -239,7 +239,7 @@ def _pricing(family: _Family, draw: _Draw) -> str:
 
 
 def _item(family: _Family, draft: _Draft, asin: str, draw: _Draw) -> dict[str, Any]:
-    """Create one raw item."""
+    """Create a raw item from a product draft."""
     brand = draw.pick(_words()["brands_a"]) + draw.pick(_words()["brands_b"])
     inside = draft.listed[-1] if len(draft.listed) > 2 and draw.chance(40) else ""
     bullets = [a for a in draft.listed if a != inside]
@@ -280,7 +280,7 @@ def _headline(phrase: str) -> str:
 
 
 def _bullets(listed: Sequence[str], draw: _Draw) -> list[str]:
-    """Create the feature lines; the search index contains only the first one."""
+    """Create the feature lines; the search index contains only the first line."""
     lines = [str(draw.pick(_words()["attribute_bullets"])).format(a=a) for a in listed]
     lines += draw.sample(_words()["filler_bullets"], 2)
     return [line[0].upper() + line[1:] for line in draw.sample(lines, len(lines))]
@@ -295,7 +295,7 @@ def _description(family: _Family, brand: str, inside: str, draw: _Draw) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A goal that has not been phrased yet."""
+    """A goal that does not have an instruction yet."""
 
     attributes: Values
     options: tuple[tuple[str, str], ...]
@@ -322,7 +322,7 @@ def builtin_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 class _Rival(NamedTuple):
-    """The part of a product that decides if it fulfils a wish."""
+    """The properties that determine whether a product fulfils a wish."""
 
     attributes: frozenset[str]
     values: frozenset[str]
@@ -371,7 +371,7 @@ def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
 
 
 def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> ShoppingGoal:
-    """Phrase a wish as a goal."""
+    """Turn a wish into a goal with an instruction."""
     words = _words()
     form, join = draw.pick(words["option_joins"])
     ask = str(draw.pick(words["asks"] if wish.options else words["plain_asks"]))

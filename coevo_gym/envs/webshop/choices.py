@@ -1,4 +1,4 @@
-"""The actions that a scoring policy may choose from: page clicks, and suggested searches."""
+"""The actions that a scoring policy can choose from: page clicks and suggested searches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coevo_gym.core.trajectory import View
 
 MAX_SEARCHES = 6
 MAX_CHARS = 2_000
-"""Maximum number of characters of an instruction from which searches are derived.
+"""Maximum number of characters of an instruction that are used to derive searches.
 
 The time to find a price grows with the square of this number.
 """
@@ -22,7 +22,7 @@ _PRICE = re.compile(r"[^,.;]*\d+(?:\.\d+)?\s*(?:dollars|\$)|[^,.;]*\$\s*\d+(?:\.
 def choices(view: View) -> tuple[str, ...]:
     """Return the sensible actions on the current page, in page order.
 
-    On the search page these are searches derived from the instruction; on other pages, clicks.
+    These are searches derived from the instruction on the search page, and clicks on other pages.
     """
     if view.info.get("webshop.page") == "search":
         return tuple(f"search[{query}]" for query in searches(view.instruction))
@@ -31,7 +31,7 @@ def choices(view: View) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8192)
 def searches(instruction: str) -> tuple[str, ...]:
-    """Derive queries from an instruction: all of it, all but its price, its longest clauses.
+    """Derive search queries from an instruction, such as its full text and its longest clauses.
 
     Only the first ``MAX_CHARS`` characters are read.
 

@@ -25,7 +25,7 @@ MODES = (
 Source: names from Role-Agent (arXiv 2606.10917), Table 6; the rules are ours.
 """
 _HASTY = 3
-"""Number of actions in the shortest possible purchase: search, product, buy."""
+"""Number of actions in the shortest possible purchase: search, open a product, buy."""
 _UNREADABLE = ("unparsable", "unknown_action")
 _WORD = re.compile(r"[a-z0-9]+")
 _IDLE_WORDS = frozenset(
@@ -40,7 +40,7 @@ _CHOSEN = ("webshop.r_option", "webshop.r_att", "webshop.r_price")
 
 
 def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
-    """Label an episode: success, or the first failure label that applies.
+    """Label an episode as a success or with the first failure label that applies.
 
     ``empty_turn_model_response``: no action was taken. ``invalid_tool_call``: an action was
     unreadable or impossible. ``missing_tool_call``: nothing was bought. ``argument_mismatch``: the
@@ -61,13 +61,13 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 def _modes(episode: Trajectory | EvalTrajectory) -> tuple[str, ...]:
-    """Return the modes of a failed episode.
+    """Return a failed episode's failure modes.
 
     After a purchase: ``wrong_product_selection``: the product type or an attribute does not fit the
     request. ``price_constraint_violation``: the price is too high. ``premature_purchase``: the
     product was bought within 3 actions. ``wrong_attribute_selection``,
-    ``missing_attribute_selection``: an option does not fit the request, and some option was
-    clicked, or none was.
+    ``missing_attribute_selection``: an option does not fit the request, and an option or
+    no option was clicked, respectively.
     Before a purchase: ``action_format_error``: at least a third of the actions were unreadable.
     ``excessive_browsing``: at least half of the steps turned pages. ``repeated_query``: two
     searches had the same words. ``navigation_error``: at least a third of the actions clicked

@@ -75,7 +75,7 @@ class WebShopEnv(TaskEnv):
 
     Differences from the original:
         The hidden query shortcuts are removed. Searching is not possible after the purchase. A
-        query uses only its first 1,024 distinct words, whereas Lucene refuses longer queries. A
+        query uses only its first 1,024 distinct words, whereas Lucene rejects longer queries. A
         query that contains the name of a page does not confuse the shop. Everything else is
         unchanged, including oddities: ``click[search]`` does nothing, empty result pages follow the
         last one, and 458 of the official 6,910 synthetic goals can never score 1.0, because the
@@ -122,7 +122,7 @@ class WebShopEnv(TaskEnv):
         return self._frame_of(result, (symbol,) if result.valid else ())
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
-        """Add the score to the last page, unless the task is open."""
+        """Add the score to the last page, unless the task is an open task."""
         if isinstance(verifier, NothingAsked):
             product = self._session.product
             if not frame.done or product is None:
@@ -145,7 +145,7 @@ class WebShopEnv(TaskEnv):
         return Grade(score.reward, score.reward == 1.0, parts, parts)
 
     def _draw(self) -> str:
-        """Draw the state as one self-contained page (``html``)."""
+        """Render the state as a self-contained page (``html``)."""
         return render_html(self._session)
 
     def _frame_of(self, result: StepResult, calls: tuple[str, ...]) -> Frame:
@@ -175,7 +175,7 @@ def admissible(session: Session) -> tuple[str, ...]:
 
 
 def symbol_of(session: Session, action: str) -> str:
-    """Return the kind of step that an action is on the current page, such as search or item."""
+    """Return the kind of an action on the current page, such as search or item."""
     verb, argument = parse_action(action)
     if verb == "search" or argument is None:
         return "search"

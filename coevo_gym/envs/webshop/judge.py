@@ -1,4 +1,4 @@
-"""The judge of a purchase; the shop itself does not know the goal."""
+"""The judge that scores a purchase; the shop itself does not know the goal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def goal_of(verifier: Verifier, catalogue: Catalogue) -> ShoppingGoal:
 
 
 def judge(session: Session, goal: ShoppingGoal) -> None:
-    """Score the purchase of a session once; do nothing before a purchase."""
+    """Score a session's purchase, unless nothing was bought or the score is already known."""
     product = session.product
     if session.page is Page.DONE and session.score is None and product is not None:
         session.score = score(goal, product, session.options, product.price)

@@ -1,4 +1,4 @@
-"""A reader for the official catalogue in a user's folder.
+"""A reader for the official WebShop catalogue, which users download to a folder.
 
 The folder contains the original's data files under their own names. The product texts come from a
 shop and have no licence, so none of them are part of this project.
@@ -18,11 +18,11 @@ from coevo_gym.core.reading import check_plain
 from coevo_gym.envs.webshop.engine.catalogue import Catalogue
 
 _LARGE_MB = 100
-_HINT = "Point COEVO_WEBSHOP_DATA at a folder with the WebShop data files, or install them there."
+_HINT = "Set COEVO_WEBSHOP_DATA to a complete folder, or run `coevo install webshop --from DIR`."
 
 
 class _Files(NamedTuple):
-    """The files of one catalogue; "" for a missing optional file."""
+    """Paths of a catalogue's files; "" for a missing optional file."""
 
     items: str
     attributes: str
@@ -50,7 +50,7 @@ def load_official(folder: str | Path, *, name: str | None = None, seed: int = 0)
 
 
 def official_files(folder: str | Path) -> list[Path]:
-    """List the files of a folder that ``load_official`` reads.
+    """List the files in a folder that ``load_official`` reads.
 
     Raises:
         BenchmarkNotInstalled: if the folder or a required file is missing.
@@ -74,7 +74,7 @@ def _files(root: Path) -> _Files:
 def _load(
     files: _Files, stamps: tuple[tuple[int, int], ...], name: str | None, seed: int
 ) -> Catalogue:
-    """Read the files; their stamps are part of the cache key, so changed files are read again."""
+    """Read the files; the stamps are part of the cache key, so changed files are read again."""
     megabytes = sum(Path(path).stat().st_size for path in files if path) // 1_000_000
     if megabytes >= _LARGE_MB:
         waiting.logger.warning(
@@ -107,7 +107,7 @@ def _load(
 
 
 def _find(root: Path, pattern: str, *, needed: bool = True) -> str:
-    """Return the file that matches a pattern; of several sizes, the one with 1,000 products."""
+    """Return the file that matches a pattern, preferring the file with 1,000 products."""
     found = sorted(path for path in root.glob(pattern) if path.is_file())
     if not found and needed:
         raise BenchmarkNotInstalled(f"No {pattern} in the WebShop data folder {root}. {_HINT}")
@@ -146,7 +146,7 @@ def _check_values(
 
 
 def _size_name(count: int) -> str:
-    """Return a catalogue name by size: 1k, 100k, full."""
+    """Return the name of a catalogue with ``count`` products, such as 1k, 100k or full."""
     if count >= 1_000_000:
         return "full"
     return f"{count // 1000}k" if count and count % 1000 == 0 else str(count)

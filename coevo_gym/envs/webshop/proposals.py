@@ -19,12 +19,12 @@ _BUY = ShopAction("click", "buy now")
 
 
 def open_task(task: Task) -> Task:
-    """Return an open task: the same shop, with nothing to look for."""
+    """Return an open task, which has the same shop but does not ask for a product."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft that requests, in the proposal's words, the product that its actions buy.
+    """Create a draft from the proposal's request and the product that its actions buy.
 
     Raises:
         BuildError: if the request is empty, or the actions do not end with a purchase.
@@ -45,10 +45,10 @@ def _bought(actions: Sequence[str], catalogue: Catalogue) -> str:
     for verb, thing in reversed(clicks):
         if verb == "click" and thing in asins:
             return asins[thing]
-    raise BuildError("no product of the shop is opened before the purchase")
+    raise BuildError("the actions do not open a product of the shop before the purchase")
 
 
 @lru_cache(maxsize=4)
 def _asins(catalogue: Catalogue) -> Mapping[str | None, str]:
-    """Map the text that opens each product to its asin."""
+    """Map each product's click text to its asin."""
     return {product.asin.lower(): product.asin for product in catalogue}

@@ -11,7 +11,7 @@ from coevo_gym.provision import Installation, data_folder, install_files
 
 
 def install(source: Path | None) -> Path:
-    """Check the official files in a folder, copy them into the data folder, and return that.
+    """Check the official files in a folder, copy them to the data folder, and return its path.
 
     The official files are at least ``items_shuffle*.json`` and ``items_ins_v2*.json``.
 
@@ -23,7 +23,7 @@ def install(source: Path | None) -> Path:
     if source is None:
         raise ConfigError(
             "You must download the official WebShop files yourself, because their texts have no "
-            "licence. The built-in catalogue needs no installation. For the official one, follow "
+            "licence. The built-in catalogue needs no installation. For official data, follow "
             "the README of princeton-nlp/WebShop (setup.sh), then run `coevo install webshop "
             "--from DIR`."
         )

@@ -26,7 +26,7 @@ from coevo_gym.provision import data_folder
 BUILTIN = "builtin"
 SUBSETS = ("synthetic", "human", "official_test", BUILTIN)
 OFFICIAL_TEST = range(500)
-"""Goal numbers of the original's test split.
+"""Goal numbers in the original WebShop's test split.
 
 Its products also occur in the original's training goals, so use it only to compare with published
 numbers.
@@ -34,20 +34,20 @@ numbers.
 
 
 def split_of(asin: str) -> Split:
-    """Return the split of a product: 60 % train, 20 % val, 20 % test, by a hash of its asin."""
+    """Return a product's split (60 % train, 20 % val, 20 % test), based on a hash of its asin."""
     place = int(hashlib.sha256(asin.encode()).hexdigest(), 16) % 10
     return Split.TRAIN if place < 6 else Split.VAL if place < 8 else Split.TEST
 
 
 def side_of(task: Task) -> Split:
-    """Return the split of a task by its content, whatever split it claims.
+    """Return the split that a task's content belongs to, regardless of the split it claims.
 
     The split depends on the task's scenario and on the product in its goal. A goal of the
     original's test split is always test.
 
     Raises:
         BenchmarkNotInstalled: if the task's shop is not installed.
-        DataError: if the installed shop is not the one that the task was made with.
+        DataError: if the installed shop differs from the shop that the task was made with.
         TaskError: if the shop does not have the product.
     """
     world, wanted = task.world, task.verifier
@@ -65,7 +65,7 @@ def product_of(wanted: WebShopVerifier, catalogue: Catalogue) -> Product:
     """Return the product that a task was made from.
 
     Raises:
-        TaskError: if the shop does not have it.
+        TaskError: if the shop does not have the product.
     """
     try:
         return catalogue[wanted.asin]
@@ -80,17 +80,17 @@ def builtin_catalogue() -> Catalogue:
 
 
 def active_catalogue() -> Catalogue:
-    """Return the catalogue of native tasks: the official one if installed, else the built-in."""
+    """Return the official catalogue if it is installed, otherwise the built-in catalogue."""
     folder = data_folder("webshop")
     return builtin_catalogue() if folder is None else load_official(folder)
 
 
 def open_catalogue(world: WebShopWorld) -> Catalogue:
-    """Return the catalogue of a task.
+    """Return the catalogue that a task uses.
 
     Raises:
         BenchmarkNotInstalled: if its data is not installed.
-        DataError: if the installed data is not the data that the task was made with.
+        DataError: if the installed data differs from the data that the task was made with.
     """
     if world.catalogue == BUILTIN:
         catalogue = builtin_catalogue()
@@ -105,7 +105,7 @@ def open_catalogue(world: WebShopWorld) -> Catalogue:
     if not catalogue.digest.startswith(world.digest):
         raise DataError(
             f"The installed WebShop catalogue {catalogue.name!r} ({catalogue.digest[:16]}) is not "
-            f"the one that the task was made with: {world.catalogue!r} ({world.digest}). "
+            f"the catalogue that the task was made with: {world.catalogue!r} ({world.digest}). "
             "Install the same data, or choose native tasks of the installed catalogue."
         )
     return catalogue
@@ -119,8 +119,8 @@ def world_of(catalogue: Catalogue) -> WebShopWorld:
 def reference(goal: ShoppingGoal, catalogue: Catalogue) -> tuple[str, ...]:
     """Return actions that buy exactly the requested product.
 
-    The search is the first one derived from the instruction that lists the product on its first
-    page, or else the product's title.
+    The search is the first query derived from the instruction that lists the product on the first
+    page of results, or else the product's title.
     """
 
     def shown(query: str) -> bool:
@@ -198,7 +198,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     if not found:
         raise TaskError(
             f"The WebShop catalogue {catalogue.name!r} has no {split} tasks in subset {subset!r}."
-            + (" It belongs to the test split." if subset == "official_test" else "")
+            + (" That subset belongs to the test split." if subset == "official_test" else "")
         )
     return found
 
@@ -212,7 +212,7 @@ def _native(catalogue: Catalogue, split: Split, subset: str | None) -> Sequence[
 
 @lru_cache(maxsize=4)
 def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
-    """Return every goal of a catalogue, with its number within its kind."""
+    """Return every goal in a catalogue, with its number among the goals of its kind."""
     if catalogue.name == BUILTIN:
         kinds: list[tuple[ShoppingGoal, ...]] = [builtin_goals(catalogue)]
     else:
@@ -222,7 +222,7 @@ def _goals(catalogue: Catalogue) -> tuple[tuple[ShoppingGoal, int], ...]:
 
 @lru_cache(maxsize=4)
 def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
-    """Return the keys of all goals in the original's test split."""
+    """Return the keys of all goals in the original WebShop's test split."""
     if catalogue.name == BUILTIN:
         return frozenset()
     return frozenset(
@@ -236,13 +236,13 @@ def _reserved(catalogue: Catalogue) -> frozenset[tuple[object, ...]]:
 def _is_reserved(
     catalogue: Catalogue, wanted: ShoppingGoal | WebShopVerifier, instruction: str
 ) -> bool:
-    """Return True if a goal is in the original's test split, or is a copy of such a goal."""
+    """Return True if a goal is in, or copied from, the original WebShop's test split."""
     reserved = _reserved(catalogue)
     return bool(reserved) and not reserved.isdisjoint(_keys(wanted, instruction))
 
 
 def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[tuple[object, ...]]:
-    """Yield the keys of a goal: its product with its words, and its product with its requirements.
+    """Yield a goal's keys: its product with its words, and its product with its requirements.
 
     The words alone are not a key, because a training goal can share them with a test goal for
     another product.
@@ -254,7 +254,7 @@ def _keys(wanted: ShoppingGoal | WebShopVerifier, instruction: str) -> Iterator[
 
 
 def _split(catalogue: Catalogue, goal: ShoppingGoal) -> Split:
-    """Return the split of a goal; goals of the original's test split are always test."""
+    """Return a goal's split; goals in the original WebShop's test split are always test."""
     kept = _is_reserved(catalogue, goal, goal.instruction)
     return Split.TEST if kept else split_of(goal.asin)
 
@@ -306,7 +306,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
     Raises:
         BenchmarkNotInstalled: if the task's shop is not installed.
-        DataError: if the installed shop is not the one that the task was made with.
+        DataError: if the installed shop differs from the shop that the task was made with.
     """
     assert isinstance(task.world, WebShopWorld)
     catalogue = open_catalogue(task.world)

@@ -1,4 +1,4 @@
-"""The data models of a task: its shop, and the requirements on the purchase."""
+"""Data models for a task's shop and for the requirements on the purchase."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from coevo_gym.envs.webshop.engine.goals import NO_CAP
 
 
 class WebShopWorld(World):
-    """The shop of a task.
+    """The shop in which a task takes place.
 
     Attributes:
         catalogue: name of the catalogue.
-        digest: first 16 digits of its content hash.
+        digest: first 16 digits of the catalogue's content hash.
     """
 
     catalogue: str

@@ -17,7 +17,7 @@ from coevo_gym.envs.workers.starting import can_run
 from coevo_gym.envs.workers.worker import Worker
 
 TIMEOUT_S = 300.0
-"""Default time limit per order in seconds; longer than any default wait inside an env."""
+"""Default time limit per hook call in seconds; longer than any default wait inside an env."""
 
 ResultT = TypeVar("ResultT")
 
@@ -52,19 +52,19 @@ class WorkerPool:
     def __init__(self, n_workers: int, *, timeout_s: float = TIMEOUT_S) -> None:
         if not can_run():
             raise ConfigError(
-                f"Worker processes need Linux, actual: {sys.platform}. To run engines in this "
+                f"Worker processes require Linux, got {sys.platform}. To run engines in this "
                 'process, use mode="in_process".'
             )
         if not is_positive_int(n_workers):
-            raise ConfigError(f"n_workers must be a positive int, actual: {n_workers!r}")
+            raise ConfigError(f"n_workers must be a positive int, got {n_workers!r}")
         if not is_positive_number(timeout_s):
-            raise ConfigError(f"timeout_s must be a positive number, actual: {timeout_s!r}")
+            raise ConfigError(f"timeout_s must be a positive number, got {timeout_s!r}")
         self.workers = [Worker(index, timeout_s) for index in range(n_workers)]
         self._n_put = 0
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy, which has no threads, and workers without processes."""
+        """Return the state for a copy of the pool, which has no threads or running processes."""
         return {**self.__dict__, "_threads": None}
 
     @property
@@ -85,10 +85,11 @@ class WorkerPool:
     def each(
         self, envs: Sequence[gym.Env[Any, Any]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each env; jobs of different workers run in parallel.
+        """Run a job for each env; jobs on different workers run in parallel.
 
         Yields:
-            Indices and results, in order, once all jobs are done; then the first error is raised.
+            The index and result of each successful job, in order, once all jobs are done. Then the
+            first error is raised.
         """
         of_worker: dict[int, list[int]] = {}
         for index, env in enumerate(envs):
@@ -111,7 +112,7 @@ class WorkerPool:
                 raise result
 
     def close(self) -> None:
-        """Stop the workers; closing twice is safe, and resetting an env restarts its worker."""
+        """Stop the workers; repeated calls have no effect. Resetting an env restarts its worker."""
         for worker in self.workers:
             worker.close()
         if self._threads is not None:

@@ -1,8 +1,8 @@
 """Envs whose engine and judge run in a worker process.
 
-Only the hooks of a benchmark run in the worker. Tasks, checks, budget, reward, info, views and
+Only a benchmark's hooks run in the worker. Tasks, checks, budget, reward, info, views and
 records stay in this process and use the same code as without workers, so the results are equal.
-Losing a worker loses an engine, but never a record.
+If a worker is lost, its engines are lost, but never a record.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class RemoteEnv(TaskEnv):
         return f"{self._kind.__name__} (in {doing}{task})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy, which gets its own seat on the worker or a copy of it."""
+        """Return the state for a copy of the env, which registers separately with a worker."""
         return {**super().__getstate__(), "_seat": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -133,19 +133,19 @@ def put_to_work(env: gym.Env[Any, Any], worker: Worker) -> None:
     bare = env.unwrapped
     if not isinstance(bare, TaskEnv):
         raise ConfigError(
-            f"Only coevo_gym envs can run in worker processes, actual: {type(bare).__name__}. "
+            f"Only coevo_gym envs can run in worker processes, got {type(bare).__name__}. "
             'Use mode="in_process" for other envs.'
         )
     kind = type(bare)
     if bare._begun or isinstance(bare, RemoteEnv):
         raise ConfigError(
-            f"This {kind.__name__} has begun an episode or already runs in a worker. Pass an env "
-            "that was just made."
+            f"This {kind.__name__} has begun an episode or already runs in a worker. Pass a newly "
+            "created env."
         )
     if kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
         raise ConfigError(
             f"{kind.__name__} is defined in {kind.__module__}, which other processes cannot "
-            "import. Move it to a module of its own."
+            "import. Move it to a separate module."
         )
     bare.__class__ = _remote(kind)
     moved = cast(RemoteEnv, bare)

@@ -1,4 +1,4 @@
-"""The code that runs in a worker process: engines and judges of some envs, one order at a time."""
+"""The main loop of a worker process, which runs the hooks of several envs, one at a time."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Order(NamedTuple):
     """A request to run one hook of one env.
 
     Attributes:
-        seat: number of the env in its worker.
+        seat: number of the env on its worker.
         hook: name of the hook without its underscore, such as ``"act"``.
         arguments: arguments of the hook.
-        blueprint: data to create the env, if the worker does not have it; else None.
+        blueprint: data for creating the env, or None if the worker already has the env.
     """
 
     seat: int
@@ -39,12 +39,12 @@ class Order(NamedTuple):
 
 
 class WorkerAnswer(NamedTuple):
-    """The result of an order.
+    """The result of running a hook.
 
     Attributes:
         value: return value of the hook.
         attributes: values of ``TaskEnv.engine_attributes`` after the hook.
-        rng: state of the env's generator, if the hook has drawn from it; else None.
+        rng: state of the env's random generator if the hook drew from it, otherwise None.
     """
 
     value: Any
@@ -59,7 +59,7 @@ class Refused(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """An unexpected error of an engine, whose env is dropped; if ``fatal``, the worker ends, too.
+    """An unexpected engine error, after which the env is dropped; if ``fatal``, the worker ends.
 
     ``error`` is the last line of the traceback.
     """
@@ -77,16 +77,16 @@ _TOLD_AT_BEGIN = ("_np_random", "_np_random_seed")
 
 
 def blueprint(kind: type[TaskEnv], state: Mapping[str, Any]) -> bytes:
-    """Return the data from which a worker creates an env: its class and its attributes.
+    """Return the data that a worker needs to create an env: its class and attributes.
 
-    The tasks that the env picks from are left out, because the worker receives each task to begin.
+    The tasks that the env picks from are left out, because the worker receives each task it begins.
     """
     known = {key: item for key, item in state.items() if key not in _TOLD_AT_BEGIN}
     return pickle.dumps((kind, {**known, **_AT_HOME}))
 
 
 class Seat:
-    """An env made from its :func:`blueprint`, whose hooks a worker runs."""
+    """An env that a worker created from a :func:`blueprint` and whose hooks the worker runs."""
 
     def __init__(self, made: bytes) -> None:
         kind, state = pickle.loads(made)  # noqa: S301 (from the process that started this one)
@@ -95,7 +95,7 @@ class Seat:
         self._frame = Frame("")
 
     def do(self, hook: str, arguments: tuple[Any, ...]) -> WorkerAnswer:
-        """Run a hook; after ``begin``, the env draws from the generator that was passed."""
+        """Run a hook of the env; ``begin`` also sets the env's random generator."""
         env = self._env
         if hook == "begin":
             env.np_random = arguments[-1]
@@ -110,7 +110,7 @@ class Seat:
         return WorkerAnswer(value, attributes, None if after == before else after)
 
     def release(self) -> None:
-        """Release the engine."""
+        """Release the env's engine."""
         self._env._release()
 
 
@@ -161,7 +161,7 @@ def _clear(seats: dict[int, Seat], seat: int) -> None:
 
 
 def _refused(error: Exception) -> Reply:
-    """Return an error as it was raised, if it can be pickled."""
+    """Return the original error, or a description if the error cannot be pickled."""
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 (our own bytes)
     except Exception:  # unpickling an error's class can raise anything

@@ -1,4 +1,4 @@
-"""Starting and stopping worker processes, from the side of the process that uses them."""
+"""Functions with which the main process starts and stops worker processes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from coevo_gym.envs.workers.wire import Wire, WireClosed
 from coevo_gym.envs.workers.zygote import Bury, Fork
 
 _START_S = 300.0
-"""Time limit in seconds for the first process to import its modules, even on slow machines."""
+"""Time limit in seconds for importing the engines' modules; long enough for slow machines."""
 _END_S = 20.0
-"""Time limit for a worker to release its engines, in seconds."""
+"""Time limit in seconds for a worker to release its engines."""
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def can_run() -> bool:
 
 
 class Process:
-    """A worker process with its wire, its id (also that of its process group) and its pidfd."""
+    """A worker process: its connection, its id (also its process group id) and its pidfd."""
 
     def __init__(self, wire: Wire, pid: int, end: int) -> None:
         self.wire = wire
@@ -49,7 +49,7 @@ class Process:
             self.kill()
 
     def kill(self) -> str:
-        """Kill the process if it is alive, and return how it ended, in words."""
+        """Kill the process if it is alive, and describe how it ended."""
         if not self._let_go.alive:
             return "is gone"
         self.interrupt()
@@ -63,13 +63,13 @@ class Process:
             signal.pidfd_send_signal(self._end, signal.SIGKILL)
 
     def how_it_ended(self) -> str:
-        """Wait for the process to end, clean up after it, and return how it ended, in words."""
+        """Wait for the process to end, clean up after it, and describe how it ended."""
         wait_for(self._end, _END_S)
         return self.kill()
 
 
 def wait_for(end: int, timeout_s: float | None = None) -> None:
-    """Wait until the process of a pidfd has ended, or for ``timeout_s`` seconds."""
+    """Wait for the process of a pidfd to end, for at most ``timeout_s`` seconds if given."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     poll.poll(None if timeout_s is None else timeout_s * 1000)
@@ -124,7 +124,7 @@ class _Zygote:
                 raise
 
     def bury(self, pid: int) -> int | None:
-        """Kill a worker if it is alive, and return its wait status, or None if unknown."""
+        """Kill a worker if it is alive, and return its wait status, or None if it is unknown."""
         with self._lock:
             if self._control is None:
                 return None
@@ -141,7 +141,7 @@ class _Zygote:
                 raise
 
     def stop(self) -> None:
-        """Stop the process, and with it all workers."""
+        """Stop the zygote and all its workers."""
         with self._lock:
             self._stop()
 
@@ -184,7 +184,7 @@ def _path() -> list[str]:
 
 
 def zygote() -> _Zygote:
-    """Return the zygote of this process; a fork has its own."""
+    """Return this process's zygote, which workers are forked from."""
     return _zygote(os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""Python values sent over a socket between our own processes.
+"""Connections that send Python values over a socket between our own processes.
 
 Values are pickled, so both ends must trust each other. Model-written code never runs at either end;
 it runs in a sandbox with a protocol of its own.
@@ -22,7 +22,7 @@ class WireClosed(Exception):
 
 @contextmanager
 def _closed_or_late() -> Iterator[None]:
-    """Convert a socket's errors, except for timeouts."""
+    """Convert socket errors other than timeouts to :class:`WireClosed`."""
     try:
         yield
     except TimeoutError:
@@ -70,23 +70,23 @@ class Wire:
         return pickle.loads(self._read(size, deadline))  # noqa: S301 (from a process of ours)
 
     def send_descriptor(self, descriptor: int) -> None:
-        """Send a copy of an open file descriptor; raises as :meth:`send` does."""
+        """Send a copy of an open file descriptor; raises the same errors as :meth:`send`."""
         with _closed_or_late():
             self._socket.settimeout(None)
             socket.send_fds(self._socket, [b"\0"], [descriptor])
 
     def receive_descriptor(self, timeout_s: float | None = None) -> int:
-        """Wait for a file descriptor; raises as :meth:`receive` does."""
+        """Wait for a file descriptor; raises the same errors as :meth:`receive`."""
         with _closed_or_late():
             self._socket.settimeout(timeout_s)
             _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         if not descriptors:
-            raise WireClosed("received no descriptor")
+            raise WireClosed("did not receive a descriptor")
         return descriptors[0]
 
     def hang_up(self) -> None:
         """Shut the connection down, even if another thread is waiting on it, and close this end."""
-        with suppress(OSError):  # the other end is closed already
+        with suppress(OSError):  # the other end is already closed
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 

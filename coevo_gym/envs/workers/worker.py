@@ -1,4 +1,4 @@
-"""A worker whose process is replaced when it is lost."""
+"""A worker whose process is replaced when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _numbers = itertools.count(1)
 
 
 class Worker:
-    """A worker with one process at a time, which carries out one order at a time.
+    """A worker that has one process at a time and runs one hook at a time.
 
     Threads that use the same worker wait for each other.
 
-    ``timeout_s`` is the time limit per order, in seconds.
+    ``timeout_s`` is the time limit per hook call, in seconds.
 
     Attributes:
-        index: its number in its pool.
+        index: number of the worker in its pool.
         modules: modules that are imported once for all workers, before the first one starts;
             putting an env on the worker may add modules.
-        lock: lock held by the thread that uses the worker; waiting for it is not limited in time.
+        lock: lock held by the thread that uses the worker; waiting for it has no time limit.
     """
 
     def __init__(self, index: int, timeout_s: float, modules: tuple[str, ...] = ()) -> None:
@@ -47,7 +47,7 @@ class Worker:
         self._failed_in = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy, which has no process yet."""
+        """Return the state for a copy of the worker, which has no process yet."""
         return {"index": self.index, "timeout_s": self._timeout_s, "modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -55,24 +55,24 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the worker, None if it is not running."""
+        """Process id of the worker, or None if it is not running."""
         return None if self._process is None else self._process.pid
 
     @property
     def running(self) -> int | None:
-        """The :meth:`generation` number of the running process; None if there is none."""
+        """The :meth:`generation` number of the running process, or None if there is none."""
         return None if self._process is None else self._generation
 
     def seat(self) -> int:
-        """Return a new number for an env on this worker."""
+        """Return an unused number for an env on this worker."""
         return next(self._seats)
 
     def generation(self, what: str) -> int:
-        """Return the number of the running process, after starting one if necessary.
+        """Return the running process's number, after starting a process if necessary.
 
         Raises:
             EnvBackendError: if the process does not start.
-            WorkersFailed: if that has happened too often.
+            WorkersFailed: if starting it has failed too often.
         """
         with self.lock:
             if self._process is None:
@@ -88,7 +88,7 @@ class Worker:
             return self._generation
 
     def ask(self, order: Order, what: str) -> WorkerAnswer | Refused:
-        """Send an order to the running process and return its result; ``what`` names it in errors.
+        """Send an order, called ``what`` in errors, to the running process, and return its result.
 
         Returns:
             The result, or the error that the engine itself raised.
@@ -107,7 +107,7 @@ class Worker:
             except TimeoutError as error:
                 self._process = None
                 process.kill()
-                self._fail(order.hook, f"gave no answer in {self._timeout_s:g} s", what, error)
+                self._fail(order.hook, f"did not answer within {self._timeout_s:g} s", what, error)
             except WireClosed as error:
                 self._process = None
                 self._fail(order.hook, process.how_it_ended(), what, error)
@@ -120,7 +120,7 @@ class Worker:
                     self._process = None
                     process.close()
                 logger.info("engine broke worker=%d traceback=%s", self.index, reply.traceback)
-                self._fail(order.hook, f"has an engine that broke: {reply.error}", what, None)
+                self._fail(order.hook, f"had an engine failure: {reply.error}", what, None)
             if order.hook == self._failed_in:
                 self._failures = 0
             return reply
@@ -132,7 +132,7 @@ class Worker:
             process.interrupt()
 
     def close(self) -> None:
-        """Stop the process; the next order starts another one."""
+        """Stop the process; the next hook call starts a new process."""
         with self.lock:
             process, self._process = self._process, None
             if process is not None:
@@ -148,4 +148,4 @@ class Worker:
                 f"{told}. This was the {n}th failure in a row. Find and fix the cause, or raise "
                 "the time limit if the machine is slow."
             ) from error
-        raise EnvBackendError(f"{told}. The next reset starts another one.") from error
+        raise EnvBackendError(f"{told}. Reset the env to continue.") from error

@@ -1,7 +1,7 @@
 """The process that worker processes are forked from, called the zygote.
 
 Forking the training process would copy its threads' locks, its GPU state and all its memory. A
-fresh interpreter per worker would spend seconds on imports, and hold its own copy of every imported
+fresh interpreter per worker would spend seconds on imports and hold its own copy of every imported
 module. The zygote is one fresh process without threads that imports the engines' modules once.
 Forking it starts a worker in milliseconds, and all workers share the imported code.
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fork(NamedTuple):
-    """An order to fork a worker, followed by a descriptor of the worker's socket.
+    """A request to fork a worker, followed by the file descriptor of the worker's socket.
 
     ``modules`` are imported before the fork. The other fields are ``sys.path``, environment
     variables and working directory of the requesting process.
@@ -48,13 +48,13 @@ class Fork(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """An order to kill a worker if it is alive, and to report how it ended."""
+    """A request to kill a worker if it is alive, and to report how it ended."""
 
     pid: int
 
 
 def main() -> None:
-    """Carry out orders until the requesting process has ended."""
+    """Carry out requests until the requesting process has ended."""
     control, parent = int(sys.argv[1]), int(sys.argv[2])
     try:
         watched = os.pidfd_open(parent)
@@ -66,7 +66,7 @@ def main() -> None:
 
 
 class Zygote:
-    """The zygote's main loop: it forks workers, reaps them, and ends with ``parent``, a pidfd."""
+    """The zygote's main loop, which forks and reaps workers until its parent process ends."""
 
     def __init__(self, control: Wire, parent: int) -> None:
         self._control = control
@@ -75,7 +75,7 @@ class Zygote:
         self._ended: dict[int, int] = {}  # pid -> wait status, until requested
 
     def serve(self) -> None:
-        """Carry out orders until the parent disconnects or dies; all workers end then."""
+        """Carry out requests until the parent disconnects or dies, then end all workers."""
         try:
             self._control.send("ready")
             while True:
@@ -141,7 +141,7 @@ class Zygote:
 
 
 def _settle_in(order: Fork, zygote: int) -> None:
-    """Detach a forked process and give it the environment of the requesting process."""
+    """Detach a forked process, and give it the requesting process's environment."""
     os.setsid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != zygote:

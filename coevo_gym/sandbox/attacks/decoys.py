@@ -32,7 +32,7 @@ _AT_FDCWD, _HANDLE_BYTES = -100, 128
 
 @dataclass(frozen=True)
 class Decoys:
-    """The targets of a payload, which also show whether the payload reached them.
+    """The targets of an attack, which also show whether the attack reached them.
 
     Attributes:
         token: the secret in all targets; payloads do not know it.
@@ -41,10 +41,10 @@ class Decoys:
         address: address of the secret in the victim's memory.
         descriptor: the victim's descriptor of the file with the secret.
         inherited: this process's descriptor of the secret, which a careless start would pass on.
-        listeners: sockets that wait to be contacted.
+        listeners: sockets that wait for connections or messages.
         handed: pairs of sockets, one stream and one datagram; the second end of each is passed to
             the payload.
-        before: status of the files at the start; see :meth:`changed`.
+        before: initial status of the files; see :meth:`changed`.
         terminal: path of a terminal.
         handle: the kernel's handle of the file with the secret, for ``open_by_handle_at``.
     """
@@ -63,12 +63,12 @@ class Decoys:
 
     @property
     def secret(self) -> Path:
-        """A file with the secret."""
+        """The plain text file that contains the secret."""
         return self.folder / "secret.txt"
 
     @property
     def given(self) -> Path:
-        """A file that the payload may read; it is the only file in its folder."""
+        """A file that the payload may read, and the only file in its folder."""
         return self.folder / "given" / "text"
 
     @property
@@ -77,7 +77,7 @@ class Decoys:
         return tuple(theirs.fileno() for _, theirs in self.handed.values())
 
     def facts(self) -> dict[str, object]:
-        """Return the facts passed to a payload: the attacker knows where everything is."""
+        """Return the facts that tell a payload where to find its targets."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),
@@ -99,11 +99,11 @@ class Decoys:
         }
 
     def changed(self, path: Path) -> bool:
-        """Return True if a file is gone, or its status has changed since the start."""
+        """Return True if a file is gone or its status has changed since the start."""
         return not path.exists() or _status(path) != self.before[path]
 
     def victim_lives(self) -> bool:
-        """Return True if the victim still answers."""
+        """Return True if the victim process still responds."""
         assert self.victim.stdin is not None
         assert self.victim.stdout is not None
         try:
@@ -119,7 +119,7 @@ class Decoys:
 
 @contextmanager
 def decoys() -> Iterator[Decoys]:
-    """Create fresh decoys, removed after the block."""
+    """Create fresh decoys, and remove them after the block."""
     token = token_hex(16)
     with ExitStack() as scope:
         folder = Path(scope.enter_context(tempfile.TemporaryDirectory(prefix="coevo-decoys-")))
@@ -153,7 +153,7 @@ def decoys() -> Iterator[Decoys]:
 
 
 def _write_files(folder: Path, token: str) -> Path:
-    """Write files with the secret; return the path of the plainest one."""
+    """Write files that contain the secret, and return the path of the plain text file."""
     secret = folder / "secret.txt"
     files = {
         secret: token,
@@ -173,7 +173,7 @@ def _write_files(folder: Path, token: str) -> Path:
 
 
 def _status(path: Path) -> tuple[int, ...]:
-    """Return the status of a file, except for access times; the change time reveals any change."""
+    """Return a file's status without its access time; the change time reveals any modification."""
     found = path.stat()
     owner = (found.st_mode, found.st_uid, found.st_gid)
     return (*owner, found.st_size, found.st_nlink, found.st_mtime_ns, found.st_ctime_ns)
@@ -215,7 +215,7 @@ def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.s
 
 
 def _handle(path: Path) -> bytes:
-    """Return the kernel's handle of a file; b"" if its file system has none."""
+    """Return the kernel's handle for a file, or b"" if its file system has no handles."""
     buffer = ctypes.create_string_buffer(8 + _HANDLE_BYTES)
     ctypes.c_uint.from_buffer(buffer).value = _HANDLE_BYTES
     mount = ctypes.c_int()

@@ -1,4 +1,4 @@
-"""The setup of the generic suite: payloads run as separate processes, next to decoys."""
+"""The setup for the generic suite, which runs payloads as separate processes next to decoys."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations after an attack.
+    """Observations made after an attack.
 
     Attributes:
         said: output of the payload.
-        afterwards: output of its remains after it was killed.
-        survived: True if it still ran after its time: with the sandbox off, after the limit in its
-            own process expired; with the sandbox on, after the sandbox was killed.
-        flood: bytes of its output stored on the host.
+        afterwards: output of the payload's remaining processes after it was killed.
+        survived: True if the payload was still running when it should have ended: after its own
+            time limit (sandbox off), or after the sandbox was killed (sandbox on).
+        flood: number of output bytes stored on the host.
         host: the decoys after the attack.
     """
 
@@ -87,7 +87,7 @@ def stolen(seen: HostObservations) -> bool:
 
 
 def done(seen: HostObservations) -> bool:
-    """Return True if the payload reports success, for effects visible only inside."""
+    """Return True if the payload reports success, for effects that only the payload can see."""
     return "DONE\n" in seen.said
 
 
@@ -100,7 +100,7 @@ class _Running(NamedTuple):
 
 
 class HostSetup:
-    """A setup that runs payloads both as a careless host would, and in the sandbox.
+    """A setup that runs payloads either as a careless host would or in the sandbox.
 
     A payload can use ``host`` (see :meth:`Decoys.facts`), ``say``, ``read``, ``libc``, ``checked``,
     ``call`` to make a system call by name, ``any_way`` to print DONE as soon as one of several
@@ -140,7 +140,7 @@ class HostSetup:
 def _watch(
     ours: socket.socket, running: _Running, targets: Decoys, protected: bool
 ) -> HostObservations:
-    """Read its output, and kill it as this kind of host would."""
+    """Read a payload's output, kill the payload, and return the observations."""
     said = _hear(ours, 0 if protected else _ENDLESS_S)
     if protected:
         running.kill()
@@ -152,7 +152,7 @@ def _watch(
 
 
 def _hear(ours: socket.socket, endless_s: float) -> str:
-    """Return its output until it ends, or for a while after it announced an endless loop."""
+    """Return a payload's output until it ends, or for a limited time if it loops forever."""
     said = ""
     end = monotonic() + _PATIENCE_S
     while not said.endswith(("\nEND\n", "\nORPHAN\n")):
@@ -166,7 +166,7 @@ def _hear(ours: socket.socket, endless_s: float) -> str:
 
 
 def _next(ours: socket.socket, timeout_s: float) -> str:
-    """Return the next output; "" if it has ended, or after the timeout."""
+    """Return a payload's next output, or "" if it has ended or the timeout expires."""
     if not readable(ours, timeout_s):
         return ""
     try:
@@ -193,7 +193,7 @@ def _sandboxed(channel: socket.socket, targets: Decoys, level: Level) -> Iterato
 
 @contextmanager
 def _careless(channel: socket.socket, targets: Decoys, _: Level) -> Iterator[_Running]:
-    """Start a subprocess in the usual careless way, in a process group that can be cleaned up."""
+    """Start an unprotected subprocess, in a process group that can be cleaned up."""
     for descriptor in (channel.fileno(), *targets.pass_fds):
         os.set_inheritable(descriptor, True)
     output = targets.folder / "output"

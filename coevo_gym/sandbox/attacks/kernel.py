@@ -12,7 +12,7 @@ _ATTACKS = """
 ## become-a-user: become another user
 os.setuid(54321)
 
-## capabilities: hold any of root's rights
+## capabilities: hold any root capability
 header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
 checked(libc.capget(header, data))
 if not any(data): raise PermissionError("none")
@@ -28,13 +28,13 @@ import resource
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard + 1))
 
-## set-host-name: set the host's name (to what it is)
+## set-host-name: set the host name (to its current value)
 __import__('socket').sethostname(os.uname().nodename)
 
-## clock: set the clock (to nothing)
+## clock: set the clock (without a new time)
 call('settimeofday', 0, 0)
 
-## user-namespace: make a user namespace
+## user-namespace: create a user namespace
 call('unshare', 0x10000000)
 
 ## namespace-by-clone: start a process in a user namespace
@@ -57,15 +57,15 @@ checked(libc.mount(b"none", host.scratch.encode(), b"tmpfs", 0, None))
 ## new-mount-calls: open a file system to mount
 call('fsopen', b'tmpfs', 0)
 
-## change-root: change the root
+## change-root: change the root folder
 os.chroot(host.scratch)
 
-## load-module: load a kernel module (none: it is asked for a bad descriptor)
+## load-module: load a kernel module (from an invalid descriptor)
 try: call("finit_module", -1, b"", 0)
 except OSError as error:
     if error.errno != errno.EBADF: raise
 
-## bpf: make a BPF map
+## bpf: create a BPF map
 import struct
 call("bpf", 0, ctypes.create_string_buffer(struct.pack("4I", 2, 4, 4, 1), 72), 72)
 
@@ -77,10 +77,10 @@ call("perf_event_open", ctypes.create_string_buffer(event, 112), 0, -1, -1, 0)
 ## add-key: put a key into the kernel's keyring
 call('add_key', b'user', b'coevo', b'x', 1, -2)
 
-## read-keyrings: find the keyring of the session
+## read-keyrings: find the session's keyring
 call('keyctl', 0, -3, 1)
 
-## io-uring: make an io_uring
+## io-uring: create an io_uring
 call('io_uring_setup', 8, ctypes.create_string_buffer(120))
 
 ## userfaultfd: handle its own page faults
@@ -92,27 +92,27 @@ call('syslog', 3, ctypes.create_string_buffer(64), 64)
 ## kernel-log-file: open /dev/kmsg
 os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK)
 
-## kernel-settings: open a setting of the kernel for writing
+## kernel-settings: open a kernel setting for writing
 os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)
 
 ## sysrq: open /proc/sysrq-trigger for writing
 os.open('/proc/sysrq-trigger', os.O_WRONLY)
 
-## control-groups: open a control group for writing, to leave its own
+## control-groups: open a control group for writing, to leave its own group
 from glob import glob
 os.open(glob("/sys/fs/cgroup/**/cgroup.procs", recursive=True)[0], os.O_WRONLY)
 
-## system-v-memory: make a System V memory segment
+## system-v-memory: create a System V memory segment
 call('shmctl', call('shmget', 0, 4096, 0o600), 0, 0)
 
-## type-into-a-terminal: put input into a terminal (TIOCSTI)
+## type-into-a-terminal: inject input into a terminal (TIOCSTI)
 terminal = os.open(host.terminal, os.O_RDWR)
 checked(libc.ioctl(terminal, 0x5412, b"x"))
 
-## read-host-name: read the host's name
+## read-host-name: read the host name
 say('host name:', os.uname().nodename)
 
-## core-dump: leave its memory behind in a core file
+## core-dump: write its memory to a core file
 import resource
 hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
 resource.setrlimit(resource.RLIMIT_CORE, (hard if 0 <= hard < 1 << 20 else 1 << 20, hard))

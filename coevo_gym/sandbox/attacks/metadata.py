@@ -1,7 +1,7 @@
-"""Attacks that change metadata of the host's files, or use a descriptor to do more than read it.
+"""Attacks that change the metadata of the host's files, or misuse a readable descriptor.
 
-Metadata are modes, owners, dates, attributes and flags; each attack tries all system calls for its
-purpose, by the file's path and by its descriptor. Descriptors can have leases, locks and owners.
+Metadata are modes, owners, dates, attributes and flags. Each attack tries all system calls for its
+purpose, with the file's path and its descriptor. Descriptors can have leases, locks and owners.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ status, file = os.stat(path), os.open(path, os.O_PATH)
     ),
     (
         "given-file",
-        "a file that may be read",
+        "a readable file",
         f"""
 path = host.given.encode()
 status, file = os.stat(path), os.open(path, os.O_RDONLY)
@@ -86,7 +86,7 @@ status, file = os.stat(path), os.open(path, os.O_RDONLY)
     ),
     (
         "device",
-        "/dev/null (to what it is)",
+        "/dev/null (to its current value)",
         f"""
 path = b"/dev/null"
 file = os.open(path, os.O_RDONLY)
@@ -100,7 +100,7 @@ value = struct.pack("I", 2) + b"".join(
     ),
     (
         "descriptor",
-        "what is open as standard output (to what it is)",
+        "its standard output (to its current value)",
         f"""
 path, file = b"/proc/self/fd/1", 1
 {_AS_IT_IS}
@@ -111,51 +111,51 @@ path, file = b"/proc/self/fd/1", 1
 )
 
 _DESCRIPTORS = """
-## write-lease: take a lease on a file that may be read, for which who writes it has to wait
+## write-lease: take a lease on a readable file, which makes writers wait
 fcntl.fcntl(os.open(host.given, os.O_RDONLY), 1024, fcntl.F_RDLCK)
 
-## read-lease: take a lease on a file that may be read, for which who reads it has to wait
+## read-lease: take a lease on a readable file, which makes readers wait
 fcntl.fcntl(os.open(host.given, os.O_RDONLY), 1024, fcntl.F_WRLCK)
 
-## file-lock: lock a file that may be read
+## file-lock: lock a readable file
 fcntl.flock(os.open(host.given, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-## record-lock: lock a part of a file that may be read
+## record-lock: lock part of a readable file
 import struct
 file, lock = os.open(host.given, os.O_RDONLY), struct.pack("hhqqi4x", fcntl.F_RDLCK, 0, 0, 1, 0)
 any_way(*(lambda how=how: fcntl.fcntl(file, how, lock) for how in (6, 7, 37, 38)))
 
-## folder-notice: be told what the host does in a folder that may be read (F_NOTIFY)
+## folder-notice: watch what the host does in a readable folder (F_NOTIFY)
 fcntl.fcntl(os.open(os.path.dirname(host.given), os.O_RDONLY), 1026, 1)
 
-## owner: name who gets a descriptor's signals (itself)
+## owner: choose which process receives a descriptor's signals (itself)
 import struct
 reading, me = os.pipe()[0], struct.pack("i", os.getpid())
 any_way(lambda: fcntl.fcntl(reading, 8, os.getpid()),
         lambda: fcntl.fcntl(reading, 15, struct.pack("2i", 1, os.getpid())),
         *(lambda how=how: fcntl.ioctl(host.stream, how, me) for how in (0x8901, 0x8902)))
 
-## signals: have a descriptor send signals, of a kind of one's own
+## signals: make a descriptor send signals of a chosen kind
 import struct
 reading = os.pipe()[0]
 any_way(lambda: fcntl.fcntl(reading, 10, signal.SIGKILL),
         lambda: fcntl.fcntl(reading, 4, 0x2000),
         lambda: fcntl.ioctl(reading, 0x5452, struct.pack("i", 1)))
 
-## size-of-a-pipe: take more of the memory that a user's pipes share
+## size-of-a-pipe: enlarge a pipe, using memory that all of a user's pipes share
 fcntl.fcntl(os.pipe()[0], 1031, 1 << 18)
 
-## hint-of-a-file: tell the kernel how long a file that may be read will live
+## hint-of-a-file: give the kernel a lifetime hint for a readable file
 fcntl.fcntl(os.open(host.given, os.O_RDONLY), 1036, bytes([2, 0, 0, 0, 0, 0, 0, 0]))
 
-## kill-as-owner: kill the victim, as the owner of a pipe that something comes through
+## kill-as-owner: kill the victim by making it the owner of a pipe that sends SIGKILL
 reading, writing = os.pipe()
 fcntl.fcntl(reading, 8, host.victim)
 fcntl.fcntl(reading, 10, signal.SIGKILL)
 fcntl.fcntl(reading, 4, 0x2000)
 os.write(writing, b"x")
 """
-"""They block other processes that open a file, or make the kernel send signals to any process."""
+"""Attacks that make other processes wait for a file, or make the kernel send signals."""
 
 _METADATA = tuple(
     replace(aspect, name=f"{aspect.name}-of-a-{name}", what=f"{aspect.what} of {what}")

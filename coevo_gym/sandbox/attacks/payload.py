@@ -1,4 +1,4 @@
-"""Attacks, and the comparison of their two runs."""
+"""Attacks, and a comparison of their results with and without the sandbox."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _everywhere(level: Level) -> bool:
 
 @dataclass(frozen=True)
 class Payload(Generic[Seen]):
-    """One attack.
+    """An attack on the sandbox.
 
     Attributes:
         name: short unique name, for reports and test ids.
@@ -50,15 +50,15 @@ def payloads(
     signs: Mapping[str, Callable[[Seen], bool]] = {},
     claimed: Mapping[str, Callable[[Level], bool]] = {},
 ) -> tuple[Payload[Seen], ...]:
-    """Return the attacks in a text.
+    """Parse a text into attacks.
 
     Args:
         text: for each attack, a line ``## name: goal``, then its code.
         sign: see :class:`Payload`.
-        before: code to insert before that of each attack.
-        after: code to append to that of each attack without a sign of its own.
-        signs: signs of single attacks, by name.
-        claimed: see :class:`Payload`; for single attacks, by name.
+        before: code to insert before each attack's code.
+        after: code to append to each attack that is not in ``signs``.
+        signs: signs for specific attacks, by name.
+        claimed: values of ``Payload.claimed`` for specific attacks, by name.
     """
     _, *parts = _HEADING.split(text)
     return tuple(
@@ -74,7 +74,7 @@ def payloads(
 
 
 class AttackRun(NamedTuple):
-    """The result of one run of a payload: whether it worked, and its last output."""
+    """The result of running a payload once: its success and its last output."""
 
     worked: bool
     detail: str
@@ -87,13 +87,13 @@ class Setup(Protocol[Seen]):
         """Run a payload in a fresh process, with the sandbox on or off.
 
         Raises:
-            EnvBackendError: if it could not be run at all, which proves nothing.
+            EnvBackendError: if the payload could not be run at all, which proves nothing.
         """
         ...
 
 
 class AttackVerdict(StrEnum):
-    """The conclusion from the two runs of a payload."""
+    """The conclusion from running a payload with and without the sandbox."""
 
     STOPPED = "stopped"
     GOT_THROUGH = "got through"
@@ -102,7 +102,7 @@ class AttackVerdict(StrEnum):
 
 
 class AttackRow(NamedTuple):
-    """The two runs of a payload, and whether the sandbox claims to stop it."""
+    """A payload's results without and with the sandbox, and whether the sandbox must stop it."""
 
     name: str
     what: str
@@ -112,14 +112,14 @@ class AttackRow(NamedTuple):
 
     @property
     def verdict(self) -> AttackVerdict:
-        """The conclusion; an attack that also fails without the sandbox proves nothing."""
+        """The conclusion; an attack that fails even without the sandbox proves nothing."""
         if self.on.worked:
             return AttackVerdict.GOT_THROUGH if self.claimed else AttackVerdict.NOT_CLAIMED
         return AttackVerdict.STOPPED if self.off.worked else AttackVerdict.NOT_APPLICABLE
 
 
 class Suite(NamedTuple):
-    """Payloads, and a function that creates the setup to run them in at an isolation level."""
+    """Payloads, and a function that creates a setup for running them at an isolation level."""
 
     name: str
     payloads: tuple[Payload[Any], ...]
@@ -129,7 +129,7 @@ class Suite(NamedTuple):
 def compare(
     payloads: Iterable[Payload[Seen]], setup: Setup[Seen], level: Level
 ) -> Iterator[AttackRow]:
-    """Run each payload with the sandbox off, then on; ``level`` is that of the setup."""
+    """Run each payload with the sandbox off, then on; ``level`` is the setup's level."""
     for payload in payloads:
         off, on = (setup.run(payload, protected=protected) for protected in (False, True))
         yield AttackRow(payload.name, payload.what, off, on, payload.claimed(level))

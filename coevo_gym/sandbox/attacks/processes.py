@@ -19,15 +19,15 @@ say(read(f'/proc/{host.victim}/environ'))
 if str(host.victim) not in os.listdir("/proc"): raise ProcessLookupError("it is not listed")
 say(read(f"/proc/{host.victim}/cmdline"))
 
-## inherited-descriptor: read what the host has left open
+## inherited-descriptor: read descriptors that the host left open
 for number in range(3, 256):
     try: say(os.pread(number, 100, 0).decode())
     except (OSError, UnicodeDecodeError): pass
 
-## descriptor-of-a-process: open what the victim has open
+## descriptor-of-a-process: open a file that the victim has open
 say(read(f'/proc/{host.victim}/fd/{host.descriptor}'))
 
-## take-a-descriptor: copy a descriptor out of the victim (pidfd_getfd)
+## take-a-descriptor: copy a descriptor from the victim (pidfd_getfd)
 victim = call("pidfd_open", host.victim, 0)
 say(os.pread(call("pidfd_getfd", victim, host.descriptor, 0), 100, 0).decode())
 
@@ -50,7 +50,7 @@ call('ptrace', 0x4206, host.victim, 0, 0); say('DONE')
 ## kill: kill the victim
 os.kill(host.victim, signal.SIGKILL)
 
-## limit-a-process: lower a limit of the victim
+## limit-a-process: lower one of the victim's resource limits
 import resource; resource.prlimit(host.victim, resource.RLIMIT_NOFILE, (99, 99))
 
 ## slow-a-process: lower the victim's priority
@@ -59,7 +59,7 @@ os.setpriority(os.PRIO_PROCESS, host.victim, 17)
 ## enter-namespaces: enter the victim's namespaces
 checked(libc.setns(os.open(f'/proc/{host.victim}/ns/net', os.O_RDONLY), 0)); say('DONE')
 
-## hijack-the-channel: leave an orphan that answers on the channel after the program was killed
+## hijack-the-channel: leave an orphan that writes to the channel after the program is killed
 import time
 main = os.getpid()
 if not os.fork():

@@ -1,4 +1,4 @@
-"""Attacks that exhaust the host's resources or run forever; small enough to do no harm."""
+"""Attacks that exhaust resources or run forever, but are too small to harm the host."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ for _ in range(4 * host.limits["pids"]):
 for _ in range(4 * host.limits["pids"]):
     if not os.fork(): wait_for_the_end(); os._exit(0)
 
-## memory: take much memory
+## memory: allocate a lot of memory
 held = bytearray(2 * host.limits['memory_bytes'])
 
-## memory-of-children: take much memory in small pieces
+## memory-of-children: allocate a lot of memory in several processes
 reading, writing = os.pipe()
 asked, asking = os.pipe()
 share = host.limits["memory_bytes"] // 2
@@ -40,20 +40,20 @@ for _ in range(4):
         finally: os._exit(1)
     children.append(child)
 os.close(writing)
-os.read(reading, 1)  # until each holds its part or is dead; who can then answer holds it still
+os.read(reading, 1)  # until each child holds its part or is dead; a child that answers holds it
 os.write(asking, b"now?")
 count = sum(os.waitpid(child, 0)[1] == 0 for child in children)
 if count < 4: raise MemoryError(f"{count} of 4 children held their part")
 
-## memory-without-a-process: keep memory in a file that lies nowhere
+## memory-without-a-process: keep memory in an anonymous file
 os.ftruncate(os.memfd_create('held'), 1 << 20)
 
-## fill-the-disk: write much into many files
+## fill-the-disk: write a lot of data to several files
 for number in range(8):
     with open(os.path.join(host.scratch, f"fill{number}"), "wb") as file:
         for _ in range(8): file.write(bytes(host.limits["scratch_bytes"] // 16))
 
-## fill-shared-memory: write much into /dev/shm
+## fill-shared-memory: write a lot of data to /dev/shm
 path = f"/dev/shm/coevo-fill-{os.getpid()}"
 try:
     with open(path, "wb") as file:
@@ -61,7 +61,7 @@ try:
 finally:
     if os.path.exists(path): os.unlink(path)
 
-## huge-file: make a huge file with nothing in it
+## huge-file: create a huge sparse file
 open(os.path.join(host.scratch, 'huge'), 'wb').truncate(1 << 33)
 
 ## descriptors: open many files
@@ -71,7 +71,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 kept = [os.open("/dev/null", os.O_RDONLY) for _ in range(4 * host.limits["open_files"])]
 """
 _ENDLESS = """
-## loop-in-c: count in C, where no signal handler of Python runs
+## loop-in-c: loop in C, where Python's signal handlers do not run
 sum(range(10**15))
 
 ## swallowed-time-out: catch the exception that should end it
@@ -92,7 +92,7 @@ signal.alarm(0)
 while True: pass
 """
 _FLOODING = """
-## flood-output: write more than anybody wants to read
+## flood-output: flood standard output and standard error
 for number in (1, 2):
     try:
         for _ in range(128): os.write(number, bytes(1 << 16))

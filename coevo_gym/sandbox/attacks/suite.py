@@ -1,4 +1,4 @@
-"""The generic suite: attacks that any Python code could make on any host."""
+"""The generic suite of attacks, which any Python code could try on any host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coevo_gym.sandbox.attacks.payload import AttackRow, AttackVerdict, Suite
 
 
 def generic_suite() -> Suite:
-    """Return attacks on files, processes, the kernel, networks and resources of the host."""
+    """Return attacks on the host's files, processes, kernel, networks and resources."""
     payloads = (
         *files.PAYLOADS,
         *metadata.PAYLOADS,
@@ -45,7 +45,7 @@ _COLOURS = {
 
 
 def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
-    """Return a table with one row per attack: its result without and with the sandbox."""
+    """Return a table of each attack's results without and with the sandbox."""
     name, off, on = (
         Column(title, no_wrap=True) for title in ("attack", "sandbox off", "sandbox on")
     )
@@ -60,7 +60,7 @@ def as_table(suite: str, rows: Sequence[AttackRow]) -> Table:
 
 
 def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[str, Any]:
-    """Return the results as JSON."""
+    """Return the attack results as JSON-compatible data."""
     return {
         "level": found.level,
         "detail": found.detail,
@@ -80,7 +80,7 @@ def as_data(found: Finding, suites: Mapping[str, Sequence[AttackRow]]) -> dict[s
 
 
 def summary(found: Finding, rows: Sequence[AttackRow]) -> str:
-    """Return a one-line summary."""
+    """Return a one-line summary of the attack results."""
     counts = Counter(row.verdict for row in rows)
     shares = ", ".join(f"{counts[verdict]} {verdict}" for verdict in AttackVerdict)
     return f"{len(rows)} attacks at level {found.level} ({found.detail}): {shares}"

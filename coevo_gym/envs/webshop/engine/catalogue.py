@@ -1,4 +1,4 @@
-"""The catalogue: all products of a shop, loaded once and shared by all sessions of a process."""
+"""The catalogue of a shop's products, loaded once and shared by all sessions in a process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_CACHED_QUERY = 500
 
 
 class Catalogue:
-    """An immutable collection of all products of a shop, shared by all sessions of a process.
+    """An immutable collection of a shop's products, shared by all sessions in a process.
 
     A pickle leaves out the caches. Unpickling returns the existing object if the process already
     has this catalogue.
@@ -56,7 +56,7 @@ class Catalogue:
         prices: Mapping[str, float] | None = None,
         seed: int = 0,
     ) -> Catalogue:
-        """Build a catalogue from the original's raw JSON.
+        """Build a catalogue from the original WebShop's raw JSON.
 
         Items without a usable asin, and items with a repeated asin, are skipped as in the original.
 
@@ -65,9 +65,9 @@ class Catalogue:
             items: raw products, as in ``items_shuffle_1000.json``.
             attributes: asin to attributes and instruction, as in ``items_ins_v2_1000.json``.
             human: asin to human-written instructions, as in ``items_human_ins.json``.
-            title_nouns: asin to the tagged nouns of the title; other titles are cut without a
+            title_nouns: asin to the tagged nouns of the title; other titles are split without a
                 tagger.
-            prices: asin to price, in place of the drawn price.
+            prices: asin to price, which replaces the drawn price.
             seed: seed for drawing the price of each product with a price range, like the original's
                 ``random.seed(seed)``.
 
@@ -102,7 +102,7 @@ class Catalogue:
         return SearchIndex((product.asin, product.search_text) for product in self.products)
 
     def search(self, query: str) -> tuple[Product, ...]:
-        """Return up to 50 matching products, best first."""
+        """Return up to 50 matching products, best match first."""
         return self._search(query) if len(query) > _MAX_CACHED_QUERY else self._recall(query)
 
     @cached_property
@@ -145,7 +145,7 @@ _restored: WeakValueDictionary[tuple[str, str], Catalogue] = WeakValueDictionary
 
 
 def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -> Catalogue:
-    """Unpickle a catalogue, reusing the one that this process already has."""
+    """Unpickle a catalogue, reusing the process's existing catalogue if there is one."""
     known = _restored.get((name, digest))
     if known is None:
         known = Catalogue(name, products, seed=seed)
@@ -155,7 +155,7 @@ def _restore(name: str, products: tuple[Product, ...], seed: int, digest: str) -
 
 
 def twister(seed: int) -> random.Random:
-    """Return a Mersenne Twister like the original's, separate from the global one."""
+    """Return a random generator like the original WebShop's, without changing global state."""
     return random.Random(seed)  # noqa: S311 - same draws as the original; not for secrets
 
 

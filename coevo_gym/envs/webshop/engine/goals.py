@@ -1,4 +1,4 @@
-"""Goals of a shopper: the original's synthetic and human-written goals."""
+"""Shopping goals: the original WebShop's synthetic and human-written goals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.envs.webshop.engine.catalogue import Catalogue, draw_prices, twis
 from coevo_gym.envs.webshop.engine.product import Product, Wish
 
 NO_CAP = 1_000_000.0
-"""Price cap of a goal that states no price."""
+"""Price cap of a goal that does not state a price."""
 
 _PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
 _ORDER_SEED = 233
@@ -53,10 +53,10 @@ class ShoppingGoal:
 
 @lru_cache(maxsize=4)
 def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
-    """List every product template with every combination of options, in the original's order.
+    """Return a goal for each product template and option combination, in the original order.
 
-    The position of a goal is its number in the original (order seed 233); price caps are those that
-    the original draws under ``random.seed(catalogue.seed)``.
+    The position of a goal is its number in the original (order seed 233). Price caps are the same
+    as in the original after ``random.seed(catalogue.seed)``.
     """
     rng = _after_prices(catalogue)
     goals = [
@@ -73,7 +73,7 @@ def synthetic_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 @lru_cache(maxsize=4)
 def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
-    """List the human-written goals, in the original's order.
+    """Return the human-written goals, in the original WebShop's order.
 
     Wishes without attributes are skipped, as in the original.
     """
@@ -98,7 +98,7 @@ def human_goals(catalogue: Catalogue) -> tuple[ShoppingGoal, ...]:
 
 
 def _after_prices(catalogue: Catalogue) -> random.Random:
-    """Return the generator after drawing all prices; price caps continue its stream."""
+    """Return the random generator after drawing all prices; price caps are drawn next."""
     rng = twister(catalogue.seed)
     draw_prices(catalogue, rng)
     return rng

@@ -16,7 +16,7 @@ from coevo_gym.envs.webshop.engine.session import Session
 def render_html(session: Session) -> str:
     """Render a session's current page as HTML.
 
-    The page loads nothing from outside: no images, scripts, fonts or links. Each clickable item is
+    The page does not load images, scripts, fonts or other external files. Each clickable item is
     a button of one form whose field ``action`` contains the action, and the search bar is the field
     ``search``, so that a server can process them. Without a server, the page is read-only.
     All shop texts are escaped. The session is not changed.

@@ -1,4 +1,4 @@
-"""The pages of the shop: their text, identical to the original's, and their clickable items.
+"""The shop's pages, with text identical to the original WebShop's, and their clickable items.
 
 The original renders HTML, parses it and joins the visible texts with `` [SEP] ``. This has three
 consequences, which are reproduced here: texts are stripped; a text of blanks becomes an empty part,
@@ -37,7 +37,7 @@ class Page(StrEnum):
 
 
 SUB_PAGES = (Page.DESCRIPTION, Page.FEATURES, Page.REVIEWS, Page.ATTRIBUTES)
-"""Subpages of a product page; the last has no button and opens through an option of its name."""
+"""Subpages of a product page; the last has no button, but opens through an option of its name."""
 
 _ITEM_BUTTONS = ("Description", "Features", "Reviews", BUY)
 
@@ -55,23 +55,23 @@ class Target(NamedTuple):
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Join the texts of a page the way the original's parser does."""
+    """Join a page's texts in the same way as the original WebShop's parser."""
     shown = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
     return _SEPARATOR.join(text.strip() for text in shown)
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on one page of results; empty beyond the last page."""
+    """Return the products on a results page; there are none beyond the last page."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 
 def search_text(instruction: str) -> str:
-    """Return the text of the first page."""
+    """Return the text of the search page."""
     return _join(["WebShop", "Instruction:", instruction, SEARCH])
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of a page of results, counted from 1; ``products`` are those of all pages."""
+    """Return the text of results page ``number``, counted from 1; ``products`` are all results."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]
@@ -79,7 +79,7 @@ def results_text(instruction: str, products: Sequence[Product], number: int) -> 
 
 
 def item_text(instruction: str, product: Product) -> str:
-    """Return the text of a product page; selected options do not show in it."""
+    """Return the text of a product page, which does not show the selected options."""
     options = [text for name, values in product.options for text in (name, *values)]
     about = [product.title, f"Price: {product.price_tag}", "Rating: N.A.", *_ITEM_BUTTONS]
     return _join([*_behind_item(instruction), *options, *about])
@@ -100,7 +100,7 @@ def sub_text(instruction: str, product: Product, page: Page) -> str:
 
 
 def done_text(asin: str, options: Mapping[str, str], reward: float | None = None) -> str:
-    """Return the text of the receipt; its blank fields ("None", no goal) are the original's.
+    """Return the text of the receipt, with blank fields ("None") as in the original WebShop.
 
     The receipt of an open task shows no score: ``reward`` is None.
     """
@@ -121,7 +121,7 @@ def done_text(asin: str, options: Mapping[str, str], reward: float | None = None
 
 
 def _options_json(options: Mapping[str, str]) -> str:
-    """Return JSON that is safe inside HTML, as a template engine produces it."""
+    """Return the options as HTML-safe JSON, as a template engine would produce it."""
     text = json.dumps(options, sort_keys=True)
     for char in "<>&'":
         text = text.replace(char, f"\\u{ord(char):04x}")

@@ -1,4 +1,4 @@
-"""Products of the shop, and a reader for the original's raw items."""
+"""Products of the shop, and a reader for the original WebShop's raw items."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FUNCTION_WORDS = frozenset(_FUNCTION_WORDS.split())
 
 
 def title_nouns(title: str) -> tuple[str, ...]:
-    """Return the nouns of a title in lower case, in order and with repeats.
+    """Return a title's nouns in lower case, in order and including repeats.
 
     Example:
         >>> title_nouns("Fir-wood console table for the hall, 6.5 ft (2 pack)")
@@ -86,7 +86,7 @@ class Product:
         prices: one price, or the ends of a range, in dollars.
         price: the price that the reward compares with a goal's cap; drawn once if it is a range.
         nouns: nouns of the title.
-        wish: the template of its synthetic goals, if it has one.
+        wish: template for its synthetic goals, if there is one.
         human_wishes: human-written instructions for it.
     """
 
@@ -107,12 +107,12 @@ class Product:
 
     @property
     def price_tag(self) -> str:
-        """The price in the shop's format."""
+        """The price as the shop displays it."""
         return " to ".join(f"${price}" for price in self.prices)
 
     @property
     def search_text(self) -> str:
-        """The text that the search index stores for the product."""
+        """Return the text that the search index stores for the product."""
         options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in self.options)
         bullet = self.bullets[0] if self.bullets else ""
         return f"{self.title} {self.description} {bullet} {options}".lower()
@@ -125,7 +125,7 @@ def read_product(
     *,
     nouns: Sequence[str] | None,
 ) -> Product:
-    """Read one raw item; the price of a range is its first end until a price is drawn.
+    """Read a raw item; a price range counts as its first price until a price is drawn.
 
     ``attributes`` is its entry in the attribute file, {} for none; ``nouns`` are the tagged nouns
     of the title, if known.

@@ -1,4 +1,4 @@
-"""The original's score of a purchase, reproduced exactly."""
+"""An exact reproduction of the original WebShop's score for a purchase."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Score:
 
     Attributes:
         reward: the score in [0, 1].
-        r_type: 1.0, 0.5, 0.1 or 0.0, by the similarity of the kinds of product.
+        r_type: 1.0, 0.5, 0.1 or 0.0, depending on how similar the kinds of product are.
         r_att: share of the goal's attributes found, nan if the goal has none.
         r_option: share of the goal's options matched, nan if the goal has none.
         r_price: True if the price is within the cap.
@@ -61,7 +61,7 @@ def score(
     *,
     fixed_options: bool = False,
 ) -> Score:
-    """Score a purchase with the selected option values by name, at a price in dollars.
+    """Score a purchase, given the selected option values by name and the price in dollars.
 
     ``fixed_options`` reduces the goal's named option values to their colour, like the selected
     values. The original does not do this, so some of its goals can never be met.
@@ -92,13 +92,13 @@ def normalise_colour(value: str) -> str:
 
 
 def similar(first: str, second: str) -> bool:
-    """Return True if two phrases have the same words, up to small differences."""
+    """Return True if two phrases have the same words, apart from small differences."""
     ratio = fuzz.token_set_ratio(_plain(first), _plain(second))
     return round(ratio) > _SIMILAR
 
 
 def _plain(text: str) -> str:
-    """Return a text with lower-case letters and digits only, without accented Latin letters."""
+    """Reduce a text to lower-case letters and digits, without accented Latin letters."""
     return default_process(text.translate(_LATIN_1))
 
 
@@ -143,7 +143,7 @@ def _count_options(chosen: Iterable[str], wanted: Iterable[tuple[str, str]], *, 
 
 
 def _option_target(name: str, value: str, *, fixed: bool) -> str:
-    """Return a wanted option in the form that the original compares.
+    """Return a wanted option in the form that the original WebShop compares.
 
     The original treats a named option as a pair of name and value. If an element of the pair is
     exactly a colour word, the pair is reduced to that word; any other pair is compared as its text.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from coevo_gym.envs.webshop.engine.porter import stem
 
 MAX_WORD = 255
-"""Longer words are cut into pieces of this many characters."""
+"""Maximum length of a word; longer words are split into pieces of this many characters."""
 
 _STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then "
@@ -85,7 +85,7 @@ _TOKEN = re.compile(
 
 
 class _Classes(dict[int, str]):
-    """A cache of the word-break class of each code point."""
+    """A cache of each code point's word-break class."""
 
     def __missing__(self, code: int) -> str:
         self[code] = found = _classify(chr(code))
@@ -145,7 +145,7 @@ def words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=65_536)
 def _term(word: str) -> str:
-    """Convert a word into its index term, "" for a stop word."""
+    """Convert a word into its index term, or "" for a stop word."""
     if len(word) > 1 and word[-1] in "sS" and word[-2] in "'\u2019\uff07":
         word = word[:-2]
     word = word.lower()
@@ -153,7 +153,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Convert a text into its index terms, in order and with repeats.
+    """Convert a text into its index terms, in order and including repeats.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")
@@ -165,7 +165,7 @@ def analyze(text: str) -> list[str]:
 K1 = 0.9
 B = 0.4
 MAX_TERMS = 1024
-"""Maximum number of distinct query terms used; Lucene refuses longer queries."""
+"""Maximum number of distinct query terms used; Lucene rejects longer queries."""
 
 
 def quantised_length(length: int) -> int:
@@ -187,7 +187,7 @@ class SearchIndex:
     0.4, in single precision like Lucene's. A term that occurs n times in a query counts n times.
     Documents with equal scores are ordered by id.
 
-    The ids are unique.
+    Ids must be unique.
     """
 
     __slots__ = ("_denominators", "_docs", "_ids", "_starts", "_terms", "_weights")
@@ -238,7 +238,7 @@ class SearchIndex:
         return scores.astype(np.float32)
 
     def search(self, query: str, k: int = 50) -> list[str]:
-        """Return the ids of the ``k`` best documents, best first; none without any known word."""
+        """Return the ids of the best ``k`` documents, or [] if no query word is indexed."""
         scores = self.scores(query)
         found = np.flatnonzero(scores)
         if len(found) > k > 0:

@@ -23,8 +23,8 @@ class StepResult(NamedTuple):
     Attributes:
         observation: text of the page after the action.
         valid: True if the action was possible; otherwise the page is unchanged.
-        error_kind: short word for why the action was not possible, or "".
-        reason: the same as a sentence, or "".
+        error_kind: a word for the reason why the action was not possible, or "".
+        reason: the reason as a sentence, or "".
         done: True if the shopper has bought a product.
     """
 
@@ -36,14 +36,14 @@ class StepResult(NamedTuple):
 
 
 class ShopAction(NamedTuple):
-    """An action, split into verb and argument; a malformed action has the argument None."""
+    """An action, split into a verb and an argument, which is None for a malformed action."""
 
     verb: str
     argument: str | None
 
 
 def parse_action(text: str) -> ShopAction:
-    """Split ``verb[argument]`` as the original does.
+    """Parse an action of the form ``verb[argument]`` as the original WebShop does.
 
     Only the first line counts. The argument is the text between the last opening and the last
     closing bracket, in lower case; any text after it is ignored.
@@ -121,7 +121,7 @@ class Session:
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Carry out ``search[words]`` or ``click[thing]``; an impossible action changes nothing."""
+        """Carry out ``search[words]`` or ``click[thing]``; ignore an impossible action."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
@@ -141,7 +141,7 @@ class Session:
         return self._result()
 
     def observation(self) -> str:
-        """Return the text of the page; "" for a purchase that has not been judged yet."""
+        """Return the current page's text, or "" for a purchase that has not been judged yet."""
         if self.page is Page.SEARCH:
             return pages.search_text(self.instruction)
         if self.page is Page.RESULTS:
@@ -156,7 +156,7 @@ class Session:
         return pages.done_text(product.asin, self._chosen, self.score.reward)
 
     def targets(self) -> dict[str, Target]:
-        """Return the clickable items by the text to click, in the original's order.
+        """Return the clickable items, keyed by the text to click, in their original order.
 
         The first page lists ``search`` as the original does, although clicking it does nothing.
         """
@@ -174,7 +174,7 @@ class Session:
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Carry out a click; as in the original, an option named like a button acts as one."""
+        """Carry out a click; as in the original, an option named like a button acts as a button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._to_search,
