@@ -1,4 +1,4 @@
-"""A curriculum with a task pool, a selector that draws from it, and a growth that adds to it.
+"""A curriculum with a task pool, a selector that draws from it, and a rule for its growth.
 
     >>> import numpy as np
     >>> from coevo_gym import tasks
@@ -99,7 +99,7 @@ _OF_GROWTH = ("detector", "pending", "practised", "groups_since_round")
 
 
 class PoolCurriculum:
-    """A curriculum with a task pool, a selector that draws from it, and a growth that adds to it.
+    """A curriculum with a task pool, a selector that draws from it, and a rule for its growth.
 
     It records which tasks were trained on, explored and accepted, which round is in progress and
     which rounds were applied, so selectors and growths only need to contain their own rules.

@@ -220,7 +220,7 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes in which forgetting is detected with each way to read a visit."""
+        """Number of episodes with forgetting for each way to summarise a visit's outcomes."""
         return self._forgotten
 
     @property

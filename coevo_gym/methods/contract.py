@@ -65,7 +65,7 @@ def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 
     def none_yet(*_: object) -> NoReturn:
-        raise AssertionError("no policy exists while a method is assembled: access it only later")
+        raise AssertionError("the policy does not exist yet: access it only during training")
 
     def first(n: int) -> Round:
         planned = first_round(n, curriculum.initial, native=native, seed=0)

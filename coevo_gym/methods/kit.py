@@ -1,4 +1,4 @@
-"""The kit that a run passes to a method, with functions that create parts, and their settings."""
+"""The kit that a run passes to a method: functions that create parts, and their settings."""
 
 from __future__ import annotations
 

@@ -137,8 +137,8 @@ def _parameters(
         ) from error
     if not (isinstance(annotation, type) and issubclass(annotation, FrozenModel)):
         raise ConfigError(
-            f"The method {name!r} must be a function of a Kit, or of its settings and a Kit, and "
-            "its first parameter must be annotated with its settings, a subclass of FrozenModel, "
-            f"got {function.__name__}{inspect.signature(function)}."
+            f"The function of the method {name!r} must take a Kit, or its settings and a Kit. The "
+            "settings must be annotated with a subclass of FrozenModel. The function's signature "
+            f"is {function.__name__}{inspect.signature(function)}."
         )
     return annotation, function

@@ -100,7 +100,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return the line in the file that raised the error, or "" if it was not in the file."""
+    """Return the line in the file that raised the error, or "" if it arose elsewhere."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -299,7 +299,7 @@ def _told(context: Context, known: KnownTasks) -> Context:
 
 
 def _rng(round: Round, *key: int) -> Generator:
-    """Return a generator for the context at an index; add 1 to the key to draw its tags."""
+    """Create a random generator from a round's seed and a key, such as a context's index."""
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=key))
 
 

@@ -34,7 +34,7 @@ def is_open(context: Context) -> bool:
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the task to start from: without its goal if there is a target and a way to drop it."""
+    """Return the task to start from; with a target, the task's goal is removed if possible."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task

@@ -149,7 +149,7 @@ def _walked(rollout: Trajectory) -> Walked:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a walk.
+    """A phase of a walk, with its own agent and cue.
 
     Attributes:
         until: number of steps from the start of the walk to the end of the phase; None for the
@@ -182,7 +182,7 @@ class PhasedAgent:
         rising = sorted({end for end in ends if end is not None})
         if ends != [*rising, None]:
             raise ValueError(
-                f"Phases must have increasing ends, and the last must have None, got {ends}."
+                f"The ends of phases must increase, and the last must be None, got {ends}."
             )
         self._phases, self.identity = tuple(phases), dict(identity)
 

@@ -98,7 +98,7 @@ class DraftGate:
         except BuildError as error:
             raise Rejected(str(error)) from error
         except UnicodeEncodeError as error:
-            raise Rejected("the draft holds text that is not valid Unicode") from error
+            raise Rejected("the draft contains text that is not valid Unicode") from error
         return replace(candidate, draft=draft)
 
 
@@ -122,7 +122,7 @@ class ConfidenceGate:
 
 @dataclass(frozen=True, slots=True)
 class LexicalGate:
-    """A gate that rejects instructions whose words are almost those of a known instruction."""
+    """A gate that rejects instructions that share too many words with a known instruction."""
 
     known: KnownTasks
     jaccard: float
@@ -145,7 +145,7 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A gate that accepts tasks if a solver that sees the reference scores or convinces a judge.
+    """A gate that requires a solver, shown the reference, to earn a score or convince a judge.
 
     A score above 0 is sufficient. The judge only sees episodes that finished by themselves.
     """
@@ -159,7 +159,7 @@ class PaperGate:
         """Let a solver that sees the reference try the task once; see :class:`Gate`."""
         tried = try_task(self.solver, candidate.the_task, 1, tip=True)
         if not tried.ended:
-            raise Rejected(f"could not be tried: {tried.problem}", env_steps=tried.env_steps)
+            raise Rejected(f"it could not be tried: {tried.problem}", env_steps=tried.env_steps)
         (rollout,) = tried.ended
         problem, said = self._judged(candidate, rollout)
         if problem:
@@ -225,7 +225,7 @@ class SubstanceGate:
 
 
 def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
-    """Return a problem if an answer is empty or the instruction gives away the solution."""
+    """Describe the problem if an answer is empty or the instruction gives away the solution."""
     for answer in evidence.answers:
         if answer.strip().casefold() in BLANK:
             return f"its answer says nothing: {answer!r}"
@@ -238,7 +238,7 @@ def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
 
 
 def _unrelated(clues: Sequence[Clue]) -> str:
-    """Return a problem if the instruction does not mention a part of the solution."""
+    """Describe the problem if the instruction does not mention a part of the solution."""
     for clue in clues:
         if not any(tells_of(clue.said, name) for name in clue.names):
             return f"its instruction has nothing to do with its solution: no word of {clue.about}"
@@ -279,7 +279,7 @@ class ParseGate:
             reason = f"{field}: {first['msg']}" if field else first["msg"]
             raise Rejected(f"the text is not valid draft JSON: {reason}") from error
         except UnicodeEncodeError as error:
-            raise Rejected("the draft holds text that is not valid Unicode") from error
+            raise Rejected("the draft contains text that is not valid Unicode") from error
         return replace(candidate, draft=draft)
 
 
@@ -297,7 +297,7 @@ class SchemaGate:
         if draft.benchmark != self.benchmark.name:
             raise Rejected(f"the draft is for {draft.benchmark!r}, not for {self.benchmark.name!r}")
         if isinstance(draft.world, UnknownWorld) or type(draft.world) is not _world_type(draft):
-            raise Rejected(f"its world is not a world of {self.benchmark.name}")
+            raise Rejected(f"the draft's world does not belong to {self.benchmark.name}")
         if not draft.instruction.strip():
             raise Rejected("the instruction is empty")
         if len(draft.solution) < self.min_steps:
@@ -341,7 +341,7 @@ class NearDuplicateGate:
         """Compare the instruction with the known instructions; see :class:`Gate`."""
         original = self.known.copied_by(candidate.the_draft)
         if original is not None:
-            raise Rejected(f"its instruction repeats the instruction of {original.name}")
+            raise Rejected(f"the instruction is the same as that of {original.name}")
         return candidate
 
 
@@ -382,7 +382,7 @@ class LengthGate:
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
             raise Rejected(
-                f"needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
+                f"it needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
                 env_steps=short.env_steps,
             )
         return replace(

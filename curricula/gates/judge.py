@@ -17,7 +17,7 @@ from coevo_gym.curricula.gates.candidate import Candidate, Rejected
 from coevo_gym.curricula.growth.evidence import MAX_TEXT
 
 JUDGE = "coevolve/judge"
-"""Name of the prompt file."""
+"""Name of the judge's prompt file."""
 PURPOSE = "judge"
 EVIDENCE_CHARS = 24_000
 """Maximum total length of the steps shown to the judge, in characters."""

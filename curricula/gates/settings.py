@@ -112,7 +112,7 @@ class HoldConfig(FrozenModel):
 
 
 class SimilarityConfig(FrozenModel):
-    """Selection of new tasks by similarity to native training tasks, for experiments.
+    """Settings for experiments that select new tasks by similarity to native training tasks.
 
     One fifth of the native training tasks, chosen by a hash of their ids, is set aside for the
     comparison and not used for exploration. With a bin other than ``all``, a round keeps one third
@@ -147,7 +147,7 @@ class GatesConfig(FrozenModel):
     hold: HoldConfig = HoldConfig()
     """Rules for holding new tasks for review."""
     similarity: SimilarityConfig = SimilarityConfig()
-    """Selection of new tasks by similarity to native tasks."""
+    """Settings for selecting new tasks by similarity to native tasks."""
 
     @field_validator("off")
     @classmethod

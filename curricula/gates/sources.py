@@ -74,7 +74,7 @@ class ShownValues:
         self._values: set[str] = set()
 
     def read(self, text: str) -> None:
-        """Add a text."""
+        """Record a text that the agent has been shown."""
         self._values |= self.news(text)
 
     def news(self, text: str) -> set[str]:
@@ -142,7 +142,7 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Return True if a step showed a value that a later action uses or counted the answer.
+        """Return True if a step showed a value that a later action uses, or a count in the answer.
 
         Args:
             step: the step's position in the replay.

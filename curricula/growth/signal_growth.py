@@ -28,7 +28,7 @@ from coevo_gym.curricula.signals import (
 
 
 class Due(NamedTuple):
-    """A round that is due.
+    """The size of a round that is due.
 
     Attributes:
         drafts: maximum number of drafts, at least 1.
@@ -74,7 +74,7 @@ class When(ABC):
 
 
 class WhenSignalled(When):
-    """A rule that starts rounds at fixed intervals, as soon as a signal is pending.
+    """A rule that starts rounds at fixed intervals if signals are pending.
 
     If no signal is pending when a round is due, the round waits for a signal.
 

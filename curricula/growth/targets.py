@@ -129,7 +129,7 @@ def plans(
     *,
     spare: bool = False,
 ) -> list[Context]:
-    """Return the ``n`` contexts with the best coverage among :data:`PROPOSED` times as many.
+    """Return the ``n`` contexts with the best coverage, chosen from random candidates.
 
     Args:
         native: training tasks to start from.

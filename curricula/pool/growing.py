@@ -48,7 +48,7 @@ def diversity(sets: Sequence[Sequence[str]]) -> list[Diversity]:
 
 
 class GrowingSet:
-    """A first set of tasks and the tasks added to it.
+    """A growing task set whose diversity is updated after each addition.
 
     The metrics are defined in :mod:`coevo_gym.curricula.metrics`. Each pair of tasks is compared
     only once, so all additions together cost about as much as one computation for the final set.

@@ -64,7 +64,7 @@ class Leases:
             self._until[name] = self._clock() + self._seconds
 
     def end(self, name: str) -> None:
-        """End a lease, if it exists."""
+        """End a lease if it exists."""
         self._until.pop(name, None)
 
     def clear(self) -> None:

@@ -25,7 +25,7 @@ class SessionFace(Protocol):
 
     @property
     def evolving(self) -> bool:
-        """True if a round is running or waits to be applied."""
+        """True if a round is running or waiting to be applied."""
         ...
 
     @property

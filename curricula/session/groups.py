@@ -311,7 +311,7 @@ class GroupLedger:
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
     def _next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
-        """Return the next place to issue: given back, in a drawn group, or in a new group.
+        """Return the next place in a group to issue a ticket for, starting a new group if needed.
 
         A slot's places all belong to one group, which is reserved when its first place is issued.
         """

@@ -32,7 +32,7 @@ class _Flight:
 
 
 class Rounds:
-    """A session's rounds, which this class plans, runs and applies.
+    """A manager that plans, runs and applies a session's evolution rounds.
 
     Args:
         curriculum: plans rounds and applies their results.

@@ -138,7 +138,7 @@ class CurriculumSession:
 
     @property
     def group_size(self) -> int:
-        """K, episodes per group."""
+        """K, the number of episodes per group."""
         return self._ledger.group_size
 
     @property

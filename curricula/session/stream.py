@@ -117,7 +117,7 @@ class TaskStream:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return the guided episode for each ticket, or None for each without a method."""
+        """Return the guided episode for each ticket, or None for all tickets without a method."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -297,7 +297,7 @@ def session_of(
 
 
 def require_reason(reason: EndReason) -> EndReason:
-    """Return a reason for ending an episode, unless the reason marks the episode as lost.
+    """Return a reason if it is valid for ending an episode early.
 
     Raises:
         ConfigError: if the reason marks the episode as lost.

@@ -67,7 +67,7 @@ class AgentEvolverSettings(FrozenModel):
     attributing: bool = True
     """Compute advantages from step labels and outcomes; otherwise, use the learner's settings."""
     breadth_steps: int = Field(default=3, ge=0)
-    """(questioning) Number of first steps in a model's walk in which the model sees the whole walk
+    """(questioning) Number of steps at the start of a walk in which the model sees the whole walk
     and tries different operations."""
     depth_window: int = Field(default=17, ge=1)
     """(questioning) Number of latest observations that the model sees in the later steps of a walk.
@@ -246,7 +246,7 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
         raise ConfigError(
             "method.navigating removes experiences from the training texts, so the learner must "
             "recompute log-probabilities. Set learner.kind = 'pg' and learner.old_logprobs = "
-            "'recomputed' (the defaults)."
+            "'recomputed' (the method's defaults)."
         )
     pool = ExperiencePool(kit.embedder(), capacity=settings.capacity)
 

@@ -1,4 +1,4 @@
-"""The pool of experiences, which is searched by instruction and tracks each one's utility."""
+"""The pool of experiences, which is searched by instruction and tracks utilities."""
 
 from __future__ import annotations
 

@@ -85,13 +85,13 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A growth that begins with an unguided round, even if the pool already has tasks.
+    """A growth rule that begins with an unguided round, even if the pool already has tasks.
 
     The curriculum's settings determine later rounds.
 
     Args:
         n: number of tasks to find.
-        later: the growth after the first round.
+        later: the growth rule after the first round.
 
     Source: AgentEvolver (arXiv 2511.10395), 3.1 and 3.2.
     """

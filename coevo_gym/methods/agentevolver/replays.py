@@ -110,7 +110,7 @@ def most_replays(trajectory: Trajectory) -> int:
 
 
 def affordable(costs: Sequence[int], most: int) -> list[bool]:
-    """Return True for each episode or group that fits into a limit, preferring cheap ones.
+    """Select the cheapest episodes or groups whose total cost is within a limit.
 
     Args:
         costs: maximum number of replays or questions for each episode or group.

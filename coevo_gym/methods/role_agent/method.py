@@ -135,7 +135,7 @@ def _estimator(learner: object) -> StateGrouped:
     raise ConfigError(
         "role_agent multiplies each step's discounted outcome and compares steps by state, so it "
         "requires learner.kind = 'pg', learner.advantage = 'gigpo' and "
-        "learner.state_rewards = 'at_the_end' (the defaults)."
+        "learner.state_rewards = 'at_the_end' (the method's defaults)."
     )
 
 

@@ -31,7 +31,7 @@ _MOST_CHARS = 20_000
 _NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)</next>', re.DOTALL)
 
 Predictions = Sequence[Sequence[str]]
-"""The predicted observations for each step of a trajectory, starting with the next one."""
+"""The predicted observations for each step of a trajectory, in order."""
 
 
 class Made(NamedTuple):

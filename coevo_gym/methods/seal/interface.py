@@ -220,8 +220,8 @@ _MOST_DOCUMENTS = 32
 HEADING = "Keep in mind (from recent mistakes):"
 """The line above the cues."""
 REQUIRED = "Parameters marked [required] must be given."
-"""An explanation at the end of API documentation with such a note. Benchmarks with schemas explain
-it in their prompt instead."""
+"""An explanation of ``[required]`` notes, which is added to API documentation. Benchmarks with
+schemas explain these notes in their prompt."""
 _INDENTS = (None, 1, 2, 4)
 
 

@@ -43,7 +43,7 @@ class SEALSettings(FrozenModel):
     clip: Clip = CLIP
     """Lowest and highest weight that a trajectory can have."""
     apply_to: ApplyTo = "all"
-    """Advantages to weight: all, or the ``negative`` ones."""
+    """Advantages to weight: ``all``, or only ``negative`` advantages."""
     strength: float = Field(default=1.0, ge=0, le=1)
     """Share of each weight's distance from 1 to keep; 0 makes all weights 1."""
     normalise_mean: bool = False
@@ -93,7 +93,7 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
 def _weighing(
     found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
-    """Add a credit that weights advantages by labels to the method."""
+    """Make a method weight its advantages by labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
             f"SEAL weights advantages, but a learner of kind {found.learner.kind!r} computes its "

@@ -33,7 +33,7 @@ Window = Mapping[str, WindowLabel]
 
 
 Clip = tuple[float, float]
-"""The lowest and highest weight."""
+"""The lowest and highest weight that a trajectory can have."""
 
 CLIP: Clip = (0.5, 2.0)
 
