@@ -75,7 +75,7 @@ class Guiding:
         self._spent["guide_s"] += perf_counter() - began
         if len(found) != len(tickets):
             raise ConfigError(
-                f"{type(self.coach).__name__} returned {len(found)} guidances for "
+                f"{type(self.coach).__name__} returned {len(found)} results for "
                 f"{len(tickets)} tickets. Its guide() must return one per ticket."
             )
         return found
