@@ -1,1 +1,1 @@
-"""Curricula: signals, the task pool, groups, gates and samplers that choose the next tasks."""
+"""Curricula, which choose the next tasks: signals, the task pool, groups, gates and samplers."""

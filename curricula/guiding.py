@@ -1,4 +1,4 @@
-"""Guidance of episodes: the execution of a method's coach, studies and memories."""
+"""Code that runs a method's coach, studies and memories, which guide training episodes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ UNGUIDED = Guidance()
 
 
 class Guiding:
-    """A coach, studies and memories, called in turn; without any of them it does nothing.
+    """A runner for a method's coach, studies and memories, all of which are optional.
 
     Args:
-        coach: supplies the guidance of episodes; None for no guidance.
+        coach: supplies guidance for episodes; None for no guidance.
         studies: studies of finished groups, each with its own kind of notes.
         memories: memories that grow from the notes, by name.
 
@@ -57,13 +57,13 @@ class Guiding:
     ) -> None:
         kinds = [study.kind for study in studies]
         if len(set(kinds)) < len(kinds):
-            raise ConfigError(f"Each study needs its own kind of notes, actual: {kinds}")
+            raise ConfigError(f"Each study needs its own kind of notes, got {kinds}.")
         self.coach, self.studies, self.memories = coach, tuple(studies), dict(memories)
         self._spent = defaultdict[str, float](float)
         self._written = Counter[str]()
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance of each ticket's episode.
+        """Return the guidance for each ticket's episode.
 
         Raises:
             ConfigError: if the coach does not return one guidance per ticket.
@@ -75,17 +75,16 @@ class Guiding:
         self._spent["guide_s"] += perf_counter() - began
         if len(found) != len(tickets):
             raise ConfigError(
-                f"{type(self.coach).__name__} returned {len(found)} guidances for "
+                f"{type(self.coach).__name__} returned {len(found)} results for "
                 f"{len(tickets)} tickets. Its guide() must return one per ticket."
             )
         return found
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Return the findings of all studies for finished groups, in the order of the studies.
+        """Run all studies on finished groups and return their findings in order.
 
         Raises:
-            ConfigError: if a note has another kind than its study, or does not refer to one of the
-                groups.
+            ConfigError: if a note's kind is not its study's, or its group is not in ``groups``.
         """
         notes: list[Note] = []
         usage: dict[str, Usage] = {}
@@ -108,12 +107,12 @@ class Guiding:
         return Findings(tuple(notes), usage, env_steps)
 
     def note(self, notes: Notes) -> None:
-        """Pass the notes of a learner's step to the memories."""
+        """Pass the notes from a learner step to the memories."""
         for memory in self.memories.values():
             memory.note(notes)
 
     def changes(self) -> dict[str, Sequence[AdviceState]]:
-        """Return the changes of advice by the latest notes, by name of the memory."""
+        """Return how the latest notes changed each memory's advice, by name of the memory."""
         found = {
             name: memory.changes()
             for name, memory in self.memories.items()
@@ -122,7 +121,7 @@ class Guiding:
         return {name: changes for name, changes in found.items() if changes}
 
     def metrics(self) -> dict[str, float]:
-        """Return times and note counts since the last call, and the metrics of the memories.
+        """Return times and note counts since the last call, and the memories' metrics.
 
         ``study_s`` is the time of all studies in seconds, and ``study_s.KIND`` the time of one
         study.
@@ -142,7 +141,7 @@ class Guiding:
         return spent | written | numbers
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memories as JSON, by name; {} without memories."""
+        """Return the memories as JSON by name, or {} without memories."""
         found = {name: memory.state_dict() for name, memory in self.memories.items()}
         return {"memories": found} if found else {}
 
@@ -150,13 +149,13 @@ class Guiding:
         """Restore the state from :meth:`state_dict`.
 
         Raises:
-            ConfigError: if the state has other memories.
+            ConfigError: if the state contains different memories.
         """
         saved: Mapping[str, Any] = state.get("memories", {})
         if saved.keys() != self.memories.keys():
             raise ConfigError(
-                f"The state has the memories {sorted(saved)}, but this run has "
-                f"{sorted(self.memories)}. Resume it with the method that saved it."
+                f"The state contains the memories {sorted(saved)}, but this run has "
+                f"{sorted(self.memories)}. Resume with the method that saved the state."
             )
         for name, memory in self.memories.items():
             memory.load_state_dict(saved[name])
@@ -174,20 +173,20 @@ def _check(study: Study, notes: Sequence[Note], groups: Sequence[Group]) -> None
             raise ConfigError(
                 f"{type(study).__name__}, a study of kind {study.kind!r}, wrote a note of "
                 f"kind {note.kind!r} about trajectory {note.index} of {note.group_id!r}. "
-                "Its notes must have its kind and refer to trajectories of the groups "
-                "passed to it."
+                "Its notes must have the study's kind and refer to trajectories of the "
+                "groups passed to the study."
             )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MethodParts:
-    """The parts of a method that a sampler uses. The trainer handles its credit and learner.
+    """The parts of a method that a sampler uses; the trainer handles the credit and the learner.
 
     Attributes:
         curriculum: chooses the tasks.
-        evolver: runs rounds; None for a curriculum that never plans one.
-        first_round: finds the initial tasks; None if the curriculum has tasks.
-        coach: supplies the guidance of episodes; None for no guidance.
+        evolver: runs rounds; None if the curriculum never plans rounds.
+        first_round: finds the initial tasks; None if the curriculum already has tasks.
+        coach: supplies guidance for episodes; None for no guidance.
         studies: write notes about groups.
         memories: grow from the notes, by name.
     """
@@ -201,7 +200,7 @@ class MethodParts:
 
 
 class GuidedEpisode:
-    """One episode of a sampler, shown through the interface of its guidance.
+    """A sampler's episode, in which the guidance may change the texts that the agent sees.
 
     Attributes:
         changes: True if the guidance has an interface.
@@ -214,16 +213,16 @@ class GuidedEpisode:
 
     @property
     def observation(self) -> str:
-        """The current observation as the interface shows it."""
+        """The current observation, as changed by the interface."""
         return self._seen.view.observation
 
     def look(
         self, env: TaskEnv, observation: Any, info: dict[str, Any]
     ) -> tuple[Any, dict[str, Any]]:
-        """Return the observation and info that a reset or a step passes to the agent.
+        """Return the observation and info that a reset or step passes to the agent.
 
         Returns:
-            The observation and info as the interface shows them, with the guidance under
+            The observation and info as changed by the interface, with the episode's cues under
             ``"cues"``.
 
         Raises:
@@ -235,8 +234,8 @@ class GuidedEpisode:
             return observation, told
         if not isinstance(observation, str):
             raise ConfigError(
-                "An interface requires text observations, but the env returned "
-                f"{type(observation).__name__}. Apply wrappers that convert the text around "
+                "The interface requires text observations, but the env returned "
+                f"{type(observation).__name__}. Wrappers that convert text must go outside "
                 "the sampler, not inside it."
             )
         if (end := env.info["end_reason"]) and EndReason(end).lost:
@@ -247,17 +246,17 @@ class GuidedEpisode:
         return shown.observation, {**told, **texts}
 
     def record(self, env: TaskEnv) -> Trajectory:
-        """Return the record of the episode that has ended in ``env``."""
+        """Return the trajectory of the episode that has ended in ``env``."""
         shown = self._seen.texts[: len(env.view.history)]
         return self._episode.record(env, (), shown)
 
 
 class GroupStudies:
-    """Studies that examine groups as they close, with notes passed on once per step.
+    """A runner of studies that examine groups as they close and pass on notes once per step.
 
     Args:
         guiding: the studies and the memories.
-        groups_per_step: groups per step of the learner.
+        groups_per_step: number of groups per learner step.
         tell: passes notes to the curriculum.
 
     Attributes:
@@ -273,7 +272,7 @@ class GroupStudies:
         self.notes = NO_NOTES
 
     def closed(self, group: Group) -> None:
-        """Examine a closed group and, at the end of a step, pass on the step's notes."""
+        """Examine a closed group and, if the step is complete, pass on the step's notes."""
         self._written += self.guiding.examine([group]).notes
         self._n_closed += 1
         if self._n_closed < self._groups_per_step:
@@ -285,7 +284,7 @@ class GroupStudies:
         self.guiding.note(self.notes)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the memories and the notes of the current step as JSON."""
+        """Return the memories and the current step's notes as JSON."""
         written = [note.model_dump(mode="json") for note in self._written]
         return {"written": written, "n_closed": self._n_closed, **self.guiding.state_dict()}
 
@@ -293,7 +292,7 @@ class GroupStudies:
         """Restore the state from :meth:`state_dict`.
 
         Raises:
-            ConfigError: if the state has other memories.
+            ConfigError: if the state contains different memories.
         """
         self.guiding.load_state_dict(state)
         self._written = [Note.model_validate(note) for note in state.get("written", ())]

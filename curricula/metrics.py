@@ -1,4 +1,4 @@
-"""Metrics of a task set and its growth, with the formulas of CoEvolve (arXiv 2604.15840)."""
+"""Metrics for a task set and its growth, based on CoEvolve's formulas (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from coevo_gym.curricula.pool.index import EXACT_UP_TO, VectorIndex
 
 Estimator = Literal["v", "u"]
 _ROWS = 1000
-"""Number of rows whose cosines to all others are held in memory at once."""
+"""Number of rows per batch of cosines, which limits memory use."""
 
 
 def self_similarity(embeddings: ArrayLike, k: int = 5) -> float:
-    """Return SR@k, the similarity of tasks within a set (lower is more diverse).
+    """Return SR@k, the similarity between the tasks in a set (lower is more diverse).
 
     SR@k = mean over i of the mean of cos(y_i, y_j) over the k nearest j != i (Eq. 2).
 
-    For more than 50,000 tasks, the neighbours are found by :class:`VectorIndex`.
+    With more than 50,000 tasks, :class:`VectorIndex` finds the neighbours.
 
     Args:
         embeddings: (n, dim) vectors of any length, n >= 2.
-        k: number of neighbours; cut to n - 1.
+        k: number of neighbours, at most n - 1.
 
     Raises:
         ValueError: if there are fewer than two tasks or ``k`` is below 1.
     """
     y = normalise(np.asarray(embeddings, dtype=np.float64))
     if len(y) < 2 or k < 1:
-        raise ValueError(f"SR@k needs k >= 1 and at least 2 tasks, actual: k={k}, n={len(y)}")
+        raise ValueError(f"SR@k needs k >= 1 and at least 2 tasks, got k={k} and n={len(y)}.")
     k = min(k, len(y) - 1)
     index = VectorIndex(y.shape[1], y) if len(y) > EXACT_UP_TO else None
     total = 0.0
@@ -63,26 +63,26 @@ class EnergyDistance(NamedTuple):
 
 
 def energy_distance(x: ArrayLike, y: ArrayLike, estimator: Estimator = "v") -> EnergyDistance:
-    """Return ED between two sets, absolute and relative (Eq. 3 and 4).
+    """Return the absolute and relative energy distance between two sets (Eq. 3 and 4).
 
     ED = 2 E|x - y| - E|x - x'| - E|y - y'|;  ED_rel = ED / E_{i != i'}|x_i - x_i'|.
 
     Args:
         x: (n, dim) vectors of the reference set, n >= 2.
         y: (m, dim) vectors, m >= 2.
-        estimator: ``"v"`` takes the within-set means over all pairs, as printed in the paper, and
-            is never negative. ``"u"`` takes them over pairs i != i', is unbiased and may be
-            negative, like some values in the paper.
+        estimator: ``"v"`` computes the within-set means over all pairs, as printed in the paper,
+            and is never negative. ``"u"`` computes the means over pairs i != i', is unbiased and
+            may be negative, like some values in the paper.
 
     Raises:
-        ValueError: if a set has fewer than two tasks, or all of ``x`` are the same point.
+        ValueError: if a set has fewer than two tasks, or all rows of ``x`` are the same point.
     """
     a, b = (np.asarray(points, dtype=np.float64) for points in (x, y))
     if min(len(a), len(b)) < 2:
-        raise ValueError(f"ED needs at least 2 tasks in each set, actual: {len(a)} and {len(b)}")
+        raise ValueError(f"ED needs at least 2 tasks in each set, got {len(a)} and {len(b)}.")
     within_a, within_b = (_distances(p, p).sum() / (len(p) * (len(p) - 1)) for p in (a, b))
     if within_a == 0:
-        raise ValueError("ED_rel is undefined: all tasks of the first set are the same point")
+        raise ValueError("ED_rel is undefined: all tasks in the first set are the same point.")
     shrink_a, shrink_b = ((len(p) - 1) / len(p) if estimator == "v" else 1.0 for p in (a, b))
     between = 2 * _distances(a, b).mean()
     absolute = float(between - shrink_a * within_a - shrink_b * within_b)
@@ -98,8 +98,8 @@ class SimilarityHistogram(NamedTuple):
 
     Attributes:
         similarity: (n,) largest cosine to any reference task.
-        counts: (10,) number of tasks in each tenth of [0, 1], the last one closed; negative values
-            count in the first.
+        counts: (10,) number of tasks in each tenth of [0, 1]. The last bin includes 1, and the
+            first bin includes negative values.
     """
 
     similarity: Vectors
@@ -115,22 +115,22 @@ def max_similarity(embeddings: ArrayLike, reference: ArrayLike) -> SimilarityHis
     """
     y, v = (np.asarray(points, dtype=np.float64) for points in (embeddings, reference))
     similarity = nearest(y, v, 1).cosine[:, 0]
-    # Round, so that 0.8 computed as 0.7999… falls into the right bin.
+    # Rounding puts 0.8 into the right bin if it was computed as 0.7999….
     bins = np.clip(np.floor(np.round(similarity, 9) * 10), 0, 9).astype(np.int64)
     return SimilarityHistogram(similarity, np.bincount(bins, minlength=10))
 
 
 def shares_of(counts: Mapping[str, int]) -> dict[str, float]:
-    """Return each count as a share of the total; all 0 if the total is 0."""
+    """Return each count as a fraction of the total, or all zeros if the total is 0."""
     total = sum(counts.values())
     return {name: _ratio(count, total) for name, count in counts.items()}
 
 
 def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -> dict[str, float]:
-    """Return the efficiency of turning signals into tasks by exploration.
+    """Return how efficiently exploration turned signals into tasks.
 
-    It has ``yield``, drafts (candidates) per context; ``pass_rate``, the share of drafts that
-    became tasks; and ``conversion``, tasks per signal. A ratio with a denominator of 0 is 0.
+    ``yield`` is the number of drafts (candidates) per context, ``pass_rate`` the share of drafts
+    that became tasks, and ``conversion`` the number of tasks per signal. Undefined ratios are 0.
     """
     return {
         "yield": _ratio(candidates, contexts),
@@ -140,7 +140,7 @@ def conversion(*, signals: int, contexts: int, candidates: int, accepted: int) -
 
 
 def step_shares(**steps: int) -> dict[str, float]:
-    """Return the share of each number of env steps in the total; all 0 without steps.
+    """Return each env step count as a fraction of the total, or all zeros if the total is 0.
 
     Example:
         >>> step_shares(practice=60, explore=10, gate=30)["share_gate_steps"]
@@ -154,12 +154,12 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def feedback_ratio(rounds: int, seconds_per_round: float, seconds_in_all: float) -> float:
-    """Return the share of a run's wall time that was spent in evolution rounds."""
+    """Return the fraction of a run's wall time that was spent in evolution rounds."""
     return _ratio(rounds * seconds_per_round, seconds_in_all)
 
 
 class CrossTable(NamedTuple):
-    """Shares of tasks by outcome: baseline first, ours second (C correct, W wrong)."""
+    """Shares of tasks by outcome (C correct, W wrong), with the baseline's letter first."""
 
     cc: float
     cw: float
@@ -188,7 +188,7 @@ def cross_table(baseline: Sequence[bool], ours: Sequence[bool]) -> CrossTable:
         ValueError: if the lengths differ or are 0.
     """
     if not baseline:
-        raise ValueError("A cross table needs at least one task")
+        raise ValueError("A cross table needs at least one task.")
     counts: Mapping[tuple[bool, bool], int] = Counter(
         (bool(a), bool(b)) for a, b in zip(baseline, ours, strict=True)
     )

@@ -1,4 +1,4 @@
-"""A curriculum made of a pool, a selector that draws from it, and a growth that adds to it.
+"""A curriculum with a task pool, a selector that draws from it, and a rule for its growth.
 
     >>> import numpy as np
     >>> from coevo_gym import tasks
@@ -56,14 +56,14 @@ SelectorConfig = Annotated[
     | BandConfig,
     Field(discriminator="kind"),
 ]
-"""Settings of any selector; ``make()`` creates it."""
+"""Settings for any selector, which ``make()`` creates."""
 
 
 class CoveredTags:
-    """A counter of the distinct tags of a pool's tasks; each task is read once.
+    """A counter of the distinct tags in a pool, which reads each task only once.
 
-    Tags may require a benchmark's data. If the data is missing, or differs from the data the tasks
-    were made with, there is no count, because a metric must not stop a run.
+    Tags may require a benchmark's data. If the data is missing or differs from the data that the
+    tasks were made with, the counter returns None, because a metric must not stop a run.
     """
 
     def __init__(self) -> None:
@@ -75,10 +75,10 @@ class CoveredTags:
         """Return the number of distinct tags.
 
         Args:
-            tasks: the tasks of the last call, in the same order, followed by any new ones.
+            tasks: the tasks from the last call in the same order, followed by any new tasks.
 
         Returns:
-            The count; None if the tags of a task cannot be determined.
+            The count, or None if a task's tags cannot be determined.
         """
         try:
             while self._n < len(tasks) and not self._lost:
@@ -86,7 +86,7 @@ class CoveredTags:
                 self._n += 1
         except CoevoError as error:
             self._lost = True
-            logger.warning("cannot count the tags of tasks: %s", error)
+            logger.warning("cannot count the tasks' tags: %s", error)
         return None if self._lost else len(self._tags)
 
 
@@ -95,20 +95,19 @@ _COUNTS = (
     "practice_steps", "explore_steps", "gate_steps",
 )  # fmt: skip
 _OF_GROWTH = ("detector", "pending", "practised", "groups_since_round")
-"""Keys of the growth's state in old versions, which stored them next to the pool."""
+"""Keys of the growth's state in old versions, which stored these keys next to the pool."""
 
 
 class PoolCurriculum:
-    """A curriculum of a task pool, from which a selector draws and to which a growth adds.
+    """A curriculum with a task pool, a selector that draws from it, and a rule for its growth.
 
-    It records which tasks were practised, explored and accepted, which round is in progress and
-    which rounds are applied, so that selectors and growths contain only their own rules.
+    It records which tasks were trained on, explored and accepted, which round is in progress and
+    which rounds were applied, so selectors and growths only need to contain their own rules.
 
     Args:
-        tasks: training tasks to start with. With any, the initial unguided round is skipped.
-        selector: weights the tasks; None for uniform.
-        growth: plans rounds; None for a growth that only reads signals, and finds a first task set
-            if ``tasks`` is empty.
+        tasks: training tasks to start with. If there are any, the initial round is skipped.
+        selector: weights the tasks; None for uniform weights.
+        growth: plans rounds; None to detect signals and, if ``tasks`` is empty, find first tasks.
         cap: number of visits after which the metrics count a task as used up; None for no limit.
 
     Raises:
@@ -137,7 +136,7 @@ class PoolCurriculum:
         self._signals = Counter[str]()
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Draw tasks from the pool by weight, without repetition if there are enough.
+        """Draw tasks from the pool by weight, without repetition if there are enough tasks.
 
         Raises:
             ConfigError: if the pool is empty, or the selector's weights are invalid.
@@ -145,10 +144,10 @@ class PoolCurriculum:
         size = len(self.pool)
         if not size:
             raise ConfigError(
-                "The task pool is empty. Pass tasks (PoolCurriculum(tasks, …)), or run a "
-                "round of evolution first: with EvolvingTaskSampler(…, evolve='manual'), "
-                "call its evolve() method. If a round has run, none of its drafts passed "
-                "the gates: see the verdicts."
+                "The task pool is empty. Pass tasks (PoolCurriculum(tasks, …)), or run an "
+                "evolution round first: with EvolvingTaskSampler(…, evolve='manual'), "
+                "call its evolve() method. If a round has already run, all its drafts were "
+                "rejected: see the verdicts."
             )
         weights = self.selector.weights()
         if weights is None:
@@ -166,8 +165,8 @@ class PoolCurriculum:
         """Record finished groups; see :class:`~coevo_gym.core.seams.Curriculum`.
 
         Raises:
-            SplitLeakError: if a group is not for training; no group is recorded then.
-            TaskError: if a group's task is an open task; no group is recorded then.
+            SplitLeakError: if a group is not for training; then no group is recorded.
+            TaskError: if a group's task is an open task; then no group is recorded.
         """
         for group in groups:
             require_practised(group.task, "record")
@@ -185,12 +184,12 @@ class PoolCurriculum:
         return signals
 
     def note(self, notes: Notes) -> None:
-        """Pass a step's notes to the selector and the growth."""
+        """Pass the notes from a learner step to the selector and the growth."""
         self.selector.note(notes)
         self.growth.note(notes)
 
     def plan(self, rng: Generator) -> Round | None:
-        """Return the round that is due, or None; it is returned again until it is applied."""
+        """Return the round that is due, or None; a planned round stays due until it is applied."""
         if self._planned is None:
             due = self.growth.plan(self.pool.tasks, rng)
             if due is not None:
@@ -199,11 +198,11 @@ class PoolCurriculum:
         return self._planned
 
     def apply(self, result: RoundResult) -> None:
-        """Add a round's tasks to the pool; a round that was already applied is ignored.
+        """Add a round's tasks to the pool, unless the round was already applied.
 
         Raises:
-            SplitLeakError: if an accepted task is not a training task; the round is not applied
-                then.
+            SplitLeakError: if an accepted task is not a training task; then the round is not
+                applied.
         """
         if result.round_id in self._applied:
             return
@@ -228,15 +227,14 @@ class PoolCurriculum:
         self._counts["gate_steps"] += result.gate_steps
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics of the pool, practice, signals and evolution rounds.
+        """Return metrics about the pool, training, signals and evolution rounds.
 
-        ``tags_covered`` is the number of distinct tags of the pool's tasks; it is omitted if the
-        tags cannot be determined. ``mixed_groups``, ``steps_all_fail``, ``reserve`` and similar
-        metrics come from :class:`~coevo_gym.curricula.pool.task_stats.Outcomes`.
-        ``share_practice_steps``, ``share_explore_steps`` and ``share_gate_steps`` are the shares of
-        all env steps used for each purpose. ``yield``, ``pass_rate`` and ``conversion`` (see
-        ``metrics.py``) exclude the unguided round that made the first pool. Metrics of the selector
-        begin with ``selector.``.
+        ``tags_covered`` is the number of distinct tags in the pool, which is omitted if the tags
+        cannot be determined. ``mixed_groups``, ``steps_all_fail``, ``reserve`` and similar metrics
+        come from :class:`~coevo_gym.curricula.pool.task_stats.Outcomes`. ``share_practice_steps``,
+        ``share_explore_steps`` and ``share_gate_steps`` are the shares of all env steps used for
+        each purpose. ``yield``, ``pass_rate`` and ``conversion`` (see ``metrics.py``) exclude the
+        unguided round that made the first pool. The selector's metrics begin with ``selector.``.
         """
         counts, n_tags = self._counts, self._covered.count(self.pool.tasks)
         fired = {kind.name: 0 for kind in kinds() if kind.fires} | self._signals
@@ -281,7 +279,7 @@ class PoolCurriculum:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        States of older versions can be loaded. If a state has no outcomes, their counts start at 0.
+        It also accepts states from older versions. Without outcomes, their counts start at 0.
 
         Raises:
             ConfigError: if the parts of the state do not match.
@@ -322,12 +320,12 @@ class PoolCurriculum:
 
 
 class CurriculumConfig(GrowthConfig):
-    """Settings of a task pool: its growth, and the selection of tasks from it."""
+    """Settings for a task pool: its growth and the selection of tasks."""
 
     selector: SelectorConfig = UniformConfig()
-    """Rule that selects the next task from the pool."""
+    """Rule for selecting the next task from the pool."""
     embedder: Literal["words", "sentences"] = "words"
-    """Embedding of texts for similarity search in methods. words: hashed counts of words and word
+    """Text embedding that methods use for similarity search. words: hashed counts of words and word
     pairs, without a model. sentences: a sentence-transformers model from the extra ``embed``."""
 
     def make_embedder(self) -> Embedder:
@@ -336,7 +334,7 @@ class CurriculumConfig(GrowthConfig):
 
     @property
     def cap(self) -> int | None:
-        """Number of visits after which a task is used up: the selector ``band``'s, or 8."""
+        """Number of visits after which a task is used up: the ``band`` selector's setting, or 8."""
         return self.selector.cap if isinstance(self.selector, BandConfig) else CAP
 
     def make(
@@ -350,9 +348,9 @@ class CurriculumConfig(GrowthConfig):
 
         Args:
             tasks: training tasks to start with.
-            native: training tasks from which targets are planned; None for all training tasks of
-                the pool's benchmark, once the pool has tasks.
-            selector: selector supplied by a method; None for the one in the settings.
+            native: training tasks to plan targets from; None for all training tasks of the pool's
+                benchmark once the pool has tasks.
+            selector: a method's own selector; None for the selector in the settings.
 
         Raises:
             SplitLeakError: if a task is not a training task.
@@ -363,7 +361,7 @@ class CurriculumConfig(GrowthConfig):
 
 
 def _signals_in(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return signal counts by kind from old states, which stored them with the other counts."""
+    """Return signal counts by kind from old states, which mixed them with other counts."""
     prefix = "signals_"
     return {
         name.removeprefix(prefix): n for name, n in counts.items() if name.startswith(prefix) and n

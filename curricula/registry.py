@@ -1,4 +1,4 @@
-"""Curricula by method name, for samplers that are used without a run."""
+"""Curricula by method name, for samplers that are not part of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_curriculum(
 
     Args:
         name: name of the method; ``METHODS.names()`` lists all names.
-        native: training tasks from which targets are planned; see :meth:`CurriculumConfig.make`.
+        native: training tasks to plan targets from; see :meth:`CurriculumConfig.make`.
         **settings: other fields of :class:`CurriculumConfig`.
 
     Raises:

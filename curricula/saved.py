@@ -1,4 +1,4 @@
-"""Validation of saved states while they are loaded.
+"""Validation of saved states during loading.
 
     self.n_groups = read(Count, state["n_groups"])
 
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter
 
 MOST = 2**63 - 1
-"""Upper limit of all counts."""
+"""Upper limit for all counts."""
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Version = Annotated[int, Field(ge=-MOST, le=MOST)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -22,15 +22,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 def read(shape: Any, value: Any) -> Any:
-    """Return a value of a saved state after validating its type.
+    """Return a value from a saved state after validating its type.
 
     Args:
         shape: the expected type, such as ``list[Share]`` or ``dict[str, Count]``.
         value: the value, as JSON.
 
     Raises:
-        ValueError: if the value does not match; the message says where (pydantic's
-            ``ValidationError``).
+        ValueError: if the value does not match (pydantic's ``ValidationError``, which says where).
 
     Example:
         >>> read(dict[str, Count], {"groups": 3})

@@ -1,4 +1,4 @@
-"""Signals: the three weaknesses that CoEvolve detects in rollouts, and their built-in kinds."""
+"""Signals, which are weaknesses that CoEvolve detects in rollouts, and their detector."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ FORGETTING: SignalName = "forgetting"
 BOUNDARY: SignalName = "boundary"
 RARE: SignalName = "rare"
 ALL_SIGNALS: tuple[SignalName, ...] = (FORGETTING, BOUNDARY, RARE)
-"""Weaknesses that CoEvolve detects in rollouts (arXiv 2604.15840, section 3.1)."""
+"""The weaknesses that CoEvolve detects in rollouts (arXiv 2604.15840, section 3.1)."""
 
 UNGUIDED = "unguided"
-"""Kind of contexts without guidance."""
+"""The kind of contexts without guidance."""
 BLIND = "blind"
-"""Kind of contexts from practised tasks, regardless of their outcomes."""
+"""The kind of contexts from trained tasks, regardless of their outcomes."""
 TARGET = "target"
-"""Kind of contexts that ask for a task with certain tags."""
+"""The kind of contexts that ask for a task with certain tags."""
 UNPROVEN = "unproven"
-"""Kind of tasks without proof, for experiments."""
+"""The kind of unproven tasks, which are used in experiments."""
 COVERAGE, LEARNABLE, PROGRESS = "coverage", "learnable", "progress"
-"""Kinds of contexts chosen by rules other than signals."""
+"""The kinds of contexts that are not chosen from signals."""
 
 register_kind(Kind(FORGETTING, "forgetting", "#3f6fa8", "#7aa7e0"))
 register_kind(Kind(BOUNDARY, "boundary", "#c98a00", "#e0b040"))
@@ -60,7 +60,7 @@ NOTHING: Pattern = ("-",)
 
 
 def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
-    """Return the sequence of symbols with repeats collapsed, cut to the first six.
+    """Return the first six symbols of an episode, with repeats collapsed.
 
     Example:
         >>> from coevo_gym.core.trajectory import EndReason, Step, Trajectory
@@ -76,34 +76,34 @@ def sequence_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
 
 
 def set_pattern(trajectory: Trajectory, symbol: SymbolOf) -> Pattern:
-    """Return the sorted set of symbols."""
+    """Return the sorted set of an episode's symbols."""
     return tuple(sorted(set(_symbols(trajectory, symbol)))) or NOTHING
 
 
 def _symbols(trajectory: Trajectory, symbol: SymbolOf) -> Iterator[str]:
-    """Yield the symbols of all steps."""
+    """Yield the symbols of all steps in an episode."""
     return (name for step in trajectory.steps for name in symbol(step).split())
 
 
 PATTERNS: Mapping[str, PatternOf] = MappingProxyType(
     {"sequence": sequence_pattern, "set": set_pattern}
 )
-"""Pattern functions by name, for configs."""
+"""The pattern functions by name, for use in configs."""
 
 
 logger = logging.getLogger(__name__)
 
 Outcome = Literal["success", "score"]
 Reading = Literal["max", "mean"]
-"""Value of a visit that forgetting uses."""
+"""Summaries of a visit's outcomes that can be used to detect forgetting."""
 
 
 class Visit(NamedTuple):
-    """The outcomes of one visit to a task, as used to detect forgetting.
+    """The outcomes of a visit to a task, which are used to detect forgetting.
 
     Attributes:
         mean: mean outcome.
-        max: largest outcome, so that every single success counts.
+        max: largest outcome, so that a single success counts.
     """
 
     mean: float
@@ -111,15 +111,15 @@ class Visit(NamedTuple):
 
 
 def forgetting(history: Sequence[float], s_now: float) -> bool:
-    """Return True if a task that was once solved has failed now.
+    """Return True if a previously solved task has failed now.
 
-    The signal fires iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
+    The result is True iff some ``s`` in ``history`` has ``s >= 0.5``, and ``s_now < 0.5``.
 
     Args:
-        history: outcomes in [0, 1] of the task's recent visits, oldest first, already cut to the
-            window: the best outcome of each visit, or the mean. It must not contain the visit of
-            ``s_now``; otherwise, every mixed group would look like forgetting.
-        s_now: outcome in [0, 1] of the current episode.
+        history: best or mean outcome in [0, 1] of each visit in the window, oldest first. It must
+            not contain the visit of ``s_now``; otherwise, every mixed group would look like
+            forgetting.
+        s_now: outcome of the current episode in [0, 1].
 
     Raises:
         ValueError: if an outcome is not a number in [0, 1].
@@ -131,11 +131,11 @@ def forgetting(history: Sequence[float], s_now: float) -> bool:
 def boundary(scores: Sequence[float]) -> bool:
     """Return True if a task is at the boundary of the agent's ability.
 
-    The signal fires iff one rollout of the group has ``R > 0.5`` and another ``R < 0.5``; exactly
-    0.5 is neither. With outcomes of 0 and 1, these are the groups that give GRPO a gradient.
+    The result is True iff one rollout in the group has ``R > 0.5`` and another has ``R < 0.5``;
+    exactly 0.5 is neither. With outcomes of 0 and 1, these groups provide a gradient for GRPO.
 
     Args:
-        scores: (K,) outcomes in [0, 1] of one complete group.
+        scores: (K,) outcomes of a complete group, in [0, 1].
 
     Raises:
         ValueError: if an outcome is not a number in [0, 1].
@@ -156,15 +156,15 @@ def rare(
     """Return True if a behaviour is rare.
 
     With c = ``counts[pattern]`` and N = the sum of all counts (occurrences, not distinct patterns),
-    the signal fires iff ``N >= n_min``, ``c >= max(1, min_support)`` and ``c / N < theta / 100``.
+    the result is True iff ``N >= n_min``, ``c >= max(1, min_support)`` and ``c / N < theta / 100``.
 
     Args:
         counts: occurrences of each pattern, including the current episode.
         pattern: the pattern of the current episode.
-        theta: threshold in per cent.
-        n_min: minimum total occurrences before any pattern is called rare.
-        min_support: minimum occurrences of a rare pattern. 1 is the paper's formula, 2 its prose
-            ("recur across multiple trajectories").
+        theta: threshold in percent.
+        n_min: minimum total number of occurrences before a pattern is called rare.
+        min_support: minimum number of occurrences of a rare pattern. 1 follows the paper's formula,
+            2 its prose ("recur across multiple trajectories").
         total: N, if already known.
     """
     n = sum(counts.values()) if total is None else total
@@ -175,38 +175,37 @@ def rare(
 def _check(*outcomes: float) -> None:
     for outcome in outcomes:
         if not 0.0 <= outcome <= 1.0:  # also rejects NaN
-            raise ValueError(f"An outcome must be a number in [0, 1], actual: {outcome}")
+            raise ValueError(f"An outcome must be a number in [0, 1], got {outcome}.")
 
 
 class DetectorConfig(FrozenModel):
-    """The signal detector, which reads rollouts with every kind of growth."""
+    """Settings for the signal detector, which reads rollouts with every kind of growth."""
 
     signals: tuple[SignalName, ...] = Field(default=ALL_SIGNALS, min_length=1)
     """Signals to detect."""
     window: int = Field(default=5, gt=0)
-    """Number of past visits to a task used to detect forgetting."""
+    """Number of past visits to a task that are used to detect forgetting."""
     visit: Reading = "max"
-    """Value of a visit for detecting forgetting. max: the largest outcome in its group, so that
-    every single success counts, as in the paper's text. mean: the mean outcome."""
+    """Outcome of a past visit when detecting forgetting. max: the largest outcome in its group, so
+    that a single success counts, as in the paper's text. mean: the mean outcome."""
     theta: float = Field(default=5.0, gt=0, le=100)
-    """A behaviour is rare if its share of all episodes is below this value, in per cent."""
+    """A behaviour is rare if its share of all episodes is below this value, in percent."""
     n_min: int = Field(default=64, gt=0)
     """Minimum number of episodes before any behaviour is called rare."""
     min_support: int = Field(default=1, gt=0)
-    """Minimum number of episodes with a behaviour before it is called rare."""
+    """Minimum number of episodes that must show a behaviour before it is called rare."""
     outcome: Outcome = "success"
     """Outcome that signals use: binary success, or the benchmark's own score."""
     pattern: Literal["sequence", "set"] = "sequence"
-    """Description of an episode's behaviour. sequence: its steps in order. set: its different
-    steps."""
+    """Description of an episode's behaviour. sequence: steps in order. set: the distinct steps."""
 
 
 class SignalDetector:
-    """A detector that finds signals in groups and keeps the history for later groups.
+    """A detector that finds signals in groups and keeps a history for later groups.
 
-    A batch is processed as a whole: its patterns are counted first, all rules are then tested
+    A batch is processed as a whole: its patterns are counted first, then all rules are tested
     against the windows from before the batch, and finally each group adds one entry to its task's
-    window. The order of groups within a batch therefore has no effect.
+    window. The order of groups within a batch therefore does not matter.
     """
 
     def __init__(self, config: DetectorConfig | None = None) -> None:
@@ -221,19 +220,19 @@ class SignalDetector:
 
     @property
     def forgotten(self) -> Mapping[Reading, int]:
-        """Number of episodes for which forgetting fired, or would have, by value of a visit."""
+        """Number of episodes with forgetting for each way to summarise a visit's outcomes."""
         return self._forgotten
 
     @property
     def patterns(self) -> Mapping[Pattern, int]:
-        """Occurrences of each pattern so far."""
+        """Number of occurrences of each pattern so far."""
         return self._counts
 
     def detect(self, groups: Sequence[Group]) -> list[Signal]:
-        """Return the signals of a batch of groups.
+        """Return the signals detected in a batch of groups.
 
-        Boundary requires a complete, comparable group; episodes of broken or stale groups still
-        count for forgetting and rare. One episode may carry several signals.
+        Boundary requires a complete, comparable group, but forgetting and rare also use episodes
+        from broken or stale groups. An episode may have several signals.
 
         Returns:
             Signals ordered by group, then episode, then kind (forgetting, boundary, rare).
@@ -253,7 +252,7 @@ class SignalDetector:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """Return windows and counts as JSON."""
+        """Return the windows and counts as JSON."""
         return {
             "windows": {
                 task_id: [list(visit) for visit in window]
@@ -268,7 +267,7 @@ class SignalDetector:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        Old states with one number per visit can be loaded.
+        It also accepts old states with one number per visit.
         """
         windows = read(dict[str, list[tuple[Share, Share] | Share]], state["windows"])
         self._windows = {
@@ -328,7 +327,7 @@ class SignalDetector:
                     )
 
     def _push(self, group: Group) -> None:
-        """Add one entry per group to its task's window."""
+        """Add an entry for the group to its task's window."""
         scores = self._scores(group)
         if not scores:
             return
@@ -336,9 +335,9 @@ class SignalDetector:
         self._windows.setdefault(group.task.id, deque(maxlen=self.config.window)).append(visit)
 
     def _warn_if_meaningless(self, found: Sequence[Signal], episodes: int) -> None:
-        """Log a warning, once, if more than half of all judged episodes are rare.
+        """Log a single warning if more than half of the judged episodes are called rare.
 
-        The share covers at least ``n_min`` judged episodes, because a batch may be a single group
+        At least ``n_min`` episodes must be judged first, because a batch may be a single group
         whose rollouts all show the same rare behaviour.
         """
         if self._total < self.config.n_min:
@@ -351,10 +350,10 @@ class SignalDetector:
         logger.warning(
             "rare_share=%.2f distinct_patterns=%d: most episodes are called rare, so the "
             "signal is not informative. Describe behaviour more coarsely "
-            "(curriculum.detector.pattern='set', or coarser step symbols of the "
+            "(curriculum.detector.pattern='set', or coarser step symbols in the "
             "benchmark), lower curriculum.detector.theta (now %g), or raise "
-            "curriculum.detector.min_support (now %d). In Python: make_curriculum(..., "
-            "detector={'pattern': 'set'}).",
+            "curriculum.detector.min_support (now %d). In Python, use "
+            "make_curriculum(..., detector={'pattern': 'set'}).",
             self._flagged / self._tested,
             len(self._counts),
             self.config.theta,

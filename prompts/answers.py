@@ -1,6 +1,6 @@
-"""Conversion between a model's answers and its actions.
+"""Conversion between a model's answers and the actions in them.
 
-Any text has an action; the env judges if it is valid.
+An action can be extracted from any text; the env decides if the action is valid.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _THOUGHT_LINE = re.compile(
 def without_thoughts(answer: str) -> str:
     """Return an answer without the text between ``<think>`` tags.
 
-    A thought without a closing tag continues to the end. A thought without an opening tag begins
-    with the answer, as in chat formats that open it in the prompt.
+    A thought without a closing tag continues to the end. A thought without an opening tag starts at
+    the beginning of the answer, as in chat formats that open the thought in the prompt.
 
     Example:
         >>> without_thoughts("<think>A mug is wanted.</think> look")
@@ -43,10 +43,10 @@ def without_thoughts(answer: str) -> str:
 
 
 def without_thought_line(answer: str) -> str:
-    r"""Return an answer from the end of its first line ``Thought: …`` on.
+    r"""Return the part of an answer after its first ``Thought: …`` line.
 
     An action on that line ends the thought. If nothing follows the thought, the text before it is
-    returned; an answer without such a line is returned as it is.
+    returned; an answer without such a line is returned unchanged.
 
     Example:
         >>> without_thought_line("Thought: A mug is wanted.\ngo to shelf 1")
@@ -61,13 +61,13 @@ def without_thought_line(answer: str) -> str:
 
 
 def action_of(answer: str, form: AnswerForm) -> str:
-    """Return the action in an answer; "" if it has none.
+    """Return the action in an answer, or "" if there is none.
 
     Args:
         answer: any text.
-        form: ``"action"`` takes the text after the last ``<action>`` tag, up to its closing tag or
-            the end of the answer; without a tag, the last line that is not blank. ``"text"`` takes
-            the whole text. Thoughts are ignored.
+        form: ``"action"`` returns the text after the last ``<action>`` tag, up to the closing tag
+            or the end of the answer; without a tag, it returns the last non-blank line. ``"text"``
+            returns the whole text. Thoughts are ignored.
 
     Example:
         >>> action_of("<think>Where?</think>I look.<action>look</action>", "action")

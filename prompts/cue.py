@@ -1,6 +1,6 @@
-"""Prompts of cues: words that guide an agent beyond its task, in training and exploration only.
+"""Prompt files for cues, which guide an agent during training and exploration.
 
-Such a file begins with a Jinja comment that holds TOML, and has one block::
+A cue file begins with a Jinja comment that contains TOML, and has one block::
 
     {#
     kind = "cue"
@@ -28,38 +28,38 @@ BLOCK = "cue"
 
 
 class CueHeader(PromptHeader):
-    """The header of a cue's file.
+    """The header of a cue's prompt file.
 
     Attributes:
-        kind: the kind of the prompt.
+        kind: the kind of prompt.
     """
 
     kind: Literal["cue"]
 
 
 class CuePrompt(PromptFile[CueHeader]):
-    """The prompt file of a cue."""
+    """A cue's prompt file."""
 
     def write(self, inputs: Mapping[str, Any]) -> str:
-        """Return the words, filled in; see :meth:`PromptFile.fill`."""
+        """Fill in the inputs and return the cue's text; see :meth:`PromptFile.fill`."""
         return self.fill(BLOCK, inputs)
 
 
 def load_cue(name: str) -> CuePrompt:
-    """Return the prompt of a cue, whose file :func:`read_prompt` finds by its name.
+    """Load the prompt file of a cue, which :func:`read_prompt` finds by name.
 
     Raises:
-        ConfigError: if the file does not exist, or is invalid.
+        ConfigError: if the file does not exist or is invalid.
     """
     return parse_cue(*read_prompt(name))
 
 
 def parse_cue(text: str, source: str = "the prompt") -> CuePrompt:
-    """Parse the text of a cue's file, which has the form in the module's docstring.
+    """Parse the text of a cue file, in the format described in the module's docstring.
 
     Raises:
-        ConfigError: if the header, the block or the inputs are invalid; ``source`` is the file's
-            name in the message.
+        ConfigError: if the header, the block or the inputs are invalid. The message names the file
+            as ``source``.
     """
     header = read_header(text, CueHeader, source)
     check_body(text, header.inputs, (BLOCK,), source)

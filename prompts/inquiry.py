@@ -1,6 +1,6 @@
-"""Prompts of inquiries: single questions to a model, each with a JSON answer.
+"""Prompt files for inquiries, which are single questions to a model with a JSON answer.
 
-Such a file begins with a Jinja comment that holds TOML, and has three blocks::
+An inquiry file begins with a Jinja comment that contains TOML, and has three blocks::
 
     {#
     kind = "inquiry"
@@ -13,8 +13,8 @@ Such a file begins with a Jinja comment that holds TOML, and has three blocks::
     {% block user %}The task was: {{ instruction }}{% endblock %}
     {% block repair %}That cannot be read: {{ error }}. Answer again, with JSON alone.{% endblock %}
 
-``system`` may be empty. ``repair`` is the reply to an answer that is not JSON, or does not fit
-the schema; its further input ``error`` must not be declared.
+``system`` may be empty. ``repair`` is the reply to an answer that is not JSON or does not fit the
+schema; its additional input ``error`` must not be declared.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from coevo_gym.prompts.template import (
 
 BLOCKS = ("system", "user", "repair")
 ERROR = "error"
-"""The input of every ``repair`` block."""
+"""The additional input of every ``repair`` block."""
 
 
 class InquiryHeader(PromptHeader):
-    """The header of the file of an inquiry's prompt.
+    """The header of an inquiry's prompt file.
 
     Attributes:
-        kind: the kind of the prompt.
-        answer_schema: name of the model that answers must fit, for people; ``schema`` in the file.
+        kind: the kind of prompt.
+        answer_schema: name of the schema that answers must fit; ``schema`` in the file.
     """
 
     kind: Literal["inquiry"]
@@ -52,39 +52,39 @@ class InquiryHeader(PromptHeader):
 
 
 class InquiryPrompt(PromptFile[InquiryHeader]):
-    """The prompt file of an inquiry."""
+    """An inquiry's prompt file."""
 
     def system(self, inputs: Mapping[str, Any]) -> str:
-        """Return the system message; "" for none."""
+        """Return the system message, or "" for no system message."""
         return self.fill("system", inputs)
 
     def user(self, inputs: Mapping[str, Any]) -> str:
-        """Return the question."""
+        """Return the user message, which contains the question."""
         return self.fill("user", inputs)
 
     def repair(self, inputs: Mapping[str, Any], error: str) -> str:
-        """Return the reply to an answer that cannot be used."""
+        """Return the reply to an unusable answer."""
         return self.fill("repair", inputs, error=error)
 
 
 def load_inquiry(name: str | Path) -> InquiryPrompt:
-    """Return the prompt of an inquiry, whose file :func:`read_prompt` finds by its name.
+    """Load the prompt file of an inquiry, which :func:`read_prompt` finds by name.
 
     Raises:
-        ConfigError: if the file does not exist, or is invalid.
+        ConfigError: if the file does not exist or is invalid.
     """
     return parse_inquiry(*read_prompt(str(name)))
 
 
 def parse_inquiry(text: str, source: str = "the prompt") -> InquiryPrompt:
-    """Parse the text of an inquiry's file, which has the form in the module's docstring.
+    """Parse the text of an inquiry file, in the format described in the module's docstring.
 
     Raises:
-        ConfigError: if the header, the blocks or the inputs are invalid; ``source`` is the file's
-            name in the message.
+        ConfigError: if the header, the blocks or the inputs are invalid. The message names the file
+            as ``source``.
     """
     header = read_header(text, InquiryHeader, source)
     if ERROR in header.inputs:
-        raise ConfigError(f"{source} declares {ERROR!r}, which every repair block gets anyway.")
+        raise ConfigError(f"Remove the input {ERROR!r} from {source}: every repair block gets it.")
     check_body(text, header.inputs, BLOCKS, source, given={ERROR})
     return InquiryPrompt(header, text)

@@ -1,6 +1,6 @@
-"""Loading of prompt files: Jinja2 templates with a header that names the file and its inputs.
+"""Loading of prompt files, which are Jinja2 templates with a header that declares their inputs.
 
-A prompt file begins with a Jinja comment that holds TOML, and has three blocks or more::
+A prompt file begins with a Jinja comment that contains TOML, and has three or more blocks::
 
     {#
     name = "kettle"
@@ -12,9 +12,9 @@ A prompt file begins with a Jinja comment that holds TOML, and has three blocks 
     {% block first %}{{ observation }}{% endblock %}
     {% block turn %}{{ observation }}{% endblock %}
 
-Two more blocks are for models that explore. ``explore`` replaces ``system``: it describes actions
-and format, without a task to solve. ``tasks`` describes valid tasks in the env, and uses no
-inputs.
+Two more blocks are for models that explore. ``explore`` replaces ``system``: it describes the
+actions and the format, without a task to solve. ``tasks`` describes valid tasks in the env without
+using inputs.
 
 Values are inserted unchanged: a task's text is never read as a template, and nothing is escaped.
 """
@@ -43,15 +43,15 @@ from coevo_gym.prompts.template import (
 )
 
 AnswerForm = Literal["action", "text"]
-"""Forms of an answer: the action between ``<action>`` tags, or the whole text as the action."""
+"""Answer forms: the action is between ``<action>`` tags, or the whole text is the action."""
 
 AnswerStyle = Literal["plain", "react"]
-"""Styles of an answer: the prompt's usual form, or a line ``Thought: …`` before that form (ReAct,
-Yao et al., arXiv 2210.03629)."""
+"""Answer styles: the prompt's usual form, or a ``Thought: …`` line before it (ReAct, Yao et al.,
+arXiv 2210.03629)."""
 
 BLOCKS = ("system", "first", "turn")
 EXPLORE, TASKS = "explore", "tasks"
-"""Optional blocks of a prompt file."""
+"""The optional blocks of a prompt file."""
 INPUTS = {
     "instruction": "the task in words; in a dialogue, the latest request",
     "observation": "what the env says",
@@ -68,8 +68,8 @@ class Header(PromptHeader):
     """The header of a prompt file.
 
     Attributes:
-        answer: the form of an answer.
-        inputs: the names among :data:`INPUTS` that the text uses.
+        answer: the form of answers.
+        inputs: the names in :data:`INPUTS` that the text uses.
     """
 
     answer: AnswerForm
@@ -78,7 +78,7 @@ class Header(PromptHeader):
 
 @dataclass(frozen=True)
 class PromptTemplate(PromptFile[Header]):
-    """The words that describe an env to a model.
+    """A prompt template that describes an env to a model.
 
     Attributes:
         exploring: True if the reader is an explorer; the block ``explore``, if the file has one,
@@ -94,20 +94,20 @@ class PromptTemplate(PromptFile[Header]):
 
     @property
     def for_explorers(self) -> PromptTemplate:
-        """Return the same words for a model that explores."""
+        """Return the same template for a model that explores."""
         return replace(self, exploring=True)
 
     @property
     def tasks(self) -> str:
-        """Return the description of valid tasks in the env; "" if the file has none."""
+        """Return the description of valid tasks in the env, or "" if the file has none."""
         if not has_block(self.text, TASKS):
             return ""
         return write_block(self.text, TASKS, {}, self.header.name, "Does the block use an input?")
 
     def system(self, view: View, *, thinking: bool = False, style: AnswerStyle = "plain") -> str:
-        """Return the system message, from the first view of an episode; "" for none.
+        """Return the system message for an episode's first view, or "" for no system message.
 
-        Its cues are at the place of the input ``cues``, or else at the end.
+        The cues replace the input ``cues`` if the file declares it, or else are added at the end.
         """
         block = EXPLORE if self.exploring and has_block(self.text, EXPLORE) else "system"
         text = self._render(block, view, thinking, style)
@@ -138,7 +138,7 @@ class PromptTemplate(PromptFile[Header]):
 
 
 def _told(cues: Sequence[Cue]) -> str:
-    """Return the cues of a system message: paragraphs, and a list below each heading."""
+    """Format the cues in a system message as paragraphs, with a list below each heading."""
     parts = []
     for heading, group in groupby((c for c in cues if c.place == "system"), lambda c: c.heading):
         texts = [cue.text for cue in group]
@@ -147,13 +147,13 @@ def _told(cues: Sequence[Cue]) -> str:
 
 
 def load_prompt(name: str | Path) -> PromptTemplate:
-    """Return the prompt of a benchmark, or the one in a file.
+    """Load a benchmark's prompt, or the prompt in a file.
 
     Args:
-        name: a benchmark's name, or the path of a file that ends in ``.j2``.
+        name: a benchmark's name, or a file path that ends in ``.j2``.
 
     Raises:
-        ConfigError: if the prompt does not exist, or its file is invalid.
+        ConfigError: if the prompt does not exist or its file is invalid.
     """
     path = Path(name)
     if path.suffix != ".j2":
@@ -165,7 +165,7 @@ def load_prompt(name: str | Path) -> PromptTemplate:
     except OSError as error:
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.j2")))
         raise ConfigError(
-            f"There is no prompt {str(name)!r} ({error.strerror}). Choose one of {known}, or give "
+            f"There is no prompt {str(name)!r} ({error.strerror}). Choose one of {known}, or pass "
             "the path of a .j2 file."
         ) from error
     return parse_prompt(text, source=str(path))

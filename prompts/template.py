@@ -1,4 +1,4 @@
-"""Common parts of prompt files: a header in TOML, blocks in Jinja2, and declared inputs.
+"""Parsing and rendering of prompt files with a TOML header, Jinja2 blocks and declared inputs.
 
 Values are inserted unchanged: text from other sources is never read as a template, and nothing is
 escaped.
@@ -25,7 +25,7 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel, freeze
 
 FOLDER = Path(__file__).parent
-"""The folder of the prompts that come with coevo_gym."""
+"""The folder of the prompts that are included in coevo_gym."""
 
 _HEADER = re.compile(r"\A\{#-?(.*?)-?#\}", re.DOTALL)
 
@@ -34,8 +34,8 @@ class PromptHeader(FrozenModel):
     """The header of every prompt file.
 
     Attributes:
-        name: name of its benchmark, or folder and file, such as ``"coevolve/guide"``.
-        version: a number that increases when the text changes.
+        name: name of the benchmark, or folder and file name, such as ``"coevolve/guide"``.
+        version: the version, which increases whenever the text changes.
         inputs: names of the values to insert.
     """
 
@@ -49,11 +49,11 @@ HeaderT = TypeVar("HeaderT", bound=PromptHeader)
 
 @dataclass(frozen=True)
 class PromptFile(Generic[HeaderT]):
-    """A prompt file, with its parsed header.
+    """A prompt file with its parsed header.
 
     Attributes:
-        header: its header.
-        text: its text.
+        header: the parsed header.
+        text: the file's full text.
     """
 
     header: HeaderT
@@ -61,25 +61,25 @@ class PromptFile(Generic[HeaderT]):
 
     @property
     def hash(self) -> str:
-        """Return the sha256 of the file's text, as hexadecimal digits."""
+        """Return the SHA-256 hash of the file's text as a hexadecimal string."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def declared(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the inputs that the file declares."""
+        """Return only the inputs that the file declares."""
         return {name: value for name, value in inputs.items() if name in self.header.inputs}
 
     @property
     def label(self) -> str:
-        """Return name and version, such as ``"webshop@1"``."""
+        """Return the prompt's name and version, such as ``"webshop@1"``."""
         return f"{self.header.name}@{self.header.version}"
 
     def fill(self, block: str, inputs: Mapping[str, Any], **more: str) -> str:
-        """Return one block, filled in.
+        """Fill in the inputs of a block and return its text.
 
-        Only JSON may enter: a task object, for example, would include its solution.
+        Only JSON values are allowed; a task object, for example, would include its solution.
 
         Raises:
-            ConfigError: if the inputs are not JSON, or not those that the file declares.
+            ConfigError: if the inputs are not JSON or differ from the declared inputs.
         """
         label, declared = self.label, self.header.inputs
         if inputs.keys() != set(declared):
@@ -94,7 +94,7 @@ class PromptFile(Generic[HeaderT]):
 
 
 def packaged(name: str) -> Path:
-    """Return the file that ``package:file`` names; it need not exist.
+    """Return the path of a ``package:file`` prompt, without checking that the file exists.
 
     Raises:
         ConfigError: if the package does not exist.
@@ -104,7 +104,7 @@ def packaged(name: str) -> Path:
         return Path(str(files(package) / file))
     except (ImportError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"There is no prompt {name!r}: the package {package!r} cannot be found ({error})."
+            f"Cannot find the prompt {name!r}: there is no package {package!r} ({error})."
         ) from error
 
 
@@ -112,23 +112,23 @@ def text_of(path: Path) -> str:
     """Return the text of a prompt file.
 
     Raises:
-        OSError: if it cannot be read.
-        ConfigError: if it is not UTF-8, or no file can have this name.
+        OSError: if the file cannot be read.
+        ConfigError: if the file is not UTF-8, or its name is invalid.
     """
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise ConfigError(f"The prompt {path} is not UTF-8 text: {error.reason}.") from error
     except ValueError as error:
-        raise ConfigError(f"No prompt can be called {str(path)!r}: {error}.") from error
+        raise ConfigError(f"Invalid prompt file name {str(path)!r}: {error}.") from error
 
 
 def read_prompt(name: str) -> tuple[str, str]:
-    """Return the text of a prompt file of a method, and its name in error messages.
+    """Return the text of a method's prompt file, and the file's name for error messages.
 
     Args:
-        name: ``folder/name`` of a prompt that comes with coevo_gym, ``package:file`` of one that
-            comes with another package, or the path of a file that ends in ``.j2``.
+        name: ``folder/name`` for a prompt in coevo_gym, ``package:file`` for a prompt in another
+            package, or a file path that ends in ``.j2``.
 
     Raises:
         ConfigError: if the file does not exist.
@@ -143,15 +143,15 @@ def read_prompt(name: str) -> tuple[str, str]:
         known = sorted(f"{file.parent.name}/{file.stem}" for file in FOLDER.glob("*/*.j2"))
         raise ConfigError(
             f"There is no prompt {name!r} ({error.strerror}). Choose one of {', '.join(known)}, or "
-            "give the path of a .j2 file, or package:file."
+            "pass the path of a .j2 file or package:file."
         ) from error
 
 
 def read_header(text: str, kind: type[HeaderT], source: str) -> HeaderT:
-    """Return the header of a prompt file.
+    """Parse the header of a prompt file.
 
     Raises:
-        ConfigError: if there is no header, or it is invalid.
+        ConfigError: if the header is missing or invalid.
     """
     match = _HEADER.match(text)
     if match is None:
@@ -172,20 +172,19 @@ def check_body(
     known: Collection[str] = (),
     given: Collection[str] = (),
 ) -> None:
-    """Check that a prompt file has the right blocks, and declares the inputs that it uses.
+    """Check that a prompt file has the right blocks and declares the inputs that it uses.
 
     Args:
         text: the file's text.
         inputs: the declared inputs.
-        blocks: the blocks that it must have.
+        blocks: the required blocks.
         source: the file's name in error messages.
-        optional: blocks that it may also have.
-        known: the inputs that such a prompt gets; empty if a file may declare any.
-        given: further inputs, which are not declared.
+        optional: the optional blocks.
+        known: the inputs that the file may declare; empty to allow any inputs.
+        given: more inputs that the file may use without declaring them.
 
     Raises:
-        ConfigError: if the text is not a template, the blocks differ, or an input is not declared
-            or not known.
+        ConfigError: if the text is not a template, or its blocks or inputs are wrong.
     """
     try:
         used = meta.find_undeclared_variables(_environment().parse(text)) - set(given)
@@ -195,7 +194,7 @@ def check_body(
         raise ConfigError(f"{source} is not a Jinja2 template: {error}") from error
     if found - set(optional) != set(blocks):
         raise ConfigError(
-            f"{source} must have the blocks {', '.join(blocks)}, actual: {', '.join(sorted(found))}"
+            f"{source} must have the blocks {', '.join(blocks)}, got {', '.join(sorted(found))}."
         )
     declared = set(inputs)
     for problem, names in (
@@ -214,10 +213,10 @@ def has_block(text: str, block: str) -> bool:
 
 
 def write_block(text: str, block: str, values: Mapping[str, Any], source: str, advice: str) -> str:
-    """Return one block of a prompt file, filled in.
+    """Fill in the inputs of a prompt file's block and return its text.
 
     Raises:
-        ConfigError: if writing fails; the message ends with ``advice``.
+        ConfigError: if rendering fails; the message ends with ``advice``.
     """
     template = _compiled(text)
     try:
@@ -225,7 +224,7 @@ def write_block(text: str, block: str, values: Mapping[str, Any], source: str, a
         return "".join(template.blocks[block](context)).strip("\n")
     except (TemplateError, TypeError, ValueError) as error:
         raise ConfigError(
-            f"Block {block!r} of the prompt {source!r} cannot be written: {error}. {advice}"
+            f"Cannot render block {block!r} of the prompt {source!r}: {error}. {advice}"
         ) from error
 
 

@@ -77,12 +77,12 @@ def test_settings_of_its_own(folder: Path) -> None:
         ("import nowhere\n", r"bad.py, line 1 cannot be imported: ModuleNotFoundError"),
         ("x = 1\n\ny = x.z\n", r"bad.py, line 3 cannot be imported: AttributeError"),
         ("def f(:\n", r"bad.py, line 1 cannot be imported: SyntaxError"),
-        ("x = 1\n", r"bad.py defines no method. Decorate a function with @method"),
+        ("x = 1\n", r"bad.py does not define a method. Decorate a function with @method"),
         (MINE.format(name="static", epochs=1), r"'static' is a built-in method"),
         (
             "from coevo_gym.methods.method import method\n"
             "@method('a')\ndef a(settings, kit): ...\n",
-            r"'a' must be a function of a Kit.*actual: a\(settings, kit\)",
+            r"'a' must take a Kit.*is a\(settings, kit\)",
         ),
     ],
 )
@@ -100,7 +100,9 @@ def test_two_files_of_one_name(folder: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"plugins.methods: .*methods contains no .py file"):
+    with pytest.raises(
+        ConfigError, match=r"plugins.methods: .*methods does not contain any .py files"
+    ):
         load(folder)
     folder.rmdir()
     with pytest.raises(ConfigError, match=r"plugins.methods: .*methods is not a folder"):
@@ -113,6 +115,6 @@ def test_what_is_no_method(folder: Path) -> None:
     from coevo_gym.methods.method import MethodSpec, NoSettings
 
     spec = MethodSpec("odd", NoSettings, lambda settings, kit: 3)  # type: ignore[arg-type, return-value]
-    with pytest.raises(ConfigError, match="'odd' returned no Method, but int"):
+    with pytest.raises(ConfigError, match="'odd' must return a Method, got int"):
         spec(NoSettings(), Kit.__new__(Kit))
     assert static.sets == {"curriculum.growth.kind": "none"}

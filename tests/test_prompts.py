@@ -98,7 +98,7 @@ def test_an_explorer_is_told_otherwise() -> None:
     assert prompt.tasks == "- Three buttons."
     with pytest.raises(ConfigError, match=r"'tasks'.*Does the block use an input\?"):
         _ = parse_prompt(both.replace("Three", "{{ observation }}")).tasks
-    with pytest.raises(ConfigError, match=r"blocks system, first, turn, actual: .*other"):
+    with pytest.raises(ConfigError, match=r"blocks system, first, turn, got .*other"):
         parse_prompt(PROMPT + "{% block other %}{% endblock %}")
 
 
@@ -153,7 +153,7 @@ def test_text_of_a_task_is_never_a_template() -> None:
             toy('["instruction"', '["colour", "instruction"').replace("{{ obs", "{{colour}}{{ obs"),
             "an input that no prompt is given: colour",
         ),
-        (toy("block turn", "block later"), "blocks system, first, turn, actual: first, later"),
+        (toy("block turn", "block later"), "blocks system, first, turn, got first, later"),
         (toy("{%- endif %}"), "not a Jinja2 template"),
         (toy('answer = "action"', 'answer = "maybe"'), "(?s)header.*answer"),
         (toy("version = 1", "version = 0"), "(?s)header.*version"),

@@ -1,4 +1,4 @@
-"""The names of the built-in methods; each file of this folder assembles one from parts."""
+"""The names of the built-in methods, which the files in this folder assemble from parts."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NAMES: Mapping[str, str] = MappingProxyType(
         },
     }
 )
-"""Names of methods with their ``"module:object"``."""
+"""The ``"module:object"`` path of each method, by name."""
 
 DEFAULT_ARMS = ("static", "coevolve")
-"""The arms of a run whose config names none; the last one is the run's main arm."""
+"""The default arms of a run; the last arm is the main arm."""
 
 DEFAULT = DEFAULT_ARMS[-1]
-"""The method whose curriculum a sampler uses by default."""
+"""The name of the method whose curriculum samplers use by default."""
 
 DEFAULT_PROMPTS = "coevolve"
-"""The folder of the prompts for a model that explores, where a method names none, and for the round
-that all arms begin with."""
+"""The prompt folder for exploring models if a method does not name a folder, and for the round that
+all arms begin with."""

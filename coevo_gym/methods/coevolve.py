@@ -1,9 +1,9 @@
-"""CoEvolve (arXiv 2604.15840), and the controls, which explore elsewhere.
+"""CoEvolve (arXiv 2604.15840), its baselines, and its controls, which explore elsewhere.
 
-The pool starts from unguided exploration. While the agent practises it, forgetting, boundary and
-rare signals are read from the rollouts; at a fixed number of groups these signals become the
-contexts of a round of evolution, whose proven tasks join the pool. The baselines and the controls
-of the paper have the same parts and another kind of growth.
+The pool starts from unguided exploration. While the agent trains on its tasks, forgetting, boundary
+and rare signals are detected in the rollouts. After a fixed number of groups, these signals become
+the contexts of an evolution round, whose proven tasks join the pool. The paper's baselines and
+controls use the same parts with another kind of growth.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PROMPTS = "coevolve"
 
 
 class CoEvolve(PoolCurriculum):
-    """A pool that grows by its signals, and the controls for that growth.
+    """A curriculum whose pool grows from signals, or in another way for the controls.
 
-    With training tasks to start from, the first round is not unguided.
+    With initial tasks, the unguided first round is skipped.
 
     Raises:
         SplitLeakError: if a task is not a training task.
@@ -57,20 +57,20 @@ def coevolve(kit: Kit) -> Method:
 
 
 class StaticSettings(FrozenModel):
-    """Settings of methods whose tasks stay the same."""
+    """Settings for methods whose tasks stay the same."""
 
     native: bool = False
-    """Practise all native training tasks in place of the first tasks."""
+    """Train on all native training tasks instead of the first tasks."""
 
 
 @method("static", curriculum={"growth": {"kind": "none"}})
 def static(settings: StaticSettings, kit: Kit) -> Method:
-    """Practise the first tasks for the whole run."""
+    """Train on the first tasks for the whole run."""
     return static_tasks(kit, native=settings.native)
 
 
 def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) -> Method:
-    """Return a method that practises the same tasks for the whole run.
+    """Create a method that trains on the same tasks for the whole run.
 
     Args:
         kit: the parts and settings.
@@ -88,11 +88,11 @@ def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) ->
 
 random_append = coevolve.preset(
     "random_append",
-    "Rounds explore anywhere in the training scenarios.",
+    "Explore anywhere in the training scenarios.",
     curriculum={"growth": {"kind": "anywhere"}},
 )
 signal_blind = coevolve.preset(
     "signal_blind",
-    "Rounds explore around practised tasks, whatever happened on them.",
+    "Explore around trained tasks, regardless of their outcomes.",
     curriculum={"growth": {"kind": "blind"}},
 )

@@ -1,4 +1,4 @@
-"""The contract of methods, as a check of a method's spec."""
+"""A check that a method meets the contract for methods."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _GROUP_SIZE = 4
 
 
 def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> None:
-    """Check that a method meets the contract.
+    """Check that a method meets the contract for methods.
 
-    The method has a summary; each call makes new parts with its default settings; its first round
-    finds tasks; and its curriculum meets the contract of curricula.
+    The method must have a summary, create new parts in each call, and find tasks in its first
+    round, and its curriculum must meet the contract for curricula.
 
     Args:
         spec: the method.
@@ -37,7 +37,7 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
     Raises:
         AssertionError: if the method breaks the contract.
-        ConfigError: if it defines a setting that does not exist.
+        ConfigError: if the method defines a setting that does not exist.
     """
     assert spec.summary, f"the docstring of {spec.name!r} says what the method is, in a line"
     kit, settings = kit_of(spec, benchmark), spec.settings()
@@ -59,13 +59,13 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
 
 
 def kit_of(spec: MethodSpec, benchmark: str) -> Kit:
-    """Return a kit with the settings that define a method, without a run."""
+    """Create a kit with a method's own settings, without a run."""
     found, sections = get_benchmark(benchmark), nested(spec.sets)
     native = found.tasks(Split.TRAIN)
     curriculum = CurriculumConfig(**{"initial_size": _TASKS, **sections.get("curriculum", {})})
 
     def none_yet(*_: object) -> NoReturn:
-        raise AssertionError("a method is assembled before there is a policy: ask when it is used")
+        raise AssertionError("the policy does not exist yet: access it only during training")
 
     def first(n: int) -> Round:
         planned = first_round(n, curriculum.initial, native=native, seed=0)

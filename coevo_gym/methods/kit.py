@@ -1,4 +1,4 @@
-"""The kit that a run passes to a method's file: makers of parts, and settings of those parts."""
+"""The kit that a run passes to a method: functions that create parts, and their settings."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from coevo_gym.prompts import AnswerForm
 from coevo_gym.trainers.settings import LearnerConfig
 
 UNGUIDED_TEMPERATURE = 1.0
-"""A temperature at which walks without guidance differ from each other."""
+"""Sampling temperature for unguided walks, at which they differ from each other."""
 EXPLORE, SOLVE = "explore", "solve"
-"""Purposes under which the steps of walks, and of tries of new tasks, are counted."""
+"""Purposes under which model calls are counted: walks, and trial episodes of new tasks."""
 OnVerdict = Callable[[Verdict], None]
 
 
@@ -42,8 +42,8 @@ class WalkHistory(NamedTuple):
     """The part of a walk that a model sees.
 
     Attributes:
-        kind: everything, or only the last steps.
-        turns: past steps that ``recent`` shows.
+        kind: ``causal`` for the whole walk, or ``recent`` for only the last steps.
+        turns: number of past steps that ``recent`` shows.
     """
 
     kind: Literal["causal", "recent"]
@@ -51,7 +51,7 @@ class WalkHistory(NamedTuple):
 
 
 class ExplorerModel(Protocol):
-    """The model that rounds ask."""
+    """Interface for the model that evolution rounds query."""
 
     @property
     def advisor(self) -> Advisor:
@@ -60,7 +60,7 @@ class ExplorerModel(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The scope under which its questions are counted."""
+        """The scope under which the model's questions are counted."""
         ...
 
     @property
@@ -78,44 +78,44 @@ class ExplorerModel(Protocol):
         """Create an agent that acts in the env with the model.
 
         Args:
-            purpose: purpose under which its answers are counted.
+            purpose: purpose under which the agent's answers are counted.
             temperature: sampling temperature; None for the explorer's temperature.
-            history: part of the walk that the model sees; None for that in the settings.
+            history: part of the walk that the model sees; None to use the settings.
         """
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kit:
-    """The parts and settings from which a method is made.
+    """The parts and settings that a method is assembled from.
 
-    The settings are those of the arm: the run's, those that define the method, and the arm's own.
+    The settings are the run's settings, overridden by the method's settings, then by the arm's own.
 
     Attributes:
-        benchmark: the benchmark to practise.
-        native_tasks: its training tasks.
-        max_steps: maximum steps of an episode.
-        curriculum: settings of the pool, its selector and its growth.
-        learner: settings of the learner.
-        make_env: creates a raw env on the training split.
+        benchmark: the benchmark to train on.
+        native_tasks: the benchmark's training tasks.
+        max_steps: maximum steps per episode.
+        curriculum: settings for the pool, its selector and its growth.
+        learner: settings for the learner.
+        make_env: creates a raw env with the training split.
         policy: returns the policy under training, which the first call creates.
-        first_round: returns the round that finds the first ``n`` tasks, as ``curriculum.initial``
-            says. Arms with the same ``curriculum.initial`` and the same ``n`` share it, and so
-            begin with the same tasks.
-        seed: returns the seed of one part of the run, by its purpose.
-        explorer_settings: settings of the explorer.
-        gate_settings: settings of the gates.
-        group_size: K, rollouts in a group.
-        study_only_steps: number of first steps in which the learner learns nothing.
-        embedder: creates the embedder of texts, as ``curriculum.embedder`` says.
+        first_round: returns the round that finds the first ``n`` tasks according to
+            ``curriculum.initial``. Arms with the same ``curriculum.initial`` and ``n`` share this
+            round, so they begin with the same tasks.
+        seed: returns the seed for a part of the run, given its purpose.
+        explorer_settings: settings for the explorer.
+        gate_settings: settings for the gates.
+        group_size: K, number of rollouts in a group.
+        study_only_steps: number of first steps in which the policy is not trained.
+        embedder: creates the text embedder according to ``curriculum.embedder``.
         language_model: True if the policy under training is a language model.
-        answer_form: position of the action in a language model's answers; None for another policy.
-        asked: the model that rounds ask; None if they ask none.
-        tries: creates an agent that acts with the policy under training, at a temperature.
-        analyst: returns the model that studies ask, which the first call creates. A method whose
-            studies ask needs a settings member ``questions_per_step``.
+        answer_form: form of a language model's answers; None for other policies.
+        asked: the model that rounds query; None if rounds do not query a model.
+        tries: creates an agent that acts with the policy under training, at a given temperature.
+        analyst: returns the model that studies query, which the first call creates. If a method's
+            studies query it, the method's settings need a member ``questions_per_step``.
         max_envs: maximum number of live envs.
-        on_verdict: called with each verdict; an exception from it stops the round.
+        on_verdict: called with each verdict; an exception raised in it stops the round.
     """
 
     benchmark: Benchmark
@@ -147,13 +147,13 @@ class Kit:
         told: Mapping[str, Any] = FrozenDict(),
         unguided: Agent | None = None,
     ) -> Explorer:
-        """Create the explorer that ``explorer.kind`` names; kind "noisy" ignores it.
+        """Create the explorer for ``explorer.kind``; kind "noisy" ignores it.
 
         Args:
             prompts: the folder of the prompt files for a model that explores.
-            told: more inputs of these prompts, as JSON; each prompt gets those that it declares.
-            unguided: agent for walks without guidance; None for one that sees its walks as the
-                settings say. Its attribute ``identity``, if any, distinguishes the rounds of arms.
+            told: more inputs for these prompts, as JSON; each prompt gets the declared inputs.
+            unguided: agent for unguided walks; None for the default agent. Its attribute
+                ``identity``, if any, distinguishes the rounds of different arms.
 
         Raises:
             ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no
@@ -184,10 +184,10 @@ class Kit:
         )
 
     def advisor(self) -> Advisor:
-        """Return the model that explores, for questions.
+        """Return the advisor of the exploring model, which answers questions.
 
         Raises:
-            ConfigError: if this run asks no model.
+            ConfigError: if the run's rounds do not query a model.
         """
         if self.asked is None:
             raise ConfigError(
@@ -198,7 +198,7 @@ class Kit:
 
     @property
     def scope(self) -> Scope:
-        """Return the scope for the user's own evolver, which tapes and counts its questions."""
+        """Return the scope under which an evolver's questions are stored and counted."""
         return no_scope if self.asked is None else self.asked.scope
 
     def gates(self, benchmark: Benchmark, known: KnownTasks) -> Sequence[Gate]:
@@ -222,9 +222,9 @@ class Kit:
         return rest
 
     def evolver(self, explorer: Explorer) -> Evolver:
-        """Create the evolver that carries out rounds with an explorer and the gates.
+        """Create the evolver that runs rounds with an explorer and the gates.
 
-        With ``explorer.kind = "noisy"`` the evolver uses neither.
+        With ``explorer.kind = "noisy"``, the evolver does not use the explorer or the gates.
         """
         settings = self.explorer_settings
         if settings.kind == "noisy":
@@ -246,9 +246,9 @@ class Kit:
         )
 
     def _solver(self) -> Solver:
-        """Create the agent that tries new tasks."""
+        """Create the solver that tries new tasks."""
         solve = self.gate_settings.solve
         if solve.solver == "policy":
             return Solver(self.tries(solve.temperature), self.make_env)
-        assert self.asked is not None  # settings that need one without a model are refused
+        assert self.asked is not None  # settings that need a model are rejected without one
         return Solver(self.asked.agent(SOLVE, solve.temperature), self.make_env)

@@ -1,4 +1,4 @@
-"""Methods: a curriculum, credit for outcomes, a learner, and the evolution of tasks."""
+"""Methods, which combine a curriculum, a learner, its advantages and the evolution of tasks."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ from coevo_gym.trainers.settings import LearnerConfig
 
 @dataclass(frozen=True, kw_only=True)
 class Method(MethodParts):
-    """The new parts of a method, ready for training; a part that is omitted does nothing.
+    """The assembled parts of a method, ready for training; omitted parts do nothing.
 
     Attributes:
         curriculum: the curriculum, which chooses the tasks.
-        learner: settings of the learner.
-        credit: the estimator of advantages from outcomes; None for the one that the learner's
-            settings name.
-        evolver: carries out rounds; None for a curriculum that never plans one.
-        first_round: finds the tasks to begin with; None if the curriculum has some.
-        coach: gives interface and cues to training episodes; None for no coach.
+        learner: settings for the learner.
+        credit: computes advantages from outcomes; None for the credit in the learner's settings.
+        evolver: runs rounds; None if the curriculum never plans rounds.
+        first_round: finds the first tasks; None if the curriculum already has tasks.
+        coach: assigns an interface and cues to training episodes; None for no coach.
         studies: write notes about each step's groups.
-        memories: grow from the notes, by name; names are also used for saving and restoring.
+        memories: grow from the notes, by name. The names are also used for saving and restoring.
     """
 
     learner: LearnerConfig
@@ -37,24 +36,25 @@ class Method(MethodParts):
 
 
 class NoSettings(FrozenModel):
-    """The settings of a method that has none of its own."""
+    """Settings for a method without its own settings."""
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """The specification of a method, which the decorator :func:`method` makes from a function.
+    """The specification of a method, which the decorator :func:`method` creates from a function.
 
     Attributes:
-        name: its name in settings of arms.
-        settings: model of its own settings, which an arm sets as ``method.KEY``. An
-            optional setting ``native`` says that all native training tasks are practised. Optional
-            members: ``finds_own_tasks`` is True if the arm finds ``curriculum.initial_size`` tasks
-            in a round of its own; ``questions_per_step`` maps each study's kind of notes to the
-            most questions that it asks the analyst per step of the learner; ``shows_solutions`` is
-            True if a question contains a task's solution, so that the policy may not answer it.
-        assemble: makes its parts.
-        sets: settings of the run's parts that define it, by dotted key. They override the
-            run's settings, and the arm's own settings override them.
+        name: the method's name in arm settings.
+        settings: class of the method's own settings, which an arm sets as ``method.KEY``. If an
+            optional setting ``native`` is true, the arm trains on all native training tasks.
+            Optional members: ``finds_own_tasks`` is True if the arm finds
+            ``curriculum.initial_size`` tasks in its own round; ``questions_per_step`` maps each
+            study's kind of notes to its maximum number of questions per learner step;
+            ``shows_solutions`` is True if questions contain solutions, which the policy may not
+            see.
+        assemble: creates the method's parts.
+        sets: settings of the run's parts that define the method, by dotted key. They override the
+            run's settings, but the arm's own settings override them.
         summary: a description in one sentence.
     """
 
@@ -65,22 +65,22 @@ class MethodSpec:
     summary: str = ""
 
     def __call__(self, settings: FrozenModel, kit: Kit) -> Method:
-        """Return the method's parts."""
+        """Create the method's parts."""
         made = self.assemble(settings, kit)
         if not isinstance(made, Method):
             raise ConfigError(
-                f"The method {self.name!r} returned no Method, but {type(made).__name__}. Its "
-                "function must return one."
+                f"The function of the method {self.name!r} must return a Method, got "
+                f"{type(made).__name__}."
             )
         return made
 
     def preset(self, name: str, summary: str, **sections: Mapping[str, Any]) -> MethodSpec:
-        """Return a spec of the same parts under another name and with other settings.
+        """Create a spec with the same parts, but with another name and other settings.
 
         Args:
-            name: its name in settings of arms.
+            name: the new method's name in arm settings.
             summary: a description in one sentence.
-            **sections: settings that define it, by section: ``learner={"epochs": 1}``.
+            **sections: settings that define it, by section, such as ``learner={"epochs": 1}``.
         """
         sets = {**self.sets, **dict(flat(sections))}
         return MethodSpec(name, self.settings, self.assemble, sets, summary)
@@ -89,14 +89,15 @@ class MethodSpec:
 def method(
     name: str, **sections: Mapping[str, Any]
 ) -> Callable[[Callable[..., Method]], MethodSpec]:
-    """Make a method from a function that assembles it.
+    """Create a method from a function that assembles it.
 
-    The function takes the method's own settings, a :class:`FrozenModel` that its annotation names,
-    and the :class:`Kit`; or the kit alone. The first line of its docstring describes the method.
+    The function takes the :class:`Kit`, optionally preceded by the method's own settings, which
+    must be annotated as a subclass of :class:`FrozenModel`. The first line of the function's
+    docstring describes the method.
 
     Args:
-        name: its name in settings of arms.
-        **sections: settings of the run's parts that define it, by section:
+        name: the method's name in arm settings.
+        **sections: settings of the run's parts that define the method, by section, such as
             ``curriculum={"evolve": "off"}``.
 
     Raises:
@@ -123,7 +124,7 @@ def method(
 def _parameters(
     name: str, function: Callable[..., Method]
 ) -> tuple[type[FrozenModel], Callable[[FrozenModel, Kit], Method]]:
-    """Return the model of a method's settings, and its function as one of settings and kit."""
+    """Return the class of a method's settings, and a function of these settings and a kit."""
     parameters = list(inspect.signature(function).parameters)
     if len(parameters) == 1:
         return NoSettings, lambda settings, kit: function(kit)
@@ -131,13 +132,13 @@ def _parameters(
         annotation = get_type_hints(function).get(parameters[0]) if len(parameters) == 2 else None
     except NameError as error:
         raise ConfigError(
-            f"The method {name!r}: {error}. Import the names in its annotations, even if "
-            "only type checkers need them."
+            f"Cannot read the annotations of the method {name!r}: {error}. Import all names in "
+            "its annotations, even if only type checkers need them."
         ) from error
     if not (isinstance(annotation, type) and issubclass(annotation, FrozenModel)):
         raise ConfigError(
-            f"The method {name!r} must be a function of a Kit, or of its settings and a Kit, and "
-            "its first parameter must be annotated with its settings, a subclass of FrozenModel; "
-            f"actual: {function.__name__}{inspect.signature(function)}"
+            f"The function of the method {name!r} must take a Kit, or its settings and a Kit. The "
+            "settings must be annotated with a subclass of FrozenModel. The function's signature "
+            f"is {function.__name__}{inspect.signature(function)}."
         )
     return annotation, function

@@ -1,4 +1,4 @@
-"""Methods from a folder of the user's own."""
+"""User-defined methods, which are loaded from a folder."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from coevo_gym.core.registry import METHODS
 from coevo_gym.methods.method import MethodSpec
 
 _known: dict[str, tuple[Path, dict[str, str]]] = {}
-"""The folder whose methods are registered, with the hashes of its files."""
+"""The folder whose methods are registered, with its file hashes."""
 
 
 def load_folder(folder: str | Path) -> None:
-    """Register the methods of a folder's ``.py`` files, by the names that ``@method`` gives them.
+    """Register the methods in a folder's ``.py`` files under the names passed to ``@method``.
 
-    Files are read again when one of them has changed. Files whose names begin with ``_`` are not
-    loaded; the other files can import them, as the folder is on the import path.
+    The files are read again if any file has changed. Files whose names begin with ``_`` are not
+    loaded, but other files can import them because the folder is on the import path.
 
     Raises:
-        ConfigError: if the folder does not exist, a file of it cannot be imported or defines no
-            method, or a name is taken.
+        ConfigError: if the folder does not exist, one of its files cannot be imported or does not
+            define a method, or a name is already used.
     """
     now = (Path(folder), folder_hashes(folder))
     if _known.get("methods") == now:
@@ -44,22 +44,22 @@ def load_folder(folder: str | Path) -> None:
 
 
 def method_files(folder: str | Path) -> list[Path]:
-    """Return the files of a folder that define methods.
+    """Return the files in a folder that define methods.
 
     Raises:
-        ConfigError: if the folder does not exist, or has no such file.
+        ConfigError: if the folder or such a file does not exist.
     """
     root = Path(folder)
     if not root.is_dir():
         raise ConfigError(f"plugins.methods: {root} is not a folder.")
     files = [path for path in sorted(root.glob("*.py")) if not path.name.startswith("_")]
     if not files:
-        raise ConfigError(f"plugins.methods: {root} contains no .py file.")
+        raise ConfigError(f"plugins.methods: {root} does not contain any .py files.")
     return files
 
 
 def folder_hashes(folder: str | Path) -> dict[str, str]:
-    """Return the content hash of each file of a folder that defines methods, by its name."""
+    """Return the content hashes of the files in a folder that define methods, by file name."""
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for path in method_files(folder)
@@ -72,14 +72,14 @@ def _specs(path: Path) -> list[MethodSpec]:
     found = [one for one in specs if one.name not in known or METHODS.load(one.name) is not one]
     if not found:
         raise ConfigError(
-            f'plugins.methods: {path} defines no method. Decorate a function with @method("name"), '
-            "or begin the file's name with _ if it is not meant to."
+            f"plugins.methods: {path} does not define a method. Decorate a function with "
+            '@method("name"), or begin the file name with _ if the file is only imported.'
         )
     return found
 
 
 def _import(path: Path) -> ModuleType:
-    """Import a file as its own module, regardless of other modules with its name."""
+    """Import a file as a separate module, regardless of other modules with the same name."""
     name = f"coevo_gym_plugins.{path.stem}"
     spec = spec_from_file_location(name, path)
     assert spec is not None
@@ -100,7 +100,7 @@ def _import(path: Path) -> ModuleType:
 
 
 def _line(error: Exception, path: Path) -> str:
-    """Return the line of the file at which the error arose, if the file caused the error."""
+    """Return the line in the file that raised the error, or "" if it arose elsewhere."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,9 +1,9 @@
-"""The settings of papers, and CoEvolve's results on the benchmarks and models of presets.
+"""Settings from papers, and CoEvolve's published results.
 
-CoEvolve's settings are those of its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's those of its
-Table 5 (arXiv 2606.10917), AgentEvolver's those of its published code, with the lower clip of the
-paper (arXiv 2511.10395). The pages of the methods in ``docs/methods`` describe our choices where
-the papers say nothing.
+CoEvolve's settings are from its Tables 3 and 9 (arXiv 2604.15840), Role-Agent's from its Table 5
+(arXiv 2606.10917), and AgentEvolver's from its published code, with the lower clip from the paper
+(arXiv 2511.10395). The methods' pages in ``docs/methods`` describe our choices for settings that
+the papers do not specify.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 PAPERS = ("coevolve", "role_agent", "agentevolver")
-"""Papers that :func:`differences` accepts."""
+"""The papers that :func:`differences` accepts."""
 
 _SMALL, _MIDDLE, _LARGE = (
     "Qwen3-4B-Instruct-2507", "Qwen2.5-7B-Instruct", "Qwen3-30B-A3B-Instruct-2507",
 )  # fmt: skip
-"""The releases that the paper calls Qwen3-4B-Instruct, Qwen2.5-7B-Instruct and Qwen3-30B-A3B."""
+"""The model releases that CoEvolve's paper uses, from small to large."""
 _COEVOLVE = {
     ("alfworld", _SMALL): ("77.85", "82.86"),
     ("appworld", _MIDDLE): ("26.78", "27.98"),
@@ -29,7 +29,7 @@ _COEVOLVE = {
     ("bfcl", _SMALL): ("58.0", "63.0"),
     ("webshop", _SMALL): ("75.0", "80.6"),
 }
-"""Success rates in percent as printed: of GRPO on the first task set, and on one that evolves."""
+"""Published success rates (in percent) of GRPO on the first tasks and on an evolving task set."""
 _REMARKS = {
     "alfworld": "; the paper does not say on which games. Its shares fit the 140 of valid_seen; "
     "here the 134 of valid_unseen are scored",
@@ -150,12 +150,12 @@ _OF_PAPER = {
 
 
 def published(benchmark: str, model: str, methods: Collection[str]) -> str | None:
-    """Return the published results for a benchmark, a model and methods, in words, or None.
+    """Describe the published results for a benchmark, a model and methods, or return None.
 
     Args:
         benchmark: name of the benchmark.
-        model: its path, whose last part identifies the model.
-        methods: names of the methods of a run.
+        model: path of the model, whose last part identifies it.
+        methods: names of the run's methods.
     """
     if {*methods} & {*PAPERS} - {"coevolve"}:
         return None  # the run follows another paper
@@ -168,12 +168,12 @@ def published(benchmark: str, model: str, methods: Collection[str]) -> str | Non
 def differences(
     benchmark: str, settings: Mapping[str, Any], paper: str = "coevolve"
 ) -> dict[str, str]:
-    """Return the settings that differ from those of a paper, with both values in words.
+    """Return the settings that differ from a paper's settings, with both values as text.
 
     Args:
         benchmark: name of the benchmark.
-        settings: the settings of an arm, as JSON values by dotted key. Settings that its kind of
-            learner or policy lacks are not compared.
+        settings: an arm's settings, as JSON values by dotted key. Settings that do not exist for
+            the arm's kind of learner or policy are not compared.
         paper: one of ``PAPERS``.
 
     Example:

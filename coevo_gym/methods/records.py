@@ -1,4 +1,4 @@
-"""Memories that describe the latest learner step only."""
+"""Memories that only describe the latest learner step."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from coevo_gym.core.notes import Notes
 
 
 class StepRecord:
-    """A memory with the metrics of the latest step's notes; subclasses define :meth:`measure`.
+    """A memory that computes metrics from the notes of the latest learner step.
 
-    Checkpoints are saved between steps, so its state is empty.
+    Subclasses define :meth:`measure`. Checkpoints are saved between steps, so the state is empty.
     """
 
     def __init__(self) -> None:
         self._metrics: dict[str, float] = {}
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics of a step's notes; {} without notes of its kind."""
+        """Return the metrics of a step's notes, or {} without notes of the right kind."""
         raise NotImplementedError
 
     def note(self, notes: Notes) -> None:
@@ -30,9 +30,9 @@ class StepRecord:
         return dict(self._metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {}."""
+        """Return an empty dict, because the memory has no state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Forget the metrics."""
+        """Clear the metrics."""
         self._metrics = {}

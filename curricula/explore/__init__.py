@@ -1,1 +1,1 @@
-"""Evolution rounds: explorers that search for new tasks, and the processing of their drafts."""
+"""Evolution rounds, in which explorers search for new tasks and gates check their drafts."""

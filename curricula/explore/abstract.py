@@ -1,4 +1,4 @@
-"""Abstraction: a language model turns walks into task proposals."""
+"""Abstraction of walks into task proposals by a language model."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ MAX_LEFT_OUT = 1_000
 
 
 class Idea(BaseModel):
-    """A task idea in the form in which a model answers.
+    """A task idea, in the format that models answer in.
 
     Attributes:
         walk: number of the walk that demonstrates the task, starting at 1.
-        why: reason why a user would want the task. It helps the model to write better requests and
-            is not stored.
+        why: the reason that a user would want the task. It improves the requests and is not stored.
     """
 
     walk: int = 1
@@ -45,7 +44,7 @@ class Idea(BaseModel):
     confidence: float = Field(ge=0, le=1, allow_inf_nan=False)
 
     def proposal(self) -> Proposal:
-        """Return the idea as a storable proposal."""
+        """Return the idea as a proposal that can be stored."""
         return Proposal(
             description=clean_text(self.description, MAX_TEXT),
             turns=tuple(clean_text(turn, MAX_TEXT) for turn in self.turns[:MAX_TURNS]),
@@ -67,7 +66,7 @@ class Abstraction(NamedTuple):
     Attributes:
         walks: indices of the walks in the input.
         proposals: the model's proposals, each with the index of its walk.
-        problem: reason why the model gave no answer, as reported by the advisor; "" if it answered.
+        problem: the advisor's reason why the model did not answer; "" if it answered.
     """
 
     walks: tuple[int, ...]
@@ -80,10 +79,10 @@ class Abstract:
 
     One question shows walks from a single task, up to :data:`EVIDENCE_CHARS` characters in total.
     For a longer walk, all actions are listed, but the observations of its middle steps are omitted.
-    The first questions about all tasks form one batch. The second questions form the next batch and
-    list the earlier proposals, and so on.
+    The first questions about all tasks form one batch. The second questions, which list the earlier
+    proposals, form the next batch, and so on.
 
-    Its arguments are those of :class:`~coevo_gym.curricula.explore.summarise.Summarise`.
+    It takes the same arguments as :class:`~coevo_gym.curricula.explore.summarise.Summarise`.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Abstract:
         self._told = load_inquiry(prompt).declared(told) if told else {}
 
     def __call__(self, walks: Sequence[tuple[Context, Walk]]) -> list[Abstraction]:
-        """Return proposals for walks, each walk paired with the context it started from.
+        """Return proposals for walks, each of which is paired with the context it started from.
 
         Walks without any exchange are skipped.
         """
@@ -153,7 +152,7 @@ class Abstract:
 
 
 def _by_task(walks: Sequence[tuple[Context, Walk]]) -> list[list[int]]:
-    """Return the indices of walks that have exchanges, grouped by source task."""
+    """Return the indices of walks that have exchanges, grouped by the task they started from."""
     of_task: dict[tuple[str, bool], list[int]] = {}
     for place, (context, walk) in enumerate(walks):
         if walk.exchanges:
@@ -180,7 +179,7 @@ def _size(walk: Walk) -> int:
 
 
 def _steps(exchanges: Sequence[Exchange], cap: int) -> list[dict[str, Any]]:
-    """Return a walk for a prompt: all actions, and observations as far as they fit."""
+    """Return a walk's steps for a prompt: all actions, and as many observations as fit."""
     full = {*evidence_cut([size(exchange) for exchange in exchanges], cap)}
     steps = []
     for place, exchange in enumerate(exchanges):

@@ -30,22 +30,22 @@ logger = logging.getLogger(__name__)
 GatesOf = Callable[[Benchmark, KnownTasks], Sequence[Gate]]
 
 MAX_ATTEMPTS = 3
-"""Maximum attempts to explore a context or judge a draft when the engine keeps failing."""
+"""Maximum number of attempts to explore a context or judge a draft if the engine keeps failing."""
 
 
 MAX_KNOWN = 20
-"""Maximum number of known requests that an explorer is shown for a place."""
+"""Maximum number of known requests that the explorer is shown for a location."""
 MAX_NEAR = 2
 """Maximum number of tags that an unguided explorer is asked to stay near."""
 PLACES = frozenset({"scene", "scenario"})
-"""Kinds of tags that name a place. They are not used as tags to stay near."""
+"""Kinds of tags that name a location. Explorers are not asked to stay near these tags."""
 SKIPPED = "advisor"
-"""Gate name in the verdict on a skipped context."""
+"""Gate name in verdicts on skipped contexts."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """The progress of a round, consistent after each draft."""
+    """The progress of a round, which is consistent after each draft."""
 
     round: Round
     known: KnownTasks
@@ -62,7 +62,7 @@ class _Progress:
     seconds: float = 0.0
 
     def add(self, found: Exploration) -> None:
-        """Add the env steps and the record of one exploration."""
+        """Add the env steps and the record of an exploration."""
         self.env_steps += found.env_steps
         if found.explored is not None:
             self.explored.append(found.explored)
@@ -77,24 +77,23 @@ class _Progress:
 
 
 class GatedEvolver:
-    """An evolver that explores the contexts of a round and passes the drafts through the gates.
+    """An evolver that explores a round's contexts and checks the resulting drafts with gates.
 
     A round is deterministic: each context has its own generator, derived from the round's seed and
     the context's index. After a crash, run the round again. Model answers are not requested a
-    second time if ``scope`` replays a tape. Within a process nothing is lost either: if ``run``
-    raises an exception (a stop, a failed engine), the next ``run`` of the same round resumes after
-    the last judged draft.
+    second time if ``scope`` replays a tape. If ``run`` raises an exception because of a stop or a
+    failed engine, the next ``run`` of that round in that process resumes after the last draft.
 
     Args:
-        benchmark: the benchmark, which builds and replays drafts.
+        benchmark: the benchmark that builds and replays drafts.
         explorer: the explorer.
-        gates_of: creates the gates of a round.
-        native: the training tasks that unguided exploration starts from; None for all of them.
+        gates_of: creates the gates for a round.
+        native: training tasks that unguided exploration starts from; None for all training tasks.
         on_verdict: called with each verdict; an exception raised in it stops the round. Without it,
             a long round logs its progress.
-        scope: context manager entered around the round, around each exploration of some contexts
-            (``round-3/explore-8``, where 8 is the index of the first context) and around the gates
-            of each draft (``round-3/draft-17``). It reports the cost of model calls in the round.
+        scope: context manager entered for the round, for each batch of contexts to explore
+            (``round-3/explore-8``, where 8 is the index of the first context) and for the gates of
+            each draft (``round-3/draft-17``). It reports the cost of model calls in the round.
     """
 
     def __init__(
@@ -123,15 +122,15 @@ class GatedEvolver:
         explores each context once, with an equal share of the remaining budget, and stops early
         once enough tasks are accepted. An unguided round moves from task to task until enough tasks
         are accepted, the budget is spent, or the number of explored contexts equals the number of
-        drafts in the budget. After an engine failure the context or draft is tried again; the draft
-        is not rejected for it. Once the budget for model calls is spent, earlier results are kept,
+        drafts in the budget. After an engine failure, the context or draft is tried again, and the
+        draft is not rejected. Once the budget for model calls is spent, earlier results are kept,
         and each planned context that is skipped gets its own verdict.
 
         Raises:
-            EnvBackendError: if an engine failed :data:`MAX_ATTEMPTS` times in a row; run the round
+            EnvBackendError: if an engine failed :data:`MAX_ATTEMPTS` times in a row. Run the round
                 again to resume it.
             ModelError: if the model is unavailable.
-            SplitLeakError: if the task of a context is not a training task.
+            SplitLeakError: if a context's task is not a training task.
             ConfigError: if an unguided round has no training tasks to start from.
         """
         progress = self._progress
@@ -225,11 +224,11 @@ class GatedEvolver:
         return self.benchmark.tasks(Split.TRAIN) if self.native is None else self.native
 
     def _unguided(self, rng: Generator, near: Generator) -> Context:
-        """Return a context for a random native task, with tags to stay near.
+        """Return a context for a random native task, with tags that new tasks should stay close to.
 
         The tags are the functions that can be called in that task, or else the tags of the
-        scenario's native tasks. They are drawn from a separate generator, so that the draws of
-        explorers without tags stay the same.
+        scenario's native tasks. They are drawn with a separate generator, without affecting other
+        draws.
         """
         native = self._native
         if not native:
@@ -245,7 +244,7 @@ class GatedEvolver:
         return Context(kind=UNGUIDED, task=task, near=drawn)
 
     def _tags_at(self, scenario: str) -> Sequence[str]:
-        """Return the tags of a scenario's native tasks, except tags of the place itself."""
+        """Return the tags of a scenario's native tasks, except tags that name a location."""
         if scenario not in self._tags:
             native = self._native
             tags = {tag for task in native if task.scenario == scenario for tag in tags_of(task)}
@@ -253,7 +252,7 @@ class GatedEvolver:
         return self._tags[scenario]
 
     def _judge(self, progress: _Progress, gates: Sequence[Gate]) -> None:
-        """Pass the next draft through the gates."""
+        """Check the next draft with the gates."""
         context, found = progress.waiting[0]
         with self.scope(f"{progress.round.id}/draft-{progress.n_judged}"):
             result = run_gates(gates, found, context=context)
@@ -290,7 +289,7 @@ def _evolved(task: Task, context: Context, round: Round, verdict: Verdict) -> Ta
 
 
 def _told(context: Context, known: KnownTasks) -> Context:
-    """Return a context with the requests known at its place, or anywhere for unguided contexts."""
+    """Add the known requests at a context's location, or anywhere for an unguided context."""
     tasks = known.around(context.task, MAX_KNOWN)
     if context.kind == UNGUIDED:
         there = {task.id for task in tasks}
@@ -300,7 +299,7 @@ def _told(context: Context, known: KnownTasks) -> Context:
 
 
 def _rng(round: Round, *key: int) -> Generator:
-    """Return a generator for one context: by its place, or by its place and 1 for its tags."""
+    """Create a random generator from a round's seed and a key, such as a context's index."""
     return np.random.default_rng(SeedSequence(round.seed, spawn_key=key))
 
 

@@ -1,4 +1,4 @@
-"""Explorers, which revisit the env where the agent is weak and return drafts of tasks."""
+"""Explorers, which revisit the env where the agent is weak and return task drafts."""
 
 from __future__ import annotations
 
@@ -25,40 +25,39 @@ from coevo_gym.episodes import EnvPool, Finished, TrainingEpisode, run_one
 
 
 class ExplorerConfig(FrozenModel):
-    """The explorer, which revisits the env in each round."""
+    """Settings for the explorer, which revisits the env in each round."""
 
     kind: Literal["scripted", "model", "noisy"] = "scripted"
     """``scripted`` repeats part of the agent's path and continues with random actions. ``model``
-    studies the agent's path, tries things out, and proposes tasks. ``noisy`` is for experiments: it
-    supplies native training tasks, a share of them broken, without any gates."""
+    studies the agent's path, tries things out, and proposes tasks. ``noisy`` is for experiments:
+    without any gates, it supplies native training tasks and breaks a share of them."""
     broken: float = Field(default=0.4, ge=0, le=1)
-    """(noisy) Share of its tasks that no episode can solve."""
+    """(noisy) Share of the supplied tasks that no episode can solve."""
     easy: float = Field(default=0.0, ge=0, le=1)
-    """(noisy) Share of the first tasks that the initial policy already solves, picked by success in
-    8 tries. None of them is broken."""
+    """(noisy) Share of the first tasks that the initial policy already solves, based on success in
+    8 attempts. These tasks are never broken."""
     walks: int = Field(default=2, ge=1)
-    """Walks per context. The scripted explorer makes one walk of half the length when it has a
-    target."""
+    """Walks per context. With a target, the scripted explorer makes one walk of half the length."""
     max_steps: int = Field(default=18, ge=1)
-    """Maximum steps per walk. ``noisy`` is charged this many steps per task."""
+    """Maximum steps per walk. The ``noisy`` explorer is charged this many steps per task."""
     concurrency: int = Field(default=8, ge=1)
-    """(model) Number of contexts explored at once."""
+    """(model) Number of contexts to explore at once."""
     temperature: float = Field(default=0.7, ge=0)
-    """(model) Sampling temperature; 0 is greedy. Walks without guidance, as for the first tasks,
+    """(model) Sampling temperature; 0 is greedy. Unguided walks, such as those for the first tasks,
     always use 1."""
     max_answer_tokens: int = Field(default=2048, ge=1)
-    """(model) Maximum tokens per summary and per answer with proposals."""
+    """(model) Maximum number of tokens per summary and per answer with proposals."""
 
 
 Found: TypeAlias = Proposal | Draft | str
-"""A result of an explorer: a model's proposal, a draft, or the raw JSON text of a draft."""
+"""An explorer's result: a model's proposal, a draft, or a draft's raw JSON text."""
 
 
 def fittest(found: Sequence[Found], context: Context, benchmark: Benchmark) -> Sequence[Found]:
-    """Return the single result that fits the context's target best; without a target, return all.
+    """Return the result that fits the context's target best, or all results without a target.
 
-    The best result has the most tags of the target; ties are broken by the fewest other tags, then
-    by the model's confidence, then by order. A proposal is judged by the draft made from it.
+    The best result shares the most tags with the target; ties are broken by the fewest other tags,
+    then by the model's confidence, then by order. A proposal is judged by the draft made from it.
     Proposals that cannot be drafted, drafts outside the training scenarios, and unparsed text rank
     last.
     """
@@ -91,7 +90,7 @@ class Exploration:
     Attributes:
         drafts: the drafts found.
         env_steps: env steps used.
-        explored: record of the exploration for display to users; None if there is none.
+        explored: record of the exploration that is displayed to users; None if there is no record.
         skipped: reason why the context was skipped, such as :data:`BUDGET`; "" if it was explored.
     """
 
@@ -102,15 +101,15 @@ class Exploration:
 
 
 BUDGET = "budget"
-"""Reason for skipping a context when the budget is spent. All later contexts are skipped, too."""
+"""Reason for skipping a context when the budget is spent. All later contexts are also skipped."""
 
 
 class Explorer(Protocol):
-    """Interface of explorers, which take contexts and return drafts."""
+    """Interface for explorers, which take contexts and return drafts."""
 
     @property
     def concurrency(self) -> int:
-        """Preferred number of contexts per call, at least 1."""
+        """The preferred number of contexts per call, at least 1."""
         ...
 
     def explore(
@@ -119,8 +118,8 @@ class Explorer(Protocol):
         """Explore from the task of each context.
 
         Args:
-            contexts: the tasks to start from, with the agent's actions there; at most
-                ``concurrency``.
+            contexts: up to ``concurrency`` contexts with tasks to start from and the agent's
+                actions.
             rngs: one generator per context, the only source of randomness.
 
         Returns:
@@ -134,7 +133,7 @@ class Explorer(Protocol):
 
 
 def require_explorable(benchmark: Benchmark, task: Task) -> None:
-    """Raise an error unless a task may be explored from: only training tasks may.
+    """Raise an error unless an explorer may start from this task: only training tasks are allowed.
 
     Raises:
         SplitLeakError, TaskError: as
@@ -149,13 +148,13 @@ def drawn_evenly(choices: Sequence[str], rng: Generator) -> str:
 
 
 class Walker:
-    """An agent without a model: it follows a given path for a while, then acts at random.
+    """An agent without a model that follows a given path for a while, then acts at random.
 
-    It abandons a walk when there are no choices.
+    It abandons a walk when no actions are available.
 
     Args:
-        choices: returns the available actions in a view; ``benchmark.choices``.
-        lead: its first actions.
+        choices: returns the actions available in a view, such as ``benchmark.choices``.
+        lead: the agent's first actions.
         draw: draws one of the available actions; uniform by default.
     """
 
@@ -172,7 +171,7 @@ class Walker:
         self._draw = draw
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one action per view; without choices, the action abandons the walk."""
+        """Return one action per view; if no choices are available, the action abandons the walk."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:
@@ -184,20 +183,21 @@ class Walker:
 
 
 class ScriptedExplorer:
-    """An explorer without a model: it repeats part of the agent's path, then makes random choices.
+    """An explorer without a model that repeats part of the agent's path, then acts at random.
 
     Each walk starts where the task starts, repeats a random number of the context's first actions,
     and continues with random members of ``benchmark.choices(view)``. The benchmark abstracts each
-    walk into drafts. The explorer sees what a policy sees, and never a solution or a verifier.
+    walk into drafts. The explorer sees what a policy sees, but never a solution or a verifier.
 
-    With a target, it makes one walk of half the length, because only one draft is kept; other
-    contexts keep the drafts of several walks. The walk starts from the opened task of the context
-    and prefers choices that mention the target (:class:`Aim`). The best-matching draft is kept.
+    For a context with a target, it makes one walk of half the length and keeps only the
+    best-matching draft; for other contexts, it keeps the drafts from several walks. The walk
+    towards a target starts from the context's opened task, which has no goal, and prefers choices
+    that mention the target (:class:`Aim`).
 
     Args:
         benchmark: the benchmark whose tasks are explored.
         rounds: walks per context without a target.
-        max_steps: maximum steps per walk without a target; the env's own limit if that is lower.
+        max_steps: maximum steps per walk without a target; the env's own limit also applies.
         make_env: creates a new env; None for ``gym.make(benchmark.env_id)``.
     """
 

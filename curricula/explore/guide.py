@@ -1,4 +1,4 @@
-"""Texts for explorers: where a search starts, and what its prompt says."""
+"""Prompt texts and starting points for explorers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from coevo_gym.envs.tags import kind_of_tag, value_of_tag
 from coevo_gym.prompts.cue import CuePrompt, load_cue
 
 PREFERENCE = 4.0
-"""Factor by which each target word in a choice raises the probability of that choice."""
+"""Factor by which each target word in a choice increases the choice's probability."""
 MOST_WORDS = 2
-"""Maximum number of target words counted per choice; a long choice contains many by chance."""
+"""Maximum number of target words counted per choice, as long choices contain many by chance."""
 _WORD = re.compile(r"[^\W\d_]{3,}")
 
 
 def is_open(context: Context) -> bool:
-    """Return True if the explorer sees the context's task without its request."""
+    """Return True if the request of the context's task is hidden from the explorer."""
     return bool(context.target) or context.kind == UNGUIDED
 
 
 def opened_for(benchmark: Benchmark, context: Context) -> Task:
-    """Return the task where walks towards a target start: opened if the benchmark supports it."""
+    """Return the task to start from; with a target, the task's goal is removed if possible."""
     if context.target and hasattr(benchmark, "open"):
         task: Task = benchmark.open(context.task)
         return task
@@ -44,11 +44,10 @@ def opened_for(benchmark: Benchmark, context: Context) -> Task:
 class Aim:
     """A bias towards choices that mention the target.
 
-    It sees the choices of a policy whose instruction names the target, and no more than a policy
-    sees.
+    It sees the same choices as a policy whose instruction mentions the target, and nothing more.
 
     Args:
-        choices: returns the available actions in a view; ``benchmark.choices``.
+        choices: returns the actions available in a view, such as ``benchmark.choices``.
 
     Example:
         >>> aim = Aim(lambda view: ("go to desk 1", "take mug 1"), ("object:mug",))
@@ -63,7 +62,7 @@ class Aim:
         self.words = frozenset(word for value in values for word in _words(value))
 
     def choices(self, view: View) -> Sequence[str]:
-        """Return the available actions in a view."""
+        """Return the actions available in a view."""
         return self._choices(replace(view, instruction=self.request))
 
     def weights(self, choices: Sequence[str]) -> np.ndarray:
@@ -72,13 +71,13 @@ class Aim:
         return PREFERENCE ** np.minimum(said, MOST_WORDS)
 
     def draw(self, choices: Sequence[str], rng: Generator) -> str:
-        """Draw one of the choices."""
+        """Draw one of the choices according to their weights."""
         weights = self.weights(choices)
         return choices[int(rng.choice(len(choices), p=weights / weights.sum()))]
 
 
 def _words(text: str) -> frozenset[str]:
-    """Return the lower-case words of a text, with camel-case names split."""
+    """Return the lowercase words of a text, with camel-case names split."""
     return frozenset(_WORD.findall(f"{text} {spaced(text)}".lower()))
 
 
@@ -91,19 +90,19 @@ EARLIER_CHARS = 4_000
 
 
 MIN_SAME = 2
-"""Minimum number of equal lines that are omitted at the point where two attempts diverge."""
+"""Minimum number of shared lines to omit from the action where two attempts diverge."""
 
 
 class Guide:
-    """A writer of cues from a context, its weakness and the known tasks.
+    """A writer of explorer cues, based on a context, its weakness and the known tasks.
 
     Args:
         prompt: name of the prompt file.
-        target: name of the prompt file for contexts with a target; loaded on first use.
-        n_actions: actions per walk available to the explorer, at least 1.
+        target: name of the prompt file for contexts with a target, which is loaded on first use.
+        n_actions: maximum number of actions per walk, at least 1.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
-        told: more inputs for the prompt files; a guide's own inputs keep their names. Each file
-            gets the inputs that it declares.
+        told: more inputs for the prompt files; they cannot replace the guide's own inputs. Each
+            file gets the inputs that it declares.
 
     Raises:
         ConfigError: if the prompt file does not exist.
@@ -133,7 +132,7 @@ class Guide:
         brief: ContextBrief | None,
         earlier: Sequence[Sequence[str]] = (),
     ) -> tuple[Cue, ...]:
-        """Return the cues for the explorer of a context.
+        """Return the cues for an agent that explores a context.
 
         Args:
             context: the context to explore from.
@@ -168,14 +167,14 @@ def _named(tags: Sequence[str]) -> list[dict[str, str]]:
 def listed(
     actions: Sequence[str], other: Sequence[str] = (), *, first: int = 0, cap: int = LISTED_CHARS
 ) -> list[dict[str, Any]]:
-    r"""List actions with their numbers from 1, each cut to :data:`MAX_CHARS` characters.
+    r"""List actions, numbered from 1 and truncated to :data:`MAX_CHARS` characters each.
 
     Args:
         actions: the actions.
-        other: the actions of another attempt. In the action where the two attempts diverge, the
-            leading lines that are equal in both are omitted.
+        other: the actions of another attempt. In the action where the two attempts diverge, leading
+            lines that both share are omitted.
         first: index of the first action to list.
-        cap: maximum characters in total; actions that do not fit are omitted.
+        cap: maximum number of characters in total; actions that do not fit are omitted.
 
     Example:
         >>> listed(["a = 1\nb = 2\nc = 3"], ["a = 1\nb = 2\nc = 4"])
@@ -192,18 +191,18 @@ def listed(
 
 
 def contrasting(actions: Sequence[str], contrast: Sequence[str]) -> list[dict[str, Any]]:
-    """List the attempt with the opposite outcome, from where it diverges from the first one."""
+    """List the actions of the opposite attempt, starting where it diverges from the first one."""
     return listed(contrast, actions, first=parting(actions, contrast)) if contrast else []
 
 
 def parting(actions: Sequence[str], other: Sequence[str]) -> int:
-    """Return the number of leading actions that are the same in two attempts."""
+    """Return the number of leading actions that two attempts share."""
     pairs = enumerate(zip(actions, other, strict=False))
     return next((n for n, (a, b) in pairs if a != b), min(len(actions), len(other)))
 
 
 def _from_the_difference(action: str, other: str) -> str:
-    """Return a multi-line action without the leading lines it shares with another."""
+    """Return a multi-line action without the leading lines that it shares with another action."""
     lines, others = action.splitlines(), other.splitlines()
     same = parting(lines, others)
     if same < MIN_SAME:

@@ -1,4 +1,4 @@
-"""An explorer with a model: it summarises rollouts, explores, and proposes tasks."""
+"""A model-based explorer, which summarises rollouts, explores, and proposes tasks."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from coevo_gym.prompts.cue import CuePrompt, load_cue
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 SAMPLING = Sampling(temperature=0.7, max_tokens=2_048)
-"""Default sampling of summaries and proposals."""
+"""Default sampling settings for summaries and proposals."""
 
 
 @dataclass(slots=True)
 class _Stay:
-    """A context during its exploration."""
+    """The state of a context while it is being explored."""
 
     context: Context
     rng: Generator
@@ -75,34 +75,34 @@ class _Stay:
 
 
 class ModelExplorer:
-    """An explorer with a model, which works in four stages.
+    """A model-based explorer, which works in four stages.
 
     Contexts are explored together: one batch of questions summarises their rollouts
-    (:class:`Summarise`), an agent explores from all of them (:class:`Walks`) with instructions
-    (:class:`Guide`), and its walks are turned into proposals (:class:`Abstract`). Second walks
-    start after the first ones and see their actions. Each stage has a fallback: a rollout without a
-    summary is retold by rule, and the benchmark's own rules draft from walks without proposals. No
-    answer of a model is an error.
+    (:class:`Summarise`), an agent explores from all contexts (:class:`Walks`) with instructions
+    (:class:`Guide`), and the agent's walks are turned into proposals (:class:`Abstract`). Second
+    walks start after the first walks and see their actions. Each stage has a fallback: rules
+    summarise a rollout if the model does not, and the benchmark's own rules draft tasks from walks
+    without proposals. A bad model answer never raises an error.
 
-    Contexts without guidance start from open tasks: the same world without a goal. So do contexts
-    with a target, which the agent sees; the best-fitting result is kept.
+    Unguided contexts and contexts with a target start from open tasks: the same world without a
+    goal. The agent sees the target, and only the best-fitting result is kept.
 
     Args:
-        benchmark: the benchmark, which must support exploration by models.
+        benchmark: the benchmark, which must support model-based exploration.
         advisor: the advisor for summaries and proposals.
-        agent: the exploring agent, which should remember its last exchanges.
-        unguided: agent for exploration without guidance; None for the same agent.
-        prompts: folder of the prompt files ``summary``, ``guide`` and ``abstract``, and of
+        agent: the agent that explores, which should remember its last exchanges.
+        unguided: agent for unguided exploration; None to use the same agent.
+        prompts: folder with the prompt files ``summary``, ``guide`` and ``abstract``, and
             ``target`` for contexts with a target.
         tasks: description of valid tasks in the env; "" if there is none.
         walks: walks per context.
         max_steps: maximum steps per walk, at most the env's own limit.
-        concurrency: maximum contexts explored at the same time.
-        max_envs: maximum walks at the same time.
-        sampling: sampling settings of the answers.
+        concurrency: maximum number of contexts explored at the same time.
+        max_envs: maximum number of concurrent walks.
+        sampling: sampling settings for the answers.
         make_env: creates a fresh env; None for ``gym.make(benchmark.env_id)``.
-        told: more inputs of the prompts, as JSON; each prompt gets those that its header declares.
-            The explorer's own inputs keep their names.
+        told: more inputs for the prompts, as JSON; each prompt gets the inputs that its header
+            declares. They cannot replace the explorer's own inputs.
 
     Raises:
         ConfigError: if models cannot explore the benchmark, a prompt does not exist, or no prompt
@@ -152,10 +152,10 @@ class ModelExplorer:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """Identity for shared rounds, apart from models.
+        """Identity of the explorer without its models, compared when runs share rounds.
 
-        It has the folder and the hashes of prompts, what they are told, and the identities of
-        agents that have one.
+        It contains the prompt folder, the prompts' hashes and extra inputs, and the identities of
+        agents that have an identity.
         """
         hashes = {prompt.label: prompt.hash for prompt in self._files()}
         found = {"prompts": self.prompts, "files": hashes, "told": thaw(self.told)}
@@ -163,7 +163,7 @@ class ModelExplorer:
         return {**found, "agents": agents} if any(agents) else found
 
     def _files(self) -> Iterator[InquiryPrompt | CuePrompt]:
-        """Yield the prompts of the folder; the prompt for targets is optional."""
+        """Yield the prompts in the folder; the prompt for targets is optional."""
         for name in ("summary", "abstract"):
             yield load_inquiry(f"{self.prompts}/{name}")
         yield load_cue(f"{self.prompts}/guide")
@@ -176,7 +176,7 @@ class ModelExplorer:
             if unknown := sorted(self.told.keys() - known):
                 raise ConfigError(
                     f"No prompt in {self.prompts} declares the inputs {', '.join(unknown)}. Add "
-                    "them to the header of a prompt that uses them, or do not tell them."
+                    "them to the header of a prompt that uses them, or do not pass them."
                 )
 
     def explore(
@@ -194,7 +194,7 @@ class ModelExplorer:
         return [stay.exploration() for stay in stays]
 
     def _study(self, stays: Sequence[_Stay]) -> None:
-        """Summarise the rollouts of contexts."""
+        """Summarise the contexts' rollouts."""
         summaries = self.summarise([stay.context for stay in stays])
         for stay, summary in zip(stays, summaries, strict=True):
             stay.brief = summary.brief
@@ -204,7 +204,7 @@ class ModelExplorer:
                 stay.problems.append(f"The rollout was retold by rule: {summary.problem}")
 
     def _walk(self, stays: Sequence[_Stay]) -> None:
-        """Let the agent explore; second walks see the actions of the first ones."""
+        """Let the agent explore; second walks see the actions of the first walks."""
         free = [stay for stay in stays if stay.context.kind == UNGUIDED]
         led = [stay for stay in stays if stay.context.kind != UNGUIDED]
         for _ in range(self.n_walks):
@@ -231,7 +231,7 @@ class ModelExplorer:
         return WalkStart(task, self.guide(context, stay.brief, earlier), stay.rng)
 
     def _abstract(self, stays: Sequence[_Stay]) -> None:
-        """Turn walks into proposals, by the model or by rule."""
+        """Turn walks into proposals with the model, or into drafts by rule if the model fails."""
         ways = [
             (stay, walk, walked)
             for stay in stays

@@ -1,4 +1,4 @@
-"""Summaries: a model studies a weak rollout before the explorer revisits its task."""
+"""Summaries, which a model writes about weak rollouts before the explorer revisits their tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LAST_ACTIONS = 5
 
 
 class BriefAnswer(BaseModel):
-    """A model's analysis of a rollout, in the form in which it answers."""
+    """A rollout analysis, in the format that models answer in."""
 
     summary: str = Field(min_length=1)
     failure_cause: str = ""
@@ -41,7 +41,7 @@ class BriefAnswer(BaseModel):
     do_not_repeat: tuple[str, ...] = ()
 
     def brief(self) -> ContextBrief:
-        """Return the answer as a storable brief."""
+        """Return the answer as a brief that can be stored."""
         return ContextBrief(
             summary=_sentence(self.summary),
             failure_cause=_sentence(self.failure_cause),
@@ -57,8 +57,7 @@ class RolloutSummary(NamedTuple):
 
     Attributes:
         brief: the analysis; None for a context without a rollout.
-        problem: reason why the brief was not written by a model, as reported by the advisor; "" if
-            it was.
+        problem: the advisor's reason why a model did not write the brief; "" if a model wrote it.
     """
 
     brief: ContextBrief | None
@@ -66,17 +65,17 @@ class RolloutSummary(NamedTuple):
 
 
 class Summarise:
-    """A summary step that asks a model to explain the rollouts of contexts, in one batch.
+    """A summary step that asks a model to explain the contexts' rollouts, in one batch.
 
-    If a question fails, the brief is made from the rollout by :func:`retold`.
+    If a question fails, :func:`retold` makes the brief from the rollout.
 
     Args:
-        advisor: the advisor to ask.
+        advisor: the advisor that answers the questions.
         prompt: name of the prompt file.
-        sampling: sampling settings of the answers.
+        sampling: sampling settings for the answers.
         tasks: text that explains which tasks are valid in the env; "" if the benchmark has none.
-        operations: returns the names of operations that can be called where a context starts.
-        told: more inputs for a prompt file that declares them; its own inputs keep their names.
+        operations: returns the names of the operations that are available where a context starts.
+        told: more inputs that the prompt file declares; they cannot replace the step's own inputs.
     """
 
     def __init__(
@@ -130,7 +129,7 @@ class Summarise:
 
 
 def retold(context: Context) -> ContextBrief:
-    """Return a brief made without a model: last actions, step names, and actions without effect.
+    """Return a brief made without a model from last actions, step names and ineffective actions.
 
     Example:
         >>> import coevo_gym
@@ -158,13 +157,12 @@ def _summary(context: Context, answer: Answer[BriefAnswer]) -> RolloutSummary:
 def retraced(
     rollout: EpisodeRecord, cap: int = EVIDENCE_CHARS, *, max_text: int = MAX_TEXT
 ) -> dict[str, Any]:
-    """Return the inputs of a prompt that shows what was done in a rollout and what came of it.
+    """Return the prompt inputs that show a rollout's actions and their results.
 
-    The steps have at most ``cap`` characters, and an action or an observation ``max_text``.
+    The steps have at most ``cap`` characters, and each action or observation at most ``max_text``.
 
     Returns:
-        ``steps``, ``n_steps``, ``left_out``, and ``last_observation``, which is "" where the last
-        step is shown.
+        ``steps``, ``n_steps``, ``left_out``, and ``last_observation`` ("" if steps are shown).
     """
     done = exchanges_of(rollout, max_text)
     return _shown(done, len(done), rollout.last_observation, cap)
@@ -173,7 +171,7 @@ def retraced(
 def _shown(
     exchanges: Sequence[Exchange], n_steps: int, last_observation: str, cap: int
 ) -> dict[str, Any]:
-    """Return the inputs of :func:`retraced`, from the exchanges of all steps or of some."""
+    """Return the prompt inputs that show the exchanges of all or some steps of a rollout."""
     shown = cut(exchanges, cap)
     numbers = step_numbers(len(shown), n_steps)
     return {
@@ -185,13 +183,13 @@ def _shown(
 
 
 def gap(numbers: Sequence[int], n_steps: int) -> tuple[int, int] | None:
-    """Return the first and the last step that are not shown; None if all steps are shown."""
+    """Return the first and last steps that are not shown, or None if all steps are shown."""
     missing = sorted({*range(1, n_steps + 1)} - {*numbers})
     return (missing[0], missing[-1]) if missing else None
 
 
 def numbered(number: int, exchange: Exchange) -> dict[str, Any]:
-    """Return an exchange with its number, as a prompt shows it."""
+    """Return an exchange with its number, in the format used in prompts."""
     return {"number": number, **exchange.model_dump()}
 
 

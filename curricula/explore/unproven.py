@@ -1,4 +1,4 @@
-"""A faulty task generator whose tasks are unproven, to measure the value of task selection."""
+"""A generator of unproven tasks, some of them broken, for measuring the value of selectors."""
 
 from __future__ import annotations
 
@@ -18,53 +18,52 @@ from coevo_gym.curricula.pool.pool import require_train
 from coevo_gym.curricula.signals import UNPROVEN
 
 TRIES = 8
-"""Number of tries per task to measure how easy it is."""
+"""Number of attempts per task when measuring how easy the task is."""
 
 
 class Breakable(Benchmark, Protocol):
-    """Interface of benchmarks whose tasks can be broken."""
+    """Interface for benchmarks that can make unsolvable copies of their tasks."""
 
     def broken(self, task: Task) -> Task:
-        """Return a copy of the task that looks the same but that no episode can solve."""
+        """Return a copy of the task that looks the same but cannot be solved."""
         ...
 
 
 def breakable(benchmark: Benchmark) -> Breakable:
-    """Return the benchmark if its tasks can be broken.
+    """Return the benchmark if it can make unsolvable copies of its tasks.
 
     Raises:
         ConfigError: if it has no ``broken``.
     """
     if not hasattr(benchmark, "broken"):
         raise ConfigError(
-            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot break "
-            "tasks. Set explorer.broken = 0, choose webshop, or give the benchmark a "
-            "method broken(task)."
+            f"explorer.kind = 'noisy' needs broken tasks, but {benchmark.name} cannot make any. "
+            "Set explorer.broken = 0, choose webshop, or add a broken(task) method."
         )
     return cast(Breakable, benchmark)
 
 
 class UnprovenEvolver:
-    """An evolver that supplies native training tasks, a share of them broken, without proving any.
+    """An evolver that supplies unproven native training tasks and breaks a share of them.
 
-    It explores nothing and has no gates. For a target, it supplies the task that the target was
+    It does not explore and has no gates. For a target, it supplies the task that the target was
     derived from; all other tasks are drawn at random. Each task is charged the maximum env steps of
-    one walk, so that an arm that requests more tasks pays for them.
+    one walk, so an arm that requests more tasks pays for them.
 
-    A share of the first tasks may be easy: as many tasks as are requested are tried :data:`TRIES`
-    times, and the ones solved most often are used unbroken. These tries belong to the experiment
-    and are not charged to any arm.
+    A share of the first tasks may be easy: as many tasks as are requested are attempted
+    :data:`TRIES` times, and the tasks solved most often are used unbroken. These attempts belong to
+    the experiment and are not charged to any arm.
 
     Args:
-        benchmark: the benchmark of the tasks.
+        benchmark: the benchmark that the tasks belong to.
         native: the training tasks to draw from.
         broken: share of the tasks, except the easy ones, that cannot be solved, in [0, 1].
         steps_each: env steps charged per task.
-        easy: share of the first tasks that is easy, in [0, 1].
-        solver: solver that tries tasks to find easy ones; required if ``easy`` > 0.
+        easy: share of easy tasks among the first tasks, in [0, 1].
+        solver: solver that attempts tasks to find easy tasks; required if ``easy`` > 0.
 
     Raises:
-        ConfigError: if there are no tasks to draw from, or tasks of the benchmark cannot be broken.
+        ConfigError: if there are no tasks to draw from, or the benchmark cannot break tasks.
     """
 
     def __init__(
@@ -122,9 +121,9 @@ class UnprovenEvolver:
         return [*drawn, *(self.native[int(place)] for place in places)]
 
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
-        """Try as many other tasks as were drawn, and return those solved most often.
+        """Attempt as many other tasks as were drawn, and return the tasks solved most often.
 
-        The returned tasks replace the first drawn tasks.
+        The returned tasks replace the first tasks that were drawn.
         """
         n = round(self.easy * len(drawn))
         if not n or self.solver is None:

@@ -1,4 +1,4 @@
-"""Walks: ungraded episodes in which an agent revisits the env with guidance, also in phases."""
+"""Walks, which are ungraded episodes in which a guided agent revisits the env."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from coevo_gym.episodes import EnvPool, Finished, Runner, TrainingEpisode
 MakeEnv = Callable[[], gym.Env[Any, Any]]
 
 MAX_STRAYS = 3
-"""Number of consecutive actions without effect after which a walk ends."""
+"""Number of consecutive ineffective actions after which a walk ends."""
 
 
 class WalkStart(NamedTuple):
-    """The start of a walk.
+    """The starting point of a walk.
 
     Attributes:
         task: the task that the agent is shown.
         cues: additional texts for the agent.
-        rng: generator that seeds the env of the walk.
+        rng: generator that seeds the walk's env.
     """
 
     task: Task
@@ -41,8 +41,8 @@ class Walked(NamedTuple):
 
     Attributes:
         rollout: the trajectory.
-        problem: reason why the walk ended early; "" if it did not.
-        unsent: True if the walk ended because the budget for model calls is spent.
+        problem: reason why the walk ended early; "" if it did not end early.
+        unsent: True if the walk ended because the budget for model calls was spent.
     """
 
     rollout: Trajectory
@@ -51,17 +51,17 @@ class Walked(NamedTuple):
 
 
 class Walks:
-    """A runner of concurrent walks, based on the same code as training.
+    """A runner of concurrent walks that uses the same code as training.
 
     All active walks query the agent together. A walk ends after its maximum number of steps, when
-    the env ends it, after :data:`MAX_STRAYS` consecutive actions without effect, or when the
-    agent's model gives no answer; the trajectory up to that point is kept. An engine failure raises
-    an error, and the caller then repeats the whole piece of work.
+    the env ends it, after :data:`MAX_STRAYS` consecutive ineffective actions, or when the agent's
+    model does not answer; the trajectory up to that point is kept. An engine failure raises an
+    error, and the caller must then repeat all walks.
 
     Args:
         agent: the agent that acts.
         make_env: creates a new env.
-        max_steps: maximum steps per walk; the env's own limit if that is lower.
+        max_steps: maximum steps per walk; the env's own limit also applies.
         max_envs: maximum number of concurrent walks.
     """
 
@@ -94,7 +94,7 @@ class Walks:
 
 
 def shortened(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
-    """Return the unwrapped env with its limit of steps per episode lowered to ``max_steps``."""
+    """Return the unwrapped env with its step limit lowered to ``max_steps``."""
     inner = cast(TaskEnv, env.unwrapped)
     inner.max_steps = min(inner.max_steps, max_steps)
     return inner
@@ -103,7 +103,7 @@ def shortened(env: gym.Env[Any, Any], max_steps: int) -> gym.Env[Any, Any]:
 class _Patient:
     """An agent that ends walks that have become pointless.
 
-    It ends a walk after too many actions without effect. If the model gives no answer, it ends the
+    It ends a walk after too many ineffective actions. If the model does not answer, it ends the
     walk in a way that keeps the steps so far.
     """
 
@@ -125,7 +125,7 @@ def _kept(act: Act) -> Act:
 
 
 def _strays(view: View) -> bool:
-    """Return True if none of the latest actions had an effect."""
+    """Return True if none of the last :data:`MAX_STRAYS` actions had an effect."""
     came = [*(step.info for step in view.history[1:]), view.info] if view.history else []
     latest = came[-MAX_STRAYS:]
     return len(latest) == MAX_STRAYS and not any(info.get("action_valid") for info in latest)
@@ -149,13 +149,13 @@ def _walked(rollout: Trajectory) -> Walked:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a walk.
+    """A phase of a walk, with its own agent and cue.
 
     Attributes:
-        until: the number of steps after which the phase ends, counted from the start of the walk;
-            None for the last phase.
+        until: number of steps from the start of the walk to the end of the phase; None for the
+            last.
         agent: the agent that acts, which also decides how much of the walk it sees.
-        cue: text for the agent in this phase, besides the cues of the walk.
+        cue: text for the agent in this phase, in addition to the walk's cues.
     """
 
     until: int | None
@@ -164,14 +164,14 @@ class Phase:
 
 
 class PhasedAgent:
-    """An agent that acts in phases, chosen by the number of steps that a walk has taken.
+    """An agent that acts in phases, which depend on the number of steps that a walk has taken.
 
-    It keeps no state, so walks in different phases can be under way at the same time. The agents of
-    the phases are asked one after the other, each about all views in its phase.
+    It does not keep any state, so walks in different phases can run at the same time. The phases'
+    agents are queried one after another, each with all views in its phase.
 
     Args:
-        phases: the phases in order; only the last has no end.
-        identity: settings of the phases as JSON, to distinguish rounds that other phases explored.
+        phases: the phases in order; only the last phase has no end.
+        identity: settings of the phases as JSON, to distinguish rounds explored with other phases.
 
     Raises:
         ValueError: if the phases are not in order.
@@ -182,7 +182,7 @@ class PhasedAgent:
         rising = sorted({end for end in ends if end is not None})
         if ends != [*rising, None]:
             raise ValueError(
-                f"Expects phases with rising ends, the last without an end, actual: {ends}"
+                f"The ends of phases must increase, and the last must be None, got {ends}."
             )
         self._phases, self.identity = tuple(phases), dict(identity)
 

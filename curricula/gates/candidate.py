@@ -1,4 +1,4 @@
-"""The gate interface, and candidates: proposals on their way through the gates."""
+"""The gate interface and candidates, which are proposals that gates check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TURNS = 50
 MAX_ACTIONS = 200
 """Maximum number of actions in a model's proposal."""
 MAX_CHARS = 40_000
-"""Maximum total length of the texts in a model's proposal, in characters."""
+"""Maximum total number of characters in a model's proposal."""
 _REASON_CAP = 2_000
 _RAW_CAP = 20_000
 _SHOWN_ITEMS = 20
@@ -25,11 +25,11 @@ _SHOWN_CHARS = 1_000
 
 
 class Rejected(Exception):
-    """Exception raised by a gate that rejects a candidate; the message is the reason.
+    """Exception raised by a gate to reject a candidate; the message gives the reason.
 
     Args:
         reason: the reason, as text.
-        env_steps: env steps that the gate used.
+        env_steps: number of env steps that the gate used.
     """
 
     def __init__(self, reason: str, *, env_steps: int = 0) -> None:
@@ -38,22 +38,22 @@ class Rejected(Exception):
 
 
 class HoldTask(Rejected):
-    """Exception raised by a gate that finds no fault but holds the task for review by a person."""
+    """Exception raised by a gate to hold a task without faults for human review."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A proposal on its way through the gates.
+    """A proposal that passes through the gates.
 
     Attributes:
         proposal: the input: a model's proposal, a draft, or the raw JSON text of a draft.
         draft: the draft, once it has been parsed.
         task: the task, once it has been built.
-        minimal: True if the reference is known to contain no unnecessary steps.
-        replay: the result of replaying the reference in a new engine, once replayed.
+        minimal: True if the reference is known not to contain unnecessary steps.
+        replay: the result of replaying the reference in a new engine; None before the replay.
         env_steps: env steps used so far.
-        context: the context that its explorer was given; None without an explorer.
-        said: the current gate's finding, if there is more to report than a pass.
+        context: the context that the explorer was given; None without an explorer.
+        said: the current gate's finding if it reports more than a pass; otherwise "".
     """
 
     proposal: Proposal | Draft | str
@@ -67,21 +67,21 @@ class Candidate:
 
     @property
     def the_draft(self) -> Draft:
-        """The draft. Raises Rejected if there is none."""
+        """The draft; reading it raises Rejected if the proposal was not parsed."""
         if self.draft is None:
             raise Rejected("the proposal was never parsed into a draft")
         return self.draft
 
     @property
     def the_task(self) -> Task:
-        """The built task. Raises Rejected if there is none."""
+        """The built task; reading it raises Rejected if no task was built."""
         if self.task is None:
             raise Rejected("the draft was never built into a task")
         return self.task
 
     @property
     def the_replay(self) -> Replay:
-        """The replay of the reference. Raises Rejected if there is none."""
+        """The replay of the reference; reading it raises Rejected if there was no replay."""
         if self.replay is None:
             raise Rejected("the reference was never replayed")
         return self.replay
@@ -89,7 +89,7 @@ class Candidate:
     def verdict(
         self, *, checks: tuple[Check, ...] = (), gate: str = "", reason: str = ""
     ) -> Verdict:
-        """Return the verdict: accepted if ``gate`` is "", otherwise rejected by that gate."""
+        """Return the verdict: accepted if ``gate`` is "", and otherwise rejected by that gate."""
         draft, proposal = self._storable_draft(), self._storable_proposal()
         return Verdict(
             draft_id=digest(draft or proposal),
@@ -104,7 +104,7 @@ class Candidate:
         )
 
     def _storable_draft(self) -> dict[str, Any]:
-        """Return the draft as storable JSON, or the raw text if there is no draft."""
+        """Return the draft as JSON, or the raw text if there is no draft."""
         if self.draft is not None:
             cleaned: dict[str, Any] = _clean(self.draft.model_dump(mode="json"))
             return cleaned
@@ -113,7 +113,7 @@ class Candidate:
         return {}
 
     def _storable_proposal(self) -> dict[str, Any]:
-        """Return a model's proposal as storable JSON; {} if no model made the candidate."""
+        """Return a model's proposal as JSON, or {} if no model made the candidate."""
         if not isinstance(self.proposal, Proposal):
             return {}
         data: dict[str, Any] = _clean(self.proposal.model_dump(mode="json"))
@@ -121,7 +121,7 @@ class Candidate:
 
 
 def oversized(proposal: Proposal) -> str | None:
-    """Return a text that says which limit a proposal exceeds; None if it is within all limits."""
+    """Return a text that says which limit a proposal exceeds, or None if it exceeds none."""
     for what, items, most in (
         ("turns", proposal.turns, MAX_TURNS),
         ("actions", proposal.actions, MAX_ACTIONS),
@@ -135,7 +135,7 @@ def oversized(proposal: Proposal) -> str | None:
 
 
 class Gate(Protocol):
-    """Interface of gates; a gate is one check of a candidate."""
+    """Interface for gates; a gate is one check of a candidate."""
 
     @property
     def name(self) -> str:
@@ -147,7 +147,7 @@ class Gate(Protocol):
 
         Raises:
             Rejected: if the candidate fails the check; the message is the reason.
-            Held: if the candidate passes, but a person must review it before it is used for
+            HoldTask: if the candidate passes, but a human must review it before it is used for
                 training.
             EnvBackendError: if the engine failed, which does not count against the candidate.
         """

@@ -1,9 +1,10 @@
 """Gates: the checks that a proposed task must pass before it is used for training.
 
-Each gate is one check with a name. A draft meets the gates in the order of :func:`default_gates`
-and ends with a verdict: accepted, or rejected by one gate with a reason. No gate uses the reward of
-the task that the draft was explored from. Language models are asked only by gates that the user has
-turned on, after execution has proven the task; their answers never affect rewards.
+Each gate is one check with a name. A draft passes through the gates in the order of
+:func:`default_gates` and gets a verdict: accepted, or rejected by one gate with a reason. Gates do
+not use the reward of the task that the draft was explored from. Only gates that the user turns on
+query a language model, after execution has proven the task. The model's answers never affect
+rewards.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from coevo_gym.curricula.pool.known import KnownTasks
 
 @dataclass(frozen=True, slots=True)
 class HoldGate:
-    """A gate that holds tasks matching a rule for review. It comes last, after all other checks."""
+    """A gate that holds tasks for review if they match a rule. It runs after all other checks."""
 
     benchmark: Benchmark
     known: KnownTasks
@@ -79,7 +80,7 @@ CONFIDENCE = 0.7
 
 @dataclass(frozen=True, slots=True)
 class DraftGate:
-    """A gate that turns a model's proposal into a draft that UTF-8 can encode."""
+    """A gate that turns a model's proposal into a draft and rejects invalid Unicode."""
 
     benchmark: Benchmark
     name: str = "draft"
@@ -90,20 +91,20 @@ class DraftGate:
         if not isinstance(proposal, Proposal):
             return replace(candidate, said="came as a draft")
         if context is None:
-            raise Rejected("there is no context to draft it in")
+            raise Rejected("the proposal has no context to draft it in")
         try:
             draft = proposable(self.benchmark).draft(proposal, context)
             _ = draft.id
         except BuildError as error:
             raise Rejected(str(error)) from error
         except UnicodeEncodeError as error:
-            raise Rejected("the draft holds text that is not valid Unicode") from error
+            raise Rejected("the draft contains text that is not valid Unicode") from error
         return replace(candidate, draft=draft)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceGate:
-    """A gate that requires a minimum confidence of the model in its proposal."""
+    """A gate that rejects proposals in which the model's confidence is too low."""
 
     threshold: float = CONFIDENCE
     name: str = "confidence"
@@ -121,7 +122,7 @@ class ConfidenceGate:
 
 @dataclass(frozen=True, slots=True)
 class LexicalGate:
-    """A gate that rejects instructions too similar in words to a known one of the scenario."""
+    """A gate that rejects instructions that share too many words with a known instruction."""
 
     known: KnownTasks
     jaccard: float
@@ -134,7 +135,7 @@ class LexicalGate:
             return candidate
         task, jaccard = alike
         if jaccard >= self.jaccard:
-            raise Rejected(f"shares {jaccard:.0%} of its words with {task.name}")
+            raise Rejected(f"the instruction shares {jaccard:.0%} of its words with {task.name}")
         return replace(candidate, said=f"{jaccard:.0%} of its words with {task.name}")
 
 
@@ -144,9 +145,9 @@ OWN_ENDS = frozenset({EndReason.SOLVED, EndReason.FAILED, EndReason.AGENT_DONE})
 
 @dataclass(frozen=True, slots=True)
 class PaperGate:
-    """A gate that accepts tasks on which a solver shown the reference scores or convinces a judge.
+    """A gate that requires a solver, shown the reference, to earn a score or convince a judge.
 
-    A score above 0 is sufficient. The judge is asked only about an episode that finished by itself.
+    A score above 0 is sufficient. The judge only sees episodes that finished by themselves.
     """
 
     benchmark: Benchmark
@@ -155,10 +156,10 @@ class PaperGate:
     name: str = "paper"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Try the task once with the reference shown; see :class:`Gate`."""
+        """Let a solver that sees the reference try the task once; see :class:`Gate`."""
         tried = try_task(self.solver, candidate.the_task, 1, tip=True)
         if not tried.ended:
-            raise Rejected(f"could not be tried: {tried.problem}", env_steps=tried.env_steps)
+            raise Rejected(f"it could not be tried: {tried.problem}", env_steps=tried.env_steps)
         (rollout,) = tried.ended
         problem, said = self._judged(candidate, rollout)
         if problem:
@@ -166,7 +167,7 @@ class PaperGate:
         return replace(candidate, said=said, env_steps=candidate.env_steps + tried.env_steps)
 
     def _judged(self, candidate: Candidate, rollout: Trajectory) -> tuple[str, str]:
-        """Return a reason to reject the rollout, or else a finding in its favour."""
+        """Return a reason to reject the rollout or "", and a finding in its favour or ""."""
         if rollout.score > 0:
             return "", f"scores {rollout.score:.2f}"
         if rollout.end_reason not in OWN_ENDS:
@@ -193,7 +194,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True, slots=True)
 class SubstanceGate:
-    """A gate that requires tasks to need the engine and to be described by their instruction.
+    """A gate that rejects trivial tasks and tasks that their instruction does not describe.
 
     It rejects a task if its reference contains unnecessary steps, if its reference neither changes
     nor reads the engine's state, if its instruction contains the answer or the whole reference, if
@@ -224,7 +225,7 @@ class SubstanceGate:
 
 
 def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
-    """Return how the instruction gives away the solution; "" if it does not."""
+    """Describe the problem if an answer is empty or the instruction gives away the solution."""
     for answer in evidence.answers:
         if answer.strip().casefold() in BLANK:
             return f"its answer says nothing: {answer!r}"
@@ -237,7 +238,7 @@ def _given_away(evidence: Evidence, solution: Sequence[str]) -> str:
 
 
 def _unrelated(clues: Sequence[Clue]) -> str:
-    """Return the part of the solution that the instruction does not mention; "" if none."""
+    """Describe the problem if the instruction does not mention a part of the solution."""
     for clue in clues:
         if not any(tells_of(clue.said, name) for name in clue.names):
             return f"its instruction has nothing to do with its solution: no word of {clue.about}"
@@ -258,7 +259,7 @@ _SETTINGS = GatesConfig()
 
 @dataclass(frozen=True, slots=True)
 class ParseGate:
-    """A gate that parses the input: a model's proposal, a draft, or JSON that UTF-8 can encode."""
+    """A gate that parses the input: a model's proposal, a draft, or a draft's JSON text."""
 
     name: str = "parse"
 
@@ -276,15 +277,15 @@ class ParseGate:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
             reason = f"{field}: {first['msg']}" if field else first["msg"]
-            raise Rejected(f"not the JSON of a draft: {reason}") from error
+            raise Rejected(f"the text is not valid draft JSON: {reason}") from error
         except UnicodeEncodeError as error:
-            raise Rejected("the draft holds text that is not valid Unicode") from error
+            raise Rejected("the draft contains text that is not valid Unicode") from error
         return replace(candidate, draft=draft)
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaGate:
-    """A gate that requires the right benchmark, an instruction, and a minimum number of actions."""
+    """A gate that requires the right benchmark, an instruction and a minimum number of actions."""
 
     benchmark: Benchmark
     min_steps: int = MIN_STEPS
@@ -294,25 +295,25 @@ class SchemaGate:
         """Check the fields of the draft; see :class:`Gate`."""
         draft = candidate.the_draft
         if draft.benchmark != self.benchmark.name:
-            raise Rejected(f"is a draft for {draft.benchmark!r}, not for {self.benchmark.name!r}")
+            raise Rejected(f"the draft is for {draft.benchmark!r}, not for {self.benchmark.name!r}")
         if isinstance(draft.world, UnknownWorld) or type(draft.world) is not _world_type(draft):
-            raise Rejected(f"its world is not a world of {self.benchmark.name}")
+            raise Rejected(f"the draft's world does not belong to {self.benchmark.name}")
         if not draft.instruction.strip():
             raise Rejected("the instruction is empty")
         if len(draft.solution) < self.min_steps:
-            raise Rejected(f"has {len(draft.solution)} actions, fewer than {self.min_steps}")
+            raise Rejected(f"it has {len(draft.solution)} actions, fewer than {self.min_steps}")
         return candidate
 
 
 @dataclass(frozen=True, slots=True)
 class SplitLeakGate:
-    """A gate that rejects drafts and built tasks that touch the validation or test split."""
+    """A gate that rejects drafts and built tasks from the validation or test split."""
 
     benchmark: Benchmark
     name: str = "split_leak"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check the splits of the draft and the task; see :class:`Gate`."""
+        """Check the splits of the draft and the built task; see :class:`Gate`."""
         self._require_train(candidate.the_draft.scenario)
         task = candidate.task
         if task is not None:
@@ -331,16 +332,16 @@ class SplitLeakGate:
 
 @dataclass(frozen=True, slots=True)
 class NearDuplicateGate:
-    """A gate that rejects repeated instructions; see :meth:`KnownTasks.copied_by`."""
+    """A gate that rejects instructions of known tasks; see :meth:`KnownTasks.copied_by`."""
 
     known: KnownTasks
     name: str = "near_duplicate"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check the instruction against the known ones; see :class:`Gate`."""
+        """Compare the instruction with the known instructions; see :class:`Gate`."""
         original = self.known.copied_by(candidate.the_draft)
         if original is not None:
-            raise Rejected(f"its instruction repeats that of {original.name}")
+            raise Rejected(f"the instruction is the same as that of {original.name}")
         return candidate
 
 
@@ -360,15 +361,15 @@ class BuildGate:
         except BuildError as error:
             raise Rejected(str(error), env_steps=steps) from error
         if task.origin == OPEN:
-            raise Rejected("nothing is asked for in the built task", env_steps=steps)
+            raise Rejected("the built task does not ask for anything", env_steps=steps)
         return replace(candidate, task=task, env_steps=candidate.env_steps + steps)
 
 
 @dataclass(frozen=True, slots=True)
 class LengthGate:
-    """A gate that requires a minimum length of the reference after removing unnecessary steps.
+    """A gate that rejects tasks whose reference is too short once unnecessary steps are removed.
 
-    The shortened reference becomes the reference of the task.
+    The shortened reference becomes the task's reference.
     """
 
     benchmark: Benchmark
@@ -381,7 +382,7 @@ class LengthGate:
         if len(short.steps) < self.min_steps:
             dropped = f"; {short.dropped[0]!r} is not needed" if short.dropped else ""
             raise Rejected(
-                f"needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
+                f"it needs {len(short.steps)} actions, fewer than {self.min_steps}{dropped}",
                 env_steps=short.env_steps,
             )
         return replace(
@@ -403,13 +404,13 @@ class DuplicateGate:
     def check(self, candidate: Candidate) -> Candidate:
         """Check that the task is new; see :class:`Gate`."""
         if self.known.has(candidate.the_task.id):
-            raise Rejected(f"is the known task {candidate.the_task.name}")
+            raise Rejected(f"the task is already known as {candidate.the_task.name}")
         return candidate
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayGate:
-    """A gate that replays the reference twice and requires no errors and equal results."""
+    """A gate that replays the reference twice and rejects errors and differing results."""
 
     benchmark: Benchmark
     name: str = "replay"
@@ -429,24 +430,24 @@ class ReplayGate:
                 action = task.solution[number - 1]
                 raise Rejected(f"action {number}, {action!r}, failed: {error}", env_steps=steps)
         if first != second:
-            raise Rejected("two replays of the reference went differently", env_steps=steps)
+            raise Rejected("two replays of the reference had different results", env_steps=steps)
         return replace(candidate, replay=first, env_steps=candidate.env_steps + steps)
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixGate:
-    """A gate that requires the reference to reach score 1 with its last action and not earlier."""
+    """A gate that requires the reference to reach a score of 1 only with its last action."""
 
     name: str = "prefix"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Check the scores along the reference; see :class:`Gate`."""
+        """Check the score after each action of the reference; see :class:`Gate`."""
         _, *earlier, last = (0.0, *candidate.the_replay.scores[1:])
         if last < 1.0:
             raise Rejected(f"its reference scores {last:.2f} at the end, not 1")
         for number, score in enumerate(earlier, start=1):
             if score >= 1.0:
-                raise Rejected(f"is solved after {number} of {len(earlier) + 1} actions")
+                raise Rejected(f"it is solved after {number} of {len(earlier) + 1} actions")
         return candidate
 
 
@@ -462,7 +463,7 @@ class EmptyAgentGate:
         begun = candidate.the_replay.scores[0]
         idle = self.benchmark.replay(candidate.the_task, ()).scores[-1]
         if max(begun, idle) >= 1.0:
-            raise Rejected("is solved without any action")
+            raise Rejected("it is solved without any action")
         return candidate
 
 
@@ -476,16 +477,15 @@ def default_gates(
     solver: Solver | None = None,
     advisor: Advisor | None = None,
 ) -> tuple[Gate, ...]:
-    """Return all gates in the order in which a draft meets them, cheapest first.
+    """Return all gates in the order in which drafts pass through them, cheapest first.
 
     Args:
-        benchmark: the benchmark, which builds and replays tasks.
+        benchmark: the benchmark that builds and replays tasks.
         known: known tasks, such as the pool, for the duplicate checks. Pass a :class:`KnownTasks`
-            to add accepted tasks as they come.
+            if you want to add tasks as they are accepted.
         min_steps: minimum number of actions in a reference.
-        off: names of gates to leave out, from :data:`OPTIONAL`, in addition to those in
-            ``settings``.
-        settings: the optional gates to add, and the thresholds.
+        off: names of gates from :data:`OPTIONAL` to turn off, in addition to ``settings.off``.
+        settings: the optional gates to add and the thresholds.
         solver: solver that tries new tasks; required if ``settings`` enables such a gate.
         advisor: model that judges new tasks; required if ``settings`` enables such a gate.
 
@@ -536,7 +536,7 @@ def _asking(
     solver: Solver | None,
     advisor: Advisor | None,
 ) -> Iterator[Gate]:
-    """Yield the gates that ask a model about a proven task."""
+    """Yield the gates that query a model about a proven task."""
     if settings.has("solve") and "solve" not in off:
         if solver is None:
             raise ConfigError("gates.solve needs a solver to try new tasks: pass a solver.")
@@ -551,10 +551,10 @@ class GateResult(NamedTuple):
     """The result of passing one proposal through the gates.
 
     Attributes:
-        verdict: accepted, or rejected with the gate and the reason.
-        task: the built task, if accepted.
+        verdict: the verdict; if the proposal was rejected, it includes the gate and the reason.
+        task: the built task if it was accepted; otherwise None.
         env_steps: env steps used to build, replay and try the task.
-        held: the built task, if it passed all gates and waits for review by a person.
+        held: the built task if it passed all checks and waits for human review; otherwise None.
     """
 
     verdict: Verdict
@@ -566,16 +566,16 @@ class GateResult(NamedTuple):
 def run_gates(
     gates: Sequence[Gate], proposal: Proposal | Draft | str, *, context: Context | None = None
 ) -> GateResult:
-    """Pass a proposal through gates until one rejects it.
+    """Pass a proposal through gates until a gate rejects it.
 
     Args:
         gates: the gates, in order.
         proposal: a model's proposal, a draft, or the raw JSON text of a draft.
-        context: the context that its explorer was given; required to draft a model's proposal.
+        context: the context that the explorer was given; required to draft a model's proposal.
 
     Raises:
         EnvBackendError: if an engine failed.
-        ModelError: if the model that a gate asks is unavailable. All other errors become verdicts.
+        ModelError: if a gate's model is unavailable. All other errors become verdicts.
     """
     draft = proposal if isinstance(proposal, Draft) else None
     candidate, checks = Candidate(proposal, draft, context=context), list[Check]()

@@ -1,4 +1,4 @@
-"""A gate that asks a model whether the reference of a task fulfils its instruction."""
+"""A gate that asks a model whether a task's reference fulfils the instruction."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from coevo_gym.curricula.gates.candidate import Candidate, Rejected
 from coevo_gym.curricula.growth.evidence import MAX_TEXT
 
 JUDGE = "coevolve/judge"
-"""Name of the prompt file."""
+"""Name of the judge's prompt file."""
 PURPOSE = "judge"
 EVIDENCE_CHARS = 24_000
-"""Maximum length of all steps shown to the judge, in characters."""
+"""Maximum total length of the steps shown to the judge, in characters."""
 _ACTION_CHARS = 2_000
 _LEAST_CHARS = 200
 _SAMPLING = Sampling(temperature=0.0, max_tokens=512)
 
 
 class Judgement(BaseModel):
-    """The answer of a judge.
+    """A judge's answer.
 
     Attributes:
         success: True if the actions fulfil the request.
@@ -47,10 +47,10 @@ def ask_judge(
     opening: str = "",
     reference: Sequence[str] = (),
 ) -> Answer[Judgement]:
-    """Ask whether actions fulfil the instruction of a candidate's built task.
+    """Ask a judge whether actions fulfil the instruction of a candidate's built task.
 
-    The opening is the observation before the first action. The reference has actions that are known
-    to be correct, if ``done`` contains other actions.
+    The opening is the observation before the first action. If ``done`` contains other actions, pass
+    actions that are known to be correct as the reference.
     """
     given = candidate.proposal
     request = {
@@ -73,9 +73,9 @@ def ask_judge(
 
 @dataclass(frozen=True, slots=True)
 class JudgeGate:
-    """A gate that asks a model, shown the effects of the reference, if it fulfils the instruction.
+    """A gate that shows a model the reference's effects and asks if it fulfils the instruction.
 
-    The answer is stored and never used as a reward. Without an answer, the candidate passes.
+    The answer is stored but never used as a reward. Without an answer, the candidate passes.
     """
 
     benchmark: Benchmark
@@ -107,7 +107,7 @@ class JudgeGate:
 
 
 def _shown(done: Sequence[Exchange], cap: int) -> list[Mapping[str, Any]]:
-    """Return all steps, cut to equal lengths, because a judge must see every step."""
+    """Return all steps, with observations truncated equally so that the judge sees every step."""
     share = max(_LEAST_CHARS, cap // max(1, len(done)))
     return [
         {

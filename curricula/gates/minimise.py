@@ -1,8 +1,7 @@
-"""Minimal references, found by replaying without single steps.
+"""Minimal references, found by removing steps and replaying the other steps.
 
-A step is needed if the score falls without it. A step that showed a value which a later step uses
-is needed, too: an id from a list can be written down without the list, but the agent could not know
-it.
+A step is needed if the score falls without the step, or if it showed a value that a later step
+uses. A replay can use an id without the step that listed it, but an agent could not know the id.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from coevo_gym.core.task import Task
 from coevo_gym.curricula.gates.sources import Sources
 
 MAX_REPLAYS = 24
-"""Maximum replays per reference; the remaining steps of a longer one are kept."""
+"""Maximum replays per reference; steps that have not been tested by then are kept."""
 
 
 class Minimised(NamedTuple):
-    """A minimised reference.
+    """The result of minimising a task's reference solution.
 
     Attributes:
-        task: the task with the needed steps as its solution; unchanged if all are needed.
+        task: the task with the needed steps as its solution; unchanged if all steps are needed.
         steps: the needed steps.
         dropped: the other steps.
         replay: replay of the needed steps.
@@ -39,12 +38,12 @@ class Minimised(NamedTuple):
 
 
 def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
-    """Drop unnecessary steps from the reference of a task.
+    """Drop unnecessary steps from a task's reference.
 
-    The function first drops all steps without effect together, then stretches that returned to
-    their initial state, then single steps from the last to the first. A step without effect that
-    the verifier requires, because it was derived from it, is dropped if the task can be built
-    without it.
+    The function first drops all steps that have no effect, then sequences of steps that return to
+    an earlier state, then single steps from the last to the first. The verifier, which was derived
+    from the reference, may require a step that has no effect; such a step is dropped if the task
+    can be built without it.
 
     Raises:
         EnvBackendError: if an engine failed.
@@ -53,7 +52,7 @@ def minimised(benchmark: Benchmark, draft: Draft, task: Task) -> Minimised:
 
 
 class _Shortening:
-    """A reference during its minimisation."""
+    """The state of a reference while it is being minimised."""
 
     def __init__(self, benchmark: Benchmark, draft: Draft, task: Task) -> None:
         self._benchmark, self._draft, self._task = benchmark, draft, task
@@ -76,13 +75,13 @@ class _Shortening:
         return Minimised(task, self._steps, tuple(dropped), self._replay, self._env_steps)
 
     def _drop_idle(self) -> None:
-        """Drop all steps without effect."""
+        """Drop all steps that have no effect."""
         idle = [i for i, effect in enumerate(self._replay.effects) if effect is Effect.NOTHING]
         if idle and not self._drop(idle):
             self._rebuild(idle)
 
     def _drop_loops(self) -> None:
-        """Drop stretches that returned the engine to its earlier state, the longest first."""
+        """Drop sequences of steps that return the engine to an earlier state, longest first."""
         while any(self._drop(loop) for loop in self._loops()):
             pass
 
@@ -97,14 +96,14 @@ class _Shortening:
         return sorted((loop for loop in loops if not sources & {*loop}), key=len, reverse=True)
 
     def _drop_single(self) -> None:
-        """Drop single steps, except needed ones such as the last step and closing messages."""
+        """Drop single steps, except needed steps such as the last step and closing messages."""
         for index in range(len(self._steps) - 2, -1, -1):
             closes = self._replay.effects[index] is Effect.CLOSED
             if not (closes or self._opens_next(index) or index in self._sources()):
                 self._drop([index])
 
     def _opens_next(self, index: int) -> bool:
-        """Return whether the engine offered the next step only after this one."""
+        """Return True if the engine offered the next step only after this step."""
         listed, following = self._replay.listed, self._steps[index + 1]
         return bool(listed) and following in listed[index + 1] - listed[index]
 
@@ -132,7 +131,7 @@ class _Shortening:
             self._task = before
 
     def _sources(self) -> set[int]:
-        """Return the steps that showed a value used later, or the answer."""
+        """Return the indices of steps that showed the answer or a value used later."""
         sources = Sources(self._replay, self._evidence)
         return {
             index
@@ -152,7 +151,7 @@ def _without(steps: Sequence[str], indices: Sequence[int]) -> tuple[str, ...]:
 
 
 def _taken(step: str, rest: list[str]) -> bool:
-    """Return whether a step is the next of the others, and remove it there."""
+    """Return True if a step is first in ``rest``, and remove it from there."""
     if rest and rest[0] == step:
         rest.pop(0)
         return True

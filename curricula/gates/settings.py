@@ -1,4 +1,4 @@
-"""Settings of the gates."""
+"""Settings for the gates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _ELSEWHERE = {
 
 
 def not_optional(off: Collection[str]) -> str | None:
-    """Return the reason why one of the gates cannot be turned off; None if all can."""
+    """Return the reason why a gate cannot be turned off, or None if all gates can be turned off."""
     wrong = sorted(set(off) - OPTIONAL)
     if not wrong:
         return None
@@ -55,10 +55,10 @@ def not_optional(off: Collection[str]) -> str | None:
 
 
 class SolveConfig(FrozenModel):
-    """Trial episodes of a model on each new task before it is accepted.
+    """Settings for trial episodes, in which a model tries each new task before it is accepted.
 
-    Trial episodes are judged by the verifier derived from the reference, and their env steps are
-    counted like all others.
+    The verifier derived from the reference judges trial episodes, and their env steps are counted
+    like all other env steps.
     """
 
     on: bool = False
@@ -73,10 +73,10 @@ class SolveConfig(FrozenModel):
     low: float = Field(default=0.0, ge=0, le=1)
     """Minimum share of successful tries; at least one try must succeed in any case."""
     high: float = Field(default=1.0, ge=0, le=1)
-    """Maximum share of successful tries; below 1, tasks that are always solved are rejected."""
+    """Maximum share of successful tries; values below 1 reject tasks that are always solved."""
     tip: bool = False
     """Show the reference to the solver. The tries then measure if the task is solvable at all;
-    without it, they measure how hard the task is."""
+    without the reference, they measure how hard the task is."""
 
     @model_validator(mode="after")
     def _in_order(self) -> SolveConfig:
@@ -88,7 +88,7 @@ class SolveConfig(FrozenModel):
 class HoldConfig(FrozenModel):
     """Rules for holding new tasks for review (`coevo tasks review`) before they are trained on.
 
-    A task is held if at least one rule matches.
+    A task is held if it matches at least one rule.
     """
 
     benchmarks: tuple[str, ...] = ()
@@ -96,10 +96,10 @@ class HoldConfig(FrozenModel):
     first_of_scenario: bool = False
     """Hold a task if it is the first known task of its scenario."""
     below_confidence: float = Field(default=0.0, ge=0, le=1)
-    """Hold a task if its model's confidence was below this value. 0: none."""
+    """Hold a task if the model's confidence in it was below this value. 0: hold no tasks."""
     pattern: str = ""
     """Hold a task if its texts or its reference match this regular expression, ignoring case. "":
-    none."""
+    hold no tasks."""
 
     @field_validator("pattern")
     @classmethod
@@ -112,42 +112,42 @@ class HoldConfig(FrozenModel):
 
 
 class SimilarityConfig(FrozenModel):
-    """Selection of new tasks by similarity to native training tasks, for experiments.
+    """Settings for experiments that select new tasks by similarity to native training tasks.
 
     One fifth of the native training tasks, chosen by a hash of their ids, is set aside for the
-    comparison and never explored from. With a bin other than ``all``, a round keeps one third of
-    its new tasks.
+    comparison and not used for exploration. With a bin other than ``all``, a round keeps one third
+    of its new tasks.
     """
 
     bin: Literal["all", "low", "mid", "high", "mixed"] = "all"
     """``all``: keep all tasks. ``low``, ``mid``, ``high``: keep the least similar, the middle or
-    the most similar third. ``mixed``: keep as many tasks as in one third, drawn from all thirds."""
+    the most similar third. ``mixed``: keep one third of the tasks, drawn from all three thirds."""
 
 
 class GatesConfig(FrozenModel):
-    """The checks that a new task must pass before it is used for training."""
+    """Settings for the checks that a new task must pass before it is used for training."""
 
     off: tuple[str, ...] = ()
     """Gates to turn off, for ablations: any of near_duplicate, confidence, lexical, replay, prefix,
     empty_agent, solve and judge."""
     accept: Literal["verified", "paper"] = "verified"
     """``verified`` accepts tasks proven by execution. ``paper`` accepts a built task if a solver
-    that is shown the reference scores above 0, or finishes and a judge says that it succeeded. It
-    proves less and is for comparisons only."""
+    that is shown the reference scores above 0, or finishes and a judge says that it succeeded.
+    ``paper`` proves less and is for comparisons only."""
     confidence: float = Field(default=0.7, ge=0, le=1)
-    """Minimum confidence of a model in its proposal."""
+    """Minimum confidence that a model must have in its proposal."""
     lexical: float | None = Field(default=None, gt=0, le=1)
-    """Reject a task if the share of words (Jaccard) in common with a known instruction of the
-    scenario is at least this value, such as 0.8. None: reject only if all words are the same."""
+    """Reject a task if it shares at least this fraction of its words (Jaccard index, such as 0.8)
+    with a known instruction in the scenario. None: reject only if all words are the same."""
     solve: SolveConfig = SolveConfig()
     """Trial episodes on new tasks before they are accepted."""
     judge: bool = False
-    """Ask a model if the reference fulfils the instruction. It may reject the task, and its answer
-    is stored; it never affects rewards."""
+    """Ask a model if the reference fulfils the instruction. The model may reject the task. Its
+    answer is stored, but never affects rewards."""
     hold: HoldConfig = HoldConfig()
     """Rules for holding new tasks for review."""
     similarity: SimilarityConfig = SimilarityConfig()
-    """Selection of new tasks by similarity to native tasks."""
+    """Settings for selecting new tasks by similarity to native tasks."""
 
     @field_validator("off")
     @classmethod

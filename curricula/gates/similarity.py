@@ -1,4 +1,4 @@
-"""Similarity bins of new tasks, and rounds that keep one bin."""
+"""Similarity bins for new tasks, and rounds that keep a single bin."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from coevo_gym.curricula.pool.embed import HashingEmbedder
 
 Bin = Literal["low", "mid", "high", "mixed"]
 GATE = "similarity"
-"""Gate name in the verdict on a task of another bin."""
+"""Gate name in verdicts on tasks from other bins."""
 _SHARE = 5
 
 
 class Bins(NamedTuple):
-    """Indices of tasks per similarity bin, each in order.
+    """Indices of the tasks in each similarity bin, in ascending order.
 
     Attributes:
         low: the least similar third.
-        mid: the tasks in between, at least a third.
+        mid: all other tasks, at least a third.
         high: the most similar third.
-        mixed: some tasks of each third.
+        mixed: some tasks from each third.
     """
 
     low: list[int]
@@ -39,14 +39,14 @@ class Bins(NamedTuple):
 def similarity_bins(similarity: Sequence[float], n_mixed: int) -> Bins:
     """Split tasks into thirds by similarity rank, and mix them (CoEvolve, Table 13).
 
-    The paper does not specify the cuts. Here, of n tasks, ``low`` and ``high`` have n // 3 each,
-    and ``mid`` has the rest; ties keep their order. The mix takes the first n_mixed // 3 tasks of
-    ``low`` and of ``high`` and the rest from ``mid``; if ``mid`` has too few tasks, it takes the
-    first remaining ones.
+    The paper does not specify the boundaries. Here, ``low`` and ``high`` have n // 3 tasks each,
+    and ``mid`` has the other tasks; ties keep their order. The mix takes the first n_mixed // 3
+    tasks from ``low`` and from ``high`` and the other tasks from ``mid``; if ``mid`` has too few
+    tasks, the mix takes the first remaining tasks.
 
     Args:
         similarity: (n,) similarity of each task.
-        n_mixed: size of the mix; cut to n.
+        n_mixed: size of the mix, at most n.
 
     Example:
         >>> similarity_bins([0.9, 0.1, 0.5, 0.4, 0.3, 0.7], 3)
@@ -66,7 +66,7 @@ def similarity_bins(similarity: Sequence[float], n_mixed: int) -> Bins:
 
 
 def set_aside(tasks: Sequence[Task]) -> tuple[list[Task], list[Task]]:
-    """Split tasks into a fifth for comparisons and the rest, by a hash of their ids.
+    """Set aside a fifth of the tasks for comparisons, chosen by a hash of their ids.
 
     Example:
         >>> import coevo_gym
@@ -86,8 +86,8 @@ class BinnedEvolver:
 
     Args:
         evolver: the evolver that runs the rounds.
-        bin: the bin to keep. ``mixed`` has as many tasks as ``low`` and ``high``.
-        against: tasks to compare the instructions with.
+        bin: the bin to keep. ``mixed`` has as many tasks as ``low`` or ``high``.
+        against: tasks whose instructions new tasks are compared with.
 
     Raises:
         ConfigError: if ``against`` is empty.
@@ -97,7 +97,7 @@ class BinnedEvolver:
         if not against:
             raise ConfigError(
                 f"gates.similarity.bin = {bin!r} compares new tasks with native training "
-                "tasks, but none are set aside for that. Choose a benchmark with native "
+                "tasks, but no tasks were set aside for this. Choose a benchmark with native "
                 "training tasks, or set gates.similarity.bin = 'all'."
             )
         self.evolver, self.bin, self.against = evolver, bin, against

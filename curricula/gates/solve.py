@@ -1,4 +1,4 @@
-"""Trial episodes of a model on a built task, judged by the task's verifier."""
+"""Trial episodes, in which a model tries a built task and the task's verifier judges it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from coevo_gym.episodes.runner import episode_seed
 from coevo_gym.prompts.cue import load_cue
 
 TIP = "coevolve/tip"
-"""Name of the prompt that shows the reference to a solver."""
+"""Name of the prompt file that shows the reference to a solver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Solver:
 
     Attributes:
         agent: the agent that acts, with its own sampling settings.
-        make_env: creates a new env of the benchmark with training tasks.
+        make_env: creates a new env with the benchmark's training tasks.
         max_envs: maximum number of concurrent tries.
     """
 
@@ -38,13 +38,12 @@ class Solver:
 
 
 class Tries(NamedTuple):
-    """The results of trial episodes on a task.
+    """The results of a task's trial episodes.
 
     Attributes:
-        ended: valid tries. A try that failed on a model error, or was cut by the token budget, is
-            not valid.
-        env_steps: env steps of all tries.
-        problem: reason why a try is invalid; "" if all tries are valid.
+        ended: valid tries, which did not fail with a model error or run out of tokens.
+        env_steps: env steps used by all tries.
+        problem: reason why a try is not valid; "" if all tries are valid.
     """
 
     ended: tuple[Trajectory, ...]
@@ -58,7 +57,7 @@ class Tries(NamedTuple):
 
 
 def solve_band(tries: int, solved: int, *, low: float = 0.0, high: float = 1.0) -> bool:
-    """Return True if a task was solved at least once and its solve rate is within bounds.
+    """Return True if a task was solved at least once and its solve rate is within the bounds.
 
     solved >= 1 and low <= solved / tries <= high.
 
@@ -113,9 +112,9 @@ def tip_of(actions: Sequence[str]) -> Cue:
 
 @dataclass(frozen=True, slots=True)
 class SolveGate:
-    """A gate that requires a model's solve rate on the task to be within bounds.
+    """A gate that requires a model's solve rate on the task to be within certain bounds.
 
-    The candidate passes if no try is valid, because the task has been proven before.
+    The candidate passes if no try is valid, because earlier gates have already proven the task.
     """
 
     solver: Solver

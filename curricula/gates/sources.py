@@ -1,4 +1,4 @@
-"""Text matching: values in an engine's output, and the steps that showed what a later step uses."""
+"""Text matching that finds values in engine output and the steps that first showed them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FILLERS = (
     "this those to use user want was were what which will with would you your"
 )
 FILLERS = frozenset(_FILLERS.split())
-"""Words without specific meaning."""
+"""Words without a specific meaning."""
 _STEM = 4
 _ENDING = 3
 
@@ -37,7 +37,7 @@ def stands_in(text: str, phrase: str) -> bool:
 
 
 def tells_of(text: str, name: str) -> bool:
-    """Return True if a text contains all words of a name in some form, except filler words.
+    """Return True if a text contains all words of a name, in any form and ignoring filler words.
 
     Example:
         >>> tells_of("Delete both of my alarms", "delete alarm"), tells_of("Put it there", "it")
@@ -74,11 +74,11 @@ class ShownValues:
         self._values: set[str] = set()
 
     def read(self, text: str) -> None:
-        """Add a text."""
+        """Record a text that the agent has been shown."""
         self._values |= self.news(text)
 
     def news(self, text: str) -> set[str]:
-        """Return the values in a text that have not been shown before."""
+        """Return the values in a text that were not shown before."""
         return {
             value
             for value in set(values(text)) - self._values
@@ -87,7 +87,7 @@ class ShownValues:
 
     @staticmethod
     def counts(text: str) -> set[str]:
-        """Return the number of rows in a list, and the number of rows that share each value."""
+        """Return the length of a list, and the number of its rows that contain each value."""
         rows = _parsed(text)
         if not isinstance(rows, list):
             return set()
@@ -96,7 +96,7 @@ class ShownValues:
 
 
 def values(text: str) -> Iterator[str]:
-    """Yield the values in a JSON text, or the words and numbers of a text that is not JSON."""
+    """Yield the values in a JSON text, or the words and numbers in any other text."""
     parsed = _parsed(text)
     yield from words(text) if parsed is None else _leaves(parsed)
 
@@ -121,14 +121,14 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 class Sources:
-    """The values that each step of a replay was the first to show.
+    """The values that were first shown by each step of a replay.
 
-    The id that a list has shown can be written down without the list, but the agent could not know
-    it then. So the list is needed, although a replay without it works.
+    For example, a replay can use an id without the step that listed it, but an agent could not know
+    the id. That step is needed although a replay without it works.
 
     Args:
-        replay: the steps; only those that read something are sources.
-        evidence: text of the task; values in it are already known.
+        replay: the replayed steps; only steps that read something are sources.
+        evidence: the task's text, whose values the agent already knows.
     """
 
     def __init__(self, replay: Replay, evidence: Evidence) -> None:
@@ -142,11 +142,11 @@ class Sources:
             told.read(text)
 
     def feeds(self, step: int, later: Sequence[str]) -> bool:
-        """Tell whether a step showed what one of some later actions uses, or counted the answer.
+        """Return True if a step showed a value that a later action uses, or a count in the answer.
 
         Args:
-            step: its position in the replay.
-            later: actions after it.
+            step: the step's position in the replay.
+            later: the actions after the step.
         """
         text = "\n".join(later)
         return self._answers[step] or any(stands_in(text, value) for value in self._news[step])

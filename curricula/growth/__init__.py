@@ -1,1 +1,1 @@
-"""Growth: rules for when a round explores, and from which contexts."""
+"""Growth rules, which decide when a round explores and which contexts it starts from."""

@@ -24,24 +24,24 @@ from coevo_gym.curricula.signals import ALL_SIGNALS, COVERAGE, LEARNABLE, PROGRE
 
 
 def farthest_first(points: ArrayLike, covered: ArrayLike, k: int) -> list[int]:
-    """Return points that are far from all covered points and from each other.
+    """Choose points that are far from all covered points and from each other.
 
-    The next point is the one whose largest cosine to any covered or chosen point is smallest. Ties
-    go to the first point; if nothing is covered, the first point is chosen first.
+    Each choice minimises the largest cosine to any covered or chosen point. Ties go to the first
+    point; if there are no covered points, the first point is chosen first.
 
     Args:
         points: (n, dim) vectors of any length.
         covered: (m, dim) vectors of any length; m may be 0.
-        k: number of points to choose; cut to n.
+        k: number of points to choose, at most n.
 
     Returns:
-        Indices of the points, in the order of their choice.
+        Indices of the points, in the order in which they were chosen.
 
     Example:
         >>> farthest_first([[1, 0], [0, 1], [-1, 0]], [[1, 0]], 2)
         [2, 1]
 
-    Source: Gonzalez' k-centre heuristic (1985), with cosine for distance.
+    Source: Gonzalez' k-centre heuristic (1985), with cosine similarity in place of distance.
     """
     rows = normalise(np.asarray(points, dtype=np.float64))
     seen = np.asarray(covered, dtype=np.float64)
@@ -58,18 +58,18 @@ def farthest_first(points: ArrayLike, covered: ArrayLike, k: int) -> list[int]:
 
 
 class Quota(NamedTuple):
-    """Number of contexts of each kind."""
+    """The number of contexts of each kind."""
 
     guided: int
     coverage: int
 
 
 def quota(n: int, share: float, *, guided: int, coverage: int) -> Quota:
-    """Split ``n`` contexts between two kinds; one kind's shortfall goes to the other.
+    """Split ``n`` contexts between two kinds; if one kind has too few, the other kind gets more.
 
     Args:
         n: number of contexts.
-        share: share of guided contexts, in [0, 1]; the number is rounded up.
+        share: share of guided contexts, in [0, 1]; the resulting number is rounded up.
         guided: number of available guided contexts.
         coverage: number of available coverage contexts.
 
@@ -83,15 +83,15 @@ def quota(n: int, share: float, *, guided: int, coverage: int) -> Quota:
 
 
 class Offer(NamedTuple):
-    """Candidates for the contexts of a round.
+    """Candidates for a round's contexts.
 
     Attributes:
-        pending: contexts of signals since the last round.
-        practised: the last rollout on each task since the last round, as a context; recorded only
+        pending: contexts from signals since the last round.
+        practised: contexts from the last rollout on each task since the last round; recorded only
             for rules with ``looks_back``.
         pool: all tasks in the pool.
-        drafts: number of drafts that the round tries, shared equally by its contexts. With as many
-            contexts as drafts, each context gets one draft.
+        drafts: number of drafts that the round tries, which are divided equally among its contexts.
+            With as many contexts as drafts, each context gets one draft.
     """
 
     pending: Sequence[Context]
@@ -101,19 +101,19 @@ class Offer(NamedTuple):
 
 
 class ContextChoice:
-    """A pure rule that chooses contexts; here none: an explorer may start from any scenario.
+    """The base class of pure rules that choose contexts; by default, rounds are unguided.
 
     Attributes:
-        looks_back: True if the rule starts from practised tasks or learns from finished groups.
+        looks_back: True if the rule starts from trained tasks or learns from finished groups.
     """
 
     looks_back: ClassVar[bool] = False
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Record finished groups; called only if ``looks_back`` is true."""
+        """Record finished groups; this method is called only if ``looks_back`` is True."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Return the contexts of a round; an empty list makes the round unguided.
+        """Return the contexts for a round; an empty list makes the round unguided.
 
         Args:
             offer: the candidates.
@@ -132,7 +132,7 @@ class ContextChoice:
 
 
 class BySignals(ContextChoice):
-    """A rule that chooses contexts where signals fired, alternating between signal kinds."""
+    """A rule that chooses contexts from signals, alternating between kinds of signals."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`ContextChoice`."""
@@ -140,7 +140,7 @@ class BySignals(ContextChoice):
 
 
 class Blindly(ContextChoice):
-    """A rule that chooses practised tasks uniformly, regardless of their outcomes."""
+    """A rule that chooses recently trained tasks uniformly, regardless of their outcomes."""
 
     looks_back = True
 
@@ -150,10 +150,10 @@ class Blindly(ContextChoice):
 
 
 class Ranked(ContextChoice):
-    """The base class of rules that choose the practised tasks with the highest scores.
+    """The base class of rules that choose the recently trained tasks with the highest scores.
 
     Args:
-        numbers: selector whose statistics of each task are used. Ties are broken at random.
+        numbers: selector whose task statistics are used. Ties are broken at random.
     """
 
     looks_back = True
@@ -184,7 +184,7 @@ class Ranked(ContextChoice):
         kind: str,
         summary: str,
     ) -> list[Context]:
-        """Return the ``n`` contexts with the highest scores, relabelled with this kind."""
+        """Return the ``n`` contexts with the highest scores, labelled with the given kind."""
         shuffled = rng.permutation(len(practised))
         order = shuffled[np.argsort(-np.array([scores[i] for i in shuffled]), kind="stable")]
         return [
@@ -202,7 +202,7 @@ class Ranked(ContextChoice):
 
 
 class ByLearnability(Ranked):
-    """A rule that chooses tasks that are solved about half of the time."""
+    """A rule that chooses tasks that are solved about half the time."""
 
     def __init__(self) -> None:
         super().__init__(Learnable())
@@ -217,7 +217,7 @@ class ByLearnability(Ranked):
 
 
 class ByProgress(Ranked):
-    """A rule that chooses tasks similar to those whose pass rate is changing."""
+    """A rule that chooses tasks similar to tasks whose pass rate is changing."""
 
     def __init__(self) -> None:
         super().__init__(ProgressConfig().make())
@@ -234,7 +234,7 @@ class ByProgress(Ranked):
 
 
 class ByCoverage(ContextChoice):
-    """A rule that chooses practised tasks with instructions least similar to explored ones."""
+    """A rule that chooses the recently trained tasks that are least similar to explored tasks."""
 
     looks_back = True
 
@@ -262,7 +262,7 @@ class ByCoverage(ContextChoice):
 
 
 class Mixed(ByCoverage):
-    """A rule that takes half of the contexts from signals and half for coverage."""
+    """A rule that chooses half of the contexts from signals and half for coverage."""
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
         """Choose the contexts of a round; see :class:`ContextChoice`."""
@@ -280,4 +280,4 @@ GUIDED: Mapping[str, Callable[[], ContextChoice]] = MappingProxyType(
         "mixed": Mixed,
     }
 )
-"""Rules that start from practised tasks, by name."""
+"""Rules that start from trained tasks, by name."""

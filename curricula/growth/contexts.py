@@ -1,4 +1,4 @@
-"""Contexts: inputs for an explorer, made from signals or from practised tasks."""
+"""Contexts, which are explorer inputs made from signals or from trained tasks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coevo_gym.curricula.signals import (
 )
 
 MAX_USUAL = 3
-"""Number of the most common behaviours listed with a rare one."""
+"""Number of common behaviours listed alongside a rare behaviour."""
 EMPTY: Mapping[Pattern, int] = MappingProxyType({})
 
 Weaknesses = dict[tuple[str, str], Context]
@@ -41,11 +41,11 @@ def context_of(
     usual: Sequence[str] = (),
     bare: bool = False,
 ) -> Context:
-    """Return the context of one rollout.
+    """Create a context from a rollout.
 
     Args:
-        kind: kind of the context, such as the signal's.
-        task: the task of the rollout.
+        kind: kind of the context, such as the signal's kind.
+        task: the rollout's task.
         last: the rollout.
         summary: the weakness, in one sentence.
         contrast: actions of a rollout with the opposite outcome.
@@ -78,13 +78,13 @@ def weaknesses(
     patterns: Mapping[Pattern, int] = EMPTY,
     bare: bool = False,
 ) -> Weaknesses:
-    """Return one context per signal kind and task; failed rollouts take precedence.
+    """Return one context per signal kind and task, made from a failed rollout if possible.
 
     Args:
-        signals: the signals that fired.
-        groups: the groups in which the signals fired.
-        patterns: number of occurrences of each behaviour; the most common ones are listed with rare
-            ones.
+        signals: the signals.
+        groups: the groups that the signals were detected in.
+        patterns: number of occurrences of each behaviour; the most common behaviours are listed for
+            comparison with rare behaviours.
         bare: True to omit the evidence; see :func:`context_of`.
     """
     usual = commonest(patterns)
@@ -120,13 +120,13 @@ def commonest(patterns: Mapping[Pattern, int], n: int = MAX_USUAL) -> tuple[str,
 
 
 def _contrast(rollout: Trajectory, group: Group) -> tuple[str, ...]:
-    """Return the actions of the group's first rollout with the opposite outcome."""
+    """Return the actions of the first rollout in the group that has the opposite outcome."""
     others = (other for other in group.trajectories if other.success is not rollout.success)
     return next((other.actions for other in others), ())
 
 
 def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
-    """Draw ``n`` contexts uniformly, without repetition if there are enough."""
+    """Draw ``n`` contexts uniformly, without repetition if there are enough contexts."""
     rows = rng.choice(len(contexts), size=n, replace=n > len(contexts))
     return [contexts[int(row)] for row in rows]
 
@@ -134,11 +134,11 @@ def drawn(contexts: Sequence[Context], n: int, rng: Generator) -> list[Context]:
 def shared_out(
     contexts: Sequence[Context], n: int, rng: Generator, *, kinds: Iterable[str] = ()
 ) -> list[Context]:
-    """Draw ``n`` contexts, alternating between kinds so that none is crowded out.
+    """Draw ``n`` contexts, alternating between kinds so that every kind gets its share.
 
     Args:
         contexts: the contexts to draw from.
-        n: number of contexts; fewer are returned if there are not enough.
+        n: number of contexts; if there are not enough, all contexts are returned.
         rng: generator for the order within each kind.
         kinds: kinds that come first, in this order; other kinds follow.
     """
@@ -153,11 +153,11 @@ def shared_out(
 
 
 def share_out(pending: Mapping[str, int], n: int) -> list[str]:
-    """Return a kind for each of ``n`` contexts, alternating between kinds that have any left.
+    """Return a kind for each of ``n`` contexts, alternating between kinds with contexts left.
 
     Args:
         pending: number of contexts per kind; kinds alternate in this order.
-        n: number of contexts; fewer kinds are returned if there are not enough.
+        n: number of contexts; if there are not enough, the result is shorter.
 
     Example:
         >>> share_out({"forgetting": 5, "boundary": 2, "rare": 1}, 6)
@@ -169,7 +169,7 @@ def share_out(pending: Mapping[str, int], n: int) -> list[str]:
 
 
 def _summary(signal: Signal) -> str:
-    """Return the weakness in one sentence, from the numbers that the signal's rule used."""
+    """Describe the weakness in one sentence, using the numbers behind the signal."""
     numbers = signal.evidence
     if signal.kind == FORGETTING:
         visits = ", ".join(f"{outcome:.2f}" for outcome in numbers["history"])

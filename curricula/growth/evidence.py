@@ -1,4 +1,4 @@
-"""Evidence: the actions of a rollout with their observations, cut to fit into a question."""
+"""Evidence from a rollout: actions and observations, shortened to fit into a question."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from coevo_gym.core.trajectory import EpisodeRecord
 EVIDENCE_CHARS = 24_000
 """Maximum length of the evidence in a question, in characters."""
 MAX_TEXT = 6_000
-"""Maximum length of one action or one observation in evidence, in characters."""
+"""Maximum length of an action or observation in the evidence, in characters."""
 
 
 def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
-    """Choose which exchanges of a rollout are shown, within a limit of characters.
+    """Choose which exchanges of a rollout to show, within a character limit.
 
     The last exchange has priority because it shows how the rollout ended. The first exchange is
-    next, and then two from the end for each from the start, until one does not fit. The result has
-    at most one gap.
+    next, followed by two exchanges from the end for each exchange from the start, until an exchange
+    does not fit. The result has at most one gap.
 
     Args:
-        sizes: characters of each exchange, in order.
-        cap: maximum characters in total.
+        sizes: number of characters in each exchange, in order.
+        cap: maximum number of characters in total.
 
     Returns:
         Indices of the chosen exchanges, in order.
@@ -43,7 +43,7 @@ def evidence_cut(sizes: Sequence[int], cap: int) -> list[int]:
 
 
 def _by_weight(n: int) -> Iterator[int]:
-    """Yield the indices of ``n`` exchanges, most informative first."""
+    """Yield the indices of ``n`` exchanges, starting with the most informative exchange."""
     start, end = 0, n
     for turn in range(n):
         if turn % 3 == 1:
@@ -65,11 +65,11 @@ def size(exchange: Exchange) -> int:
 
 
 def step_numbers(n_shown: int, n_steps: int) -> list[int]:
-    """Return the numbers, from 1, of the steps left in a cut rollout.
+    """Return the numbers of the steps left in a shortened rollout, counted from 1.
 
     Args:
         n_shown: number of steps that :func:`evidence_cut` kept.
-        n_steps: number of steps of the rollout.
+        n_steps: number of steps in the rollout.
 
     Example:
         >>> step_numbers(3, n_steps=7)
@@ -79,12 +79,12 @@ def step_numbers(n_shown: int, n_steps: int) -> list[int]:
 
 
 def opening_of(rollout: EpisodeRecord) -> str:
-    """Return the observation before the first action; "" if the rollout has no steps."""
+    """Return the observation before the first action, or "" if the rollout has no steps."""
     return clean_text(rollout.steps[0].observation, MAX_TEXT) if rollout.steps else ""
 
 
 def exchanges_of(rollout: EpisodeRecord, max_text: int = MAX_TEXT) -> tuple[Exchange, ...]:
-    """Return all actions of a rollout with the resulting observations, cut to ``max_text`` each."""
+    """Return a rollout's actions and resulting observations, truncated to ``max_text`` each."""
     led_to = [*(step.observation for step in rollout.steps[1:]), rollout.last_observation]
     return tuple(
         Exchange(

@@ -1,4 +1,4 @@
-"""Growth from weaknesses shown by rollouts, and its controls (arXiv 2604.15840)."""
+"""Pool growth based on weaknesses in rollouts, and controls for it (arXiv 2604.15840)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from coevo_gym.curricula.signals import (
 
 
 class Due(NamedTuple):
-    """A round that is due.
+    """The size of a round that is due.
 
     Attributes:
         drafts: maximum number of drafts, at least 1.
@@ -40,11 +40,11 @@ class Due(NamedTuple):
 
 
 class When(ABC):
-    """The base class of pure rules for when a round is due and how large it is.
+    """The base class of pure rules that decide when a round is due and how large it is.
 
     Args:
-        every_groups: groups after which a round may be due.
-        drafts: maximum drafts per round.
+        every_groups: number of groups after which a round may be due.
+        drafts: maximum number of drafts per round.
     """
 
     def __init__(self, every_groups: int, *, drafts: int) -> None:
@@ -57,15 +57,15 @@ class When(ABC):
 
     @abstractmethod
     def due(self, pool: Sequence[Task], n_pending: int) -> Due | None:
-        """Return the round that is due and restart the count; None if none is due.
+        """Return the size of the round that is due and restart the count, or None if none is due.
 
         Args:
             pool: all tasks in the pool, at least one.
-            n_pending: number of contexts of signals since the last round.
+            n_pending: number of contexts from signals since the last round.
         """
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON; its keys are merged with those of the growth."""
+        """Return the state as JSON, whose keys are merged into the growth's state."""
         return {"groups_since_round": self._n_groups}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -74,14 +74,13 @@ class When(ABC):
 
 
 class WhenSignalled(When):
-    """A rule that starts rounds of fixed size at fixed intervals, as soon as a signal is pending.
+    """A rule that starts rounds at fixed intervals if signals are pending.
 
-    A round that is due while no signal is pending waits for one.
+    If no signal is pending when a round is due, the round waits for a signal.
 
     Args:
-        every_groups: groups between two rounds.
-        max_places: maximum contexts per round; a round explores all pending contexts up to this
-            number.
+        every_groups: number of groups between two rounds.
+        max_places: maximum number of pending contexts that a round explores.
     """
 
     def __init__(self, every_groups: int, *, drafts: int, max_places: int) -> None:
@@ -97,21 +96,21 @@ class WhenSignalled(When):
 
 
 LEAST_CHANCE = 0.15
-"""Lower bound for the expected chance that a new task gives a mixed group."""
+"""Lower bound for the expected probability that a new task yields a mixed group."""
 
 
 def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, most: int) -> int:
-    """Return the number of new tasks needed to last until the next check of the pool.
+    """Return the number of new tasks that the pool needs until its next check.
 
     n = clip((F - R) / max(0.15, q(m)), 0, most), rounded down; q is
     :func:`~coevo_gym.curricula.pool.task_stats.mixed_chance`.
 
     Args:
-        reserve: R, expected mixed groups left in the pool.
-        every_groups: F, groups practised until the next check.
+        reserve: R, expected number of mixed groups left in the pool.
+        every_groups: F, number of training groups until the next check.
         mean: m, recent mean success rate, used as the expected rate of a new task.
         k: episodes per group.
-        most: upper limit.
+        most: upper limit for the result.
 
     Example:
         >>> drafts_wanted(60.0, every_groups=100, mean=0.5, k=2, most=128)
@@ -122,14 +121,14 @@ def drafts_wanted(reserve: float, *, every_groups: int, mean: float, k: int, mos
 
 
 class Reserve(When):
-    """A rule that starts a round if the pool will not provide enough mixed groups.
+    """A rule that starts a round if the pool is not expected to yield enough mixed groups.
 
-    At fixed intervals, the rule checks if the pool holds enough mixed groups until the next check.
-    If it does, no round starts, and the count of groups restarts. If it does not, a round tries as
-    many drafts as are lacking, from as many contexts. Signals are ignored.
+    At fixed intervals, the rule checks if the pool will yield enough mixed groups until the next
+    check. If so, no round starts, and the count of groups restarts. Otherwise, a round tries enough
+    drafts to make up the shortfall, with one context per draft. Signals are ignored.
 
     Args:
-        every_groups: F, groups between two checks.
+        every_groups: F, number of groups between two checks.
         cap: number of visits after which a task is used up; None for no limit.
     """
 
@@ -166,7 +165,7 @@ class Reserve(When):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        From a state with counts only, all tasks start as unvisited.
+        If the state contains only counts, all tasks start as unvisited.
         """
         super().load_state_dict(state)
         self.stats = TaskStats()
@@ -178,7 +177,7 @@ MAX_SEED = 2**63
 
 
 class NoGrowth(FrozenModel):
-    """A static task set: no tasks are added to the first ones."""
+    """Settings for a static task set, to which no tasks are added."""
 
     kind: Literal["none"] = "none"
 
@@ -187,11 +186,12 @@ class _Rounds(FrozenModel):
     kind: Any
     when: Literal["signals", "reserve"] = "signals"
     """Reason to start a round. signals: a signal is pending (the paper). reserve: the pool is
-    expected to yield too few mixed groups; the round then tries as many drafts as are lacking."""
+    expected to yield too few mixed groups; the round then tries enough drafts to make up the
+    shortfall."""
     every_groups: int = Field(default=320, gt=0)
-    """Groups between two rounds or two checks of the reserve (the paper: 10 steps of 32 tasks)."""
+    """Number of groups between rounds or reserve checks (the paper: 10 steps of 32 tasks)."""
     drafts: int = Field(default=128, gt=0)
-    """Maximum drafts per round."""
+    """Maximum number of drafts per round."""
 
     @property
     def most_places(self) -> int:
@@ -201,8 +201,8 @@ class _Rounds(FrozenModel):
 
 class _RoundsFromPractice(_Rounds):
     max_contexts: int = Field(default=32, gt=0)
-    """Maximum contexts per round with ``when = "signals"``. With ``reserve``, a round explores as
-    many contexts as it tries drafts."""
+    """Maximum number of contexts per round with ``when = "signals"``. With ``when = "reserve"``, a
+    round explores as many contexts as it tries drafts."""
 
     @property
     def most_places(self) -> int:
@@ -211,32 +211,32 @@ class _RoundsFromPractice(_Rounds):
 
 
 class AnywhereGrowth(_Rounds):
-    """Rounds that explore anywhere in the training scenarios until ``drafts`` are tried."""
+    """Settings for rounds that explore any training scenario until ``drafts`` drafts are tried."""
 
     kind: Literal["anywhere"] = "anywhere"
 
 
 class CoverageGrowth(_Rounds):
-    """Rounds that look for kinds of tasks that are rare in the pool, one draft per target."""
+    """Settings for rounds that look for kinds of tasks that are rare in the pool."""
 
     kind: Literal["coverage"] = "coverage"
 
 
 class BlindGrowth(_RoundsFromPractice):
-    """Rounds that start from practised tasks, regardless of their outcomes."""
+    """Settings for rounds that start from recently trained tasks, regardless of their outcomes."""
 
     kind: Literal["blind"] = "blind"
 
 
 class GuidedGrowth(_RoundsFromPractice):
-    """Rounds that start where the agent is weak (the paper)."""
+    """Settings for rounds that start where the agent is weak (the paper)."""
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
-    """Starting points of a round. signals: rollouts on which signals fired (the paper). coverage:
-    practised tasks least similar to those explored before. learnable: practised tasks that are
-    solved about half of the time. progress: practised tasks similar to those whose pass rates
-    change. mixed: half signals, half coverage."""
+    """Starting points for a round. signals: rollouts that signals were detected in (the paper).
+    coverage: trained tasks that are least similar to explored tasks. learnable: trained tasks that
+    are solved about half the time. progress: trained tasks similar to tasks whose pass rates are
+    changing. mixed: half signals, half coverage."""
 
 
 Growths = Annotated[
@@ -265,18 +265,18 @@ OLDER_KINDS: Mapping[str, str] = MappingProxyType(
 
 
 class GrowthConfig(FrozenModel):
-    """Settings of :class:`SignalGrowth`."""
+    """Settings for :class:`SignalGrowth`."""
 
     initial_size: int = Field(default=100, gt=0)
-    """Number of tasks to find before practice begins (the paper's N)."""
+    """Number of tasks to find before training begins (the paper's N)."""
     initial: Literal["unguided", "coverage"] = "unguided"
-    """Search for the first tasks. unguided: anywhere in the training scenarios (the paper), with
-    four drafts per requested task. coverage: by targets that cover the most kinds of tasks, with
-    three drafts per requested task."""
+    """Search strategy for the first tasks. unguided: explore any training scenario (the paper),
+    with four drafts per requested task. coverage: explore targets that cover the most kinds of
+    tasks, with three drafts per requested task."""
     growth: Growths = GuidedGrowth()
     """Settings for when and where later rounds explore."""
     detector: DetectorConfig = DetectorConfig()
-    """The signal detector."""
+    """Settings for the signal detector."""
 
     @model_validator(mode="before")
     @classmethod
@@ -304,26 +304,26 @@ class GrowthConfig(FrozenModel):
 
 
 class SignalGrowth:
-    """Growth from contexts where forgetting, boundary and rare signals fired, and its controls.
+    """Pool growth from contexts in which signals were detected, and controls for it.
 
-    The first round, while the pool is empty, is unguided or explores targets. Separate parts decide
+    While the pool is empty, the first round is unguided or explores targets. Separate parts decide
     when later rounds are due and how large they are (:class:`When`), and where they explore
-    (:class:`ContextChoice`). With ``when="signals"`` the same signals make a round due in
-    all controls, and the controls differ in *where* it explores: ``blind`` explores as many
-    contexts as ``guided``; ``random`` continues until ``drafts_per_round`` drafts are tried, which
-    is more than ``guided`` tries while few signals are pending; ``coverage`` explores as many
-    targets as there are drafts.
+    (:class:`ContextChoice`). With ``when="signals"``, the same signals trigger rounds in all
+    controls, which differ only in *where* rounds explore: ``blind`` explores as many contexts as
+    ``guided``; ``random`` continues until ``drafts_per_round`` drafts are tried, which is more than
+    ``guided`` tries while few signals are pending; ``coverage`` explores as many targets as there
+    are drafts.
 
-    With ``when="reserve"`` a round may request more contexts than are available. A guided round
-    then explores each pending context once, and its contexts share the drafts equally; the
-    remaining shortfall is seen at the next check. A blind round revisits the same tasks. Without
-    any context, a round is unguided.
+    With ``when="reserve"``, a round may request more contexts than are available. A guided round
+    then explores each pending context once, and its contexts share the drafts equally; the next
+    check covers the remaining shortfall. A blind round revisits the same tasks. Without contexts,
+    it is unguided.
 
     Args:
         cap: number of visits after which a task is used up, for ``when="reserve"``; None for no
             limit.
-        native: training tasks from which targets are planned; None for all training tasks of the
-            pool's benchmark, once the pool has tasks.
+        native: training tasks to plan targets from; None for all training tasks of the pool's
+            benchmark once the pool has tasks.
 
     Example:
         >>> import numpy as np
@@ -362,7 +362,7 @@ class SignalGrowth:
         self._practised: dict[str, Context] = {}
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups and return their signals."""
+        """Record finished groups and return the signals detected in them."""
         signals = self.detector.detect(groups)
         explored = isinstance(self.config.growth, GuidedGrowth)
         self._pending.update(
@@ -378,7 +378,7 @@ class SignalGrowth:
         return signals
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return the round that is due and clear the pending contexts; None if none is due.
+        """Return the round that is due and clear the pending contexts, or None if none is due.
 
         Raises:
             ConfigError: if the first round uses targets but there are no native tasks to plan them
@@ -405,16 +405,16 @@ class SignalGrowth:
         )
 
     def apply(self, result: RoundResult) -> None:
-        """Ignore the result of a round; it does not affect the next one."""
+        """Ignore a round's result, because it does not affect later rounds."""
 
     def note(self, notes: Notes) -> None:
-        """Ignore notes; signals are read from rollouts only."""
+        """Ignore notes, because signals are only detected in rollouts."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of pending contexts, patterns and forgetting signals.
+        """Return metrics: the numbers of pending contexts, patterns and forgetting signals.
 
-        ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes for which forgetting
-        would fire with ``visit="max"`` and with ``visit="mean"``.
+        ``forgetting_by_max`` and ``forgetting_by_mean`` count the episodes in which forgetting
+        would be detected with ``visit="max"`` and with ``visit="mean"``.
         """
         return {
             **{f"forgetting_by_{how}": float(n) for how, n in self.detector.forgotten.items()},
@@ -435,7 +435,7 @@ class SignalGrowth:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        States saved before choices existed can be loaded.
+        It also accepts states saved by versions without context choices.
         """
         self.detector.load_state_dict(state["detector"])
         pending = [Context.model_validate_json(text) for text in state["pending"]]

@@ -1,4 +1,4 @@
-"""Targets that extend the coverage of a pool, chosen before any execution."""
+"""Exploration targets that extend a pool's coverage, chosen before anything is executed."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from coevo_gym.curricula.signals import TARGET
 from coevo_gym.envs.tags import kind_of_tag, tags_of, value_of_tag
 
 PROPOSED = 3
-"""Number of plans proposed per chosen plan."""
+"""Number of candidate plans per chosen plan."""
 
 
 def target_context(task: Task, target: tuple[str, ...]) -> Context:
-    """Return the context that asks an explorer to find a task with certain tags.
+    """Create a context that asks an explorer to find a task with certain tags.
 
     Args:
         task: the native training task to start from.
@@ -36,7 +36,7 @@ def target_context(task: Task, target: tuple[str, ...]) -> Context:
 
 
 def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -> list[int]:
-    """Return the targets that add most to the coverage, chosen greedily.
+    """Choose greedily the targets that add the most coverage.
 
     A target's score is the mean over its tags of 1 / (1 + count). The target with the highest score
     is chosen, with ties going to the first. Its tags are then counted as if it had been found, and
@@ -45,10 +45,10 @@ def cover(targets: Sequence[Sequence[str]], counts: Mapping[str, int], n: int) -
     Args:
         targets: the tags of each target; a target without tags scores 0.
         counts: current count of each tag.
-        n: number of targets to choose, without repetition; cut to the number of targets.
+        n: maximum number of targets to choose, without repetition.
 
     Returns:
-        Indices in the order of the choice.
+        Indices of the targets, in the order in which they were chosen.
 
     Example:
         >>> cover([("a:1", "b:1"), ("a:1", "b:2"), ("a:2", "b:3")], {"a:1": 9, "b:1": 1}, 2)
@@ -81,9 +81,9 @@ class Coverage(ContextChoice):
     """A rule that chooses targets with tags that are rare in the pool.
 
     It draws native training tasks at random, :data:`PROPOSED` times as many as there are drafts,
-    and takes their tags as targets. From these plans it chooses those with the best :func:`cover`;
-    nothing is executed for the others. A target that was explored without success counts as if it
-    were in the pool, so that unreachable tasks are not looked for repeatedly.
+    and uses their tags as targets. It then chooses the targets with the best coverage
+    (:func:`cover`), without executing anything. A target that was explored without success counts
+    as if it were in the pool, so the rule does not look for unreachable tasks repeatedly.
 
     Args:
         native: training tasks to start from; None for all training tasks of the pool's benchmark.
@@ -95,7 +95,7 @@ class Coverage(ContextChoice):
         self._in_vain: Counter[str] = Counter()
 
     def choose(self, offer: Offer, n: int, rng: Generator) -> list[Context]:
-        """Return one context per draft; see ``ContextChoice``."""
+        """Return one context per draft; see :class:`ContextChoice`."""
         found = {task.provenance.get("context") for task in offer.pool}
         for context, target in self._aimed.items():
             if context not in found:
@@ -129,15 +129,14 @@ def plans(
     *,
     spare: bool = False,
 ) -> list[Context]:
-    """Return the ``n`` contexts with the best coverage out of :data:`PROPOSED` times as many.
+    """Return the ``n`` contexts with the best coverage, chosen from random candidates.
 
     Args:
         native: training tasks to start from.
         counts: current count of each tag.
-        n: number of plans. If there are few native tasks, some are proposed more than once.
+        n: number of plans. If there are few native tasks, some tasks are used more than once.
         rng: the only source of randomness.
-        spare: True to append the remaining plans in order of preference, as substitutes for plans
-            that find nothing.
+        spare: True to append the other plans as substitutes for plans that do not find a task.
 
     Raises:
         ConfigError: if there are no native tasks.
@@ -145,7 +144,7 @@ def plans(
     """
     if not len(native):
         raise ConfigError(
-            "There are no native training tasks to plan targets from. Pass some to the "
+            "There are no native training tasks to plan targets from. Pass tasks to the "
             "curriculum (native=…), or set curriculum.growth.kind and curriculum.initial "
             "to values that explore without targets."
         )
@@ -157,19 +156,19 @@ def plans(
 
 
 def _places(n: int, rng: Generator) -> Iterator[int]:
-    """Yield indices of native tasks at random, with counts that differ by at most one."""
+    """Yield random indices of native tasks, each index about equally often."""
     while True:
         yield from rng.permutation(n).tolist()
 
 
 def first_round(n: int, initial: str, *, native: Sequence[Task], seed: int) -> Round:
-    """Return the round that finds the first ``n`` tasks (D_0).
+    """Create the round that finds the first ``n`` tasks (D_0).
 
     Args:
         n: number of tasks to find.
-        initial: ``unguided``, or ``coverage`` for the ``n`` best plans, followed by substitutes.
-        native: training tasks from which targets are planned.
-        seed: seed of all randomness in the round.
+        initial: ``unguided``, or ``coverage`` to explore the ``n`` best plans, then substitutes.
+        native: training tasks to plan targets from.
+        seed: seed for all randomness in the round.
     """
     if initial != "coverage":
         return Round.unguided(n, seed=seed)

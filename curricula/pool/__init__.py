@@ -1,1 +1,1 @@
-"""The pool of training tasks, and statistics of its tasks."""
+"""The pool of training tasks, and statistics about its tasks."""

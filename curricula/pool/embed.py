@@ -1,4 +1,4 @@
-"""Embeddings of texts as unit vectors, and exact cosine search among them."""
+"""Text embeddings as unit vectors, and exact cosine search."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def words(text: str) -> list[str]:
 
 
 class Embedder(Protocol):
-    """Interface of embedders, which turn texts into vectors with meaningful cosines."""
+    """Interface for embedders, which turn texts into vectors with meaningful cosines."""
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
         """Return an (n, dim) array with one unit row per text.
@@ -43,10 +43,10 @@ class Embedder(Protocol):
 
 
 class HashingEmbedder:
-    """Counts of words and word pairs, hashed into ``dim`` signed buckets.
+    """An embedder that hashes words and word pairs into ``dim`` signed buckets.
 
-    It needs no model and gives the same vectors in every process. It sees shared words and their
-    order, not shared meaning.
+    It does not need a model and returns the same vectors in every process. It captures shared words
+    and their order, but not shared meaning.
 
     Args:
         dim: number of buckets.
@@ -74,10 +74,10 @@ class HashingEmbedder:
 
 
 class SentenceEmbedder:
-    """A sentence-transformers model, loaded on first use.
+    """An embedder that uses a sentence-transformers model, which is loaded on first use.
 
-    The default model is loaded from ``$COEVO_HOME`` if `coevo model fetch minilm` has put it there,
-    and otherwise from the Hugging Face Hub.
+    The default model is loaded from ``$COEVO_HOME`` if `coevo model fetch minilm` has saved it
+    there, and otherwise from the Hugging Face Hub.
 
     Args:
         model: name or path of the model.
@@ -111,13 +111,13 @@ def _load_sentence_model(model: str) -> Any:
 
 
 def normalise(rows: Vectors) -> Vectors:
-    """Scale each row of a (n, dim) array to length 1; all-zero rows stay as they are."""
+    """Scale each row of an (n, dim) array to length 1; all-zero rows are not changed."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return rows / np.where(lengths > 0, lengths, 1.0)
 
 
 class Nearest(NamedTuple):
-    """The k nearest rows of each query.
+    """The k nearest rows for each query.
 
     Attributes:
         rows: (q, k) indices into the corpus, nearest first; ties are ordered by index.
@@ -134,7 +134,7 @@ def nearest(queries: Vectors, corpus: Vectors, k: int) -> Nearest:
     Args:
         queries: (q, dim) vectors of any length.
         corpus: (n, dim) vectors of any length.
-        k: number of rows per query; cut to n.
+        k: number of rows per query, at most n.
     """
     cosine = normalise(queries) @ normalise(corpus).T
     rows = np.argsort(-cosine, axis=1, kind="stable")[:, :k]

@@ -1,4 +1,4 @@
-"""Changes of a task set as it grows: SR@k and ED_rel after each addition."""
+"""Diversity of a growing task set, measured by SR@k and ED_rel after each addition."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from coevo_gym.curricula.pool.embed import HashingEmbedder, Vectors, normalise
 
 _ROWS = 1000
-"""Number of rows whose cosines to all others are held in memory at once."""
+"""Number of rows per batch of cosines, which limits memory use."""
 
 
 class Diversity(NamedTuple):
     """The diversity of a task set after an addition.
 
     Attributes:
-        self_similarity: SR@5 of all tasks: mean cosine to the 5 nearest tasks, or NaN.
-        distance: ED_rel from the first set to all added tasks, or NaN.
+        self_similarity: SR@5, the mean cosine between each task and its 5 nearest tasks, or NaN.
+        distance: ED_rel between the first set and all added tasks, or NaN.
     """
 
     self_similarity: float
@@ -28,10 +28,10 @@ class Diversity(NamedTuple):
 
 
 def diversity(sets: Sequence[Sequence[str]]) -> list[Diversity]:
-    """Return the diversity of a growing task set, by hashed words, after each addition.
+    """Return the diversity of a growing task set after each addition, based on hashed words.
 
     Args:
-        sets: instructions of the first tasks (D_0), then those that each round added.
+        sets: instructions of the first tasks (D_0), then the instructions that each round added.
 
     Example:
         >>> [round(one.self_similarity, 2) for one in diversity([["buy a", "buy b"], ["sell c"]])]
@@ -48,10 +48,10 @@ def diversity(sets: Sequence[Sequence[str]]) -> list[Diversity]:
 
 
 class GrowingSet:
-    """A first set of tasks and the tasks added to it.
+    """A growing task set whose diversity is updated after each addition.
 
-    The metrics are those of :mod:`coevo_gym.curricula.metrics`. Each pair of tasks is compared only
-    once, so all additions together cost about as much as one computation for the final set.
+    The metrics are defined in :mod:`coevo_gym.curricula.metrics`. Each pair of tasks is compared
+    only once, so all additions together cost about as much as one computation for the final set.
 
     Args:
         first: (n, dim) vectors of the first tasks (D_0); may be empty.
@@ -92,7 +92,7 @@ class GrowingSet:
 
     @property
     def self_similarity(self) -> float:
-        """SR@k of all tasks; NaN for fewer than two. Higher is more similar."""
+        """SR@k of all tasks, or NaN for fewer than two tasks. Higher values mean less diversity."""
         n = len(self._all)
         if n < 2:
             return math.nan
@@ -101,7 +101,7 @@ class GrowingSet:
 
     @property
     def distance(self) -> float:
-        """ED_rel (V-statistic) from the first set to the added tasks; NaN where undefined."""
+        """ED_rel (V-statistic) between the first set and the added tasks, or NaN if undefined."""
         n, m = len(self._first), len(self._all) - len(self._first)
         if min(n, m) < 2 or self._within_first == 0:
             return math.nan
@@ -129,7 +129,7 @@ class GrowingSet:
 
 
 def _largest(values: Vectors, k: int) -> Vectors:
-    """Return the k largest values of each row, padded with -inf."""
+    """Return the k largest values in each row, padded with -inf."""
     if values.shape[1] < k:
         missing = np.full((len(values), k - values.shape[1]), -np.inf)
         return np.hstack([values, missing])
@@ -137,7 +137,7 @@ def _largest(values: Vectors, k: int) -> Vectors:
 
 
 def _distances(a: Vectors, b: Vectors) -> float:
-    """Return the sum of the distances of all pairs."""
+    """Return the sum of the distances between all pairs."""
     total, squares = 0.0, (b * b).sum(axis=1)
     for at in range(0, len(a), _ROWS):
         rows = a[at : at + _ROWS]

@@ -1,4 +1,4 @@
-"""Cosine search among many vectors."""
+"""Cosine search over many vectors."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from coevo_gym.provision import extra_advice
 logger = logging.getLogger(__name__)
 
 EXACT_UP_TO = 50_000
-"""Maximum number of vectors for exhaustive search."""
+"""Maximum number of vectors that are searched exhaustively."""
 
 LINKS, PLACED, SEARCHED = 32, 100, 256
 """Graph parameters: links per vector, and candidates kept while inserting and while searching."""
 
 
 class VectorIndex:
-    """An index for cosine search: exact for up to 50,000 vectors, graph-based beyond.
+    """An index for cosine search, with exact results for up to 50,000 vectors.
 
-    The graph comes from hnswlib (extra ``embed``); without it, the search stays exact and takes
-    longer. In both cases more candidates than requested are found with 32-bit numbers, and their
-    cosines are recomputed with 64 bits, so that the returned cosines match the returned vectors.
-    The graph may miss a near vector. The same vectors, added and removed in the same order, give
-    the same answers.
+    For more vectors, it uses a graph, which requires hnswlib (extra ``embed``); without hnswlib,
+    the search stays exact and takes longer. In both cases, the index finds more candidates than
+    requested in 32-bit precision and recomputes their cosines in 64-bit precision. The graph may
+    miss a near vector. The results depend only on the vectors and the order of additions and
+    removals.
 
-    The index takes 4 bytes per number, and a graph as much again and a few hundred bytes per
-    vector. Removed vectors keep their room until :meth:`kept` makes an index without them.
+    The index takes 4 bytes per number; a graph takes the same again plus a few hundred bytes per
+    vector. Removed vectors occupy memory until :meth:`kept` creates an index without them.
 
     Args:
         dim: length of a vector.
         vectors: (n, dim) initial vectors of any length.
-        exact_up_to: maximum number of vectors for exhaustive search.
+        exact_up_to: maximum number of vectors that are searched exhaustively.
 
     Example:
         >>> index = VectorIndex(2, [[1.0, 0.0], [0.0, 1.0]])
@@ -62,24 +62,24 @@ class VectorIndex:
 
     @property
     def n_removed(self) -> int:
-        """Number of removed vectors that still take room."""
+        """Number of removed vectors that still occupy memory."""
         return self._n_removed
 
     def remove(self, row: int) -> None:
-        """Remove the vector with this index; the indices of others do not change.
+        """Remove the vector with this index; the indices of other vectors do not change.
 
         Raises:
             IndexError: if there is no such vector.
         """
         if not 0 <= row < self._n or self._removed[row]:
-            raise IndexError(f"there is no vector {row} to remove")
+            raise IndexError(f"There is no vector with index {row} to remove.")
         self._removed[row] = True
         self._n_removed += 1
         if row < self._in_graph:
             self._graph.mark_deleted(row)
 
     def kept(self) -> VectorIndex:
-        """Return an index of the vectors that are not removed, numbered anew in the same order."""
+        """Return an index without the removed vectors, renumbered in the same order."""
         found = VectorIndex(self.dim, exact_up_to=self.exact_up_to)
         found._append(self._rows[: self._n][~self._removed[: self._n]])
         return found
@@ -101,7 +101,7 @@ class VectorIndex:
         self._n = after
 
     def nearest(self, queries: ArrayLike, k: int) -> Nearest:
-        """Return the ``k`` nearest vectors of each (q, dim) query; ``k`` is cut to the size."""
+        """Return the ``k`` nearest vectors for each (q, dim) query, or all if there are fewer."""
         asked = normalise(np.asarray(queries, dtype=np.float64))
         k = min(k, len(self))
         candidates = self._propose(asked.astype(np.float32), min(len(self), max(4 * k, 32)))
@@ -113,7 +113,7 @@ class VectorIndex:
 
     @property
     def approximate(self) -> bool:
-        """True if the graph is used. Logs a warning if hnswlib is missing."""
+        """True if searches use the graph. Logs a warning if hnswlib is missing."""
         if len(self) <= self.exact_up_to:
             return False
         if find_spec("hnswlib") is not None:
@@ -126,7 +126,7 @@ class VectorIndex:
         return False
 
     def _propose(self, asked: NDArray[np.float32], n: int) -> NDArray[np.int64]:
-        """Return (q, n) candidate indices in ascending order, which contain the nearest."""
+        """Return (q, n) candidate indices in ascending order, which include the nearest vectors."""
         removed = self._removed[: self._n]
         if n == len(self):
             return np.tile(np.flatnonzero(~removed), (len(asked), 1))

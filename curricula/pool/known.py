@@ -1,4 +1,4 @@
-"""Known tasks, with which new drafts are compared."""
+"""Known tasks, which new drafts are compared with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class KnownTasks:
             self.add(task)
 
     def add(self, task: Task) -> None:
-        """Add a task; known tasks are ignored."""
+        """Add a task unless it is already known."""
         if task.id not in self._ids:
             self._ids.add(task.id)
             self._all.append(task)
@@ -44,10 +44,10 @@ class KnownTasks:
         return id in self._ids
 
     def around(self, task: Task, n: int) -> list[Task]:
-        """Return up to ``n`` tasks from a task's scenario or derived from it, latest last.
+        """Return up to ``n`` tasks from a task's scenario or derived from the task, latest last.
 
         Args:
-            task: the task; excluded from the result.
+            task: the task, which is excluded from the result.
             n: maximum number of tasks; tasks derived from the task take precedence.
         """
         found = [
@@ -59,19 +59,19 @@ class KnownTasks:
         return list({other.id: other for other in found}.values())[-n:]
 
     def latest(self, n: int) -> list[Task]:
-        """Return up to ``n`` tasks of any scenario, latest last."""
+        """Return up to ``n`` tasks from any scenario, latest last."""
         return self._all[-n:]
 
     def has_scenario(self, scenario: str) -> bool:
-        """Return True if a task of this scenario is known."""
+        """Return True if a task from this scenario is known."""
         return scenario in self._around
 
     def most_alike(self, draft: Draft) -> tuple[Task, float] | None:
-        """Return the known task of the draft's scenario with the most similar words.
+        """Return the known task in the draft's scenario that has the most similar words.
 
         Returns:
-            The task (the first one in case of ties) and the Jaccard index of the two sets of words,
-            in [0, 1]; None if no task of the scenario is known.
+            The task (in a tie, the first task) and the Jaccard index of the two sets of words, in
+            [0, 1]; None if no task from the scenario is known.
         """
         mine = frozenset(words(draft.instruction))
         scored = [
@@ -84,17 +84,17 @@ class KnownTasks:
         return task, share
 
     def copied_by(self, draft: Draft) -> Task | None:
-        """Return the known task of the scenario whose instruction the draft repeats, or None.
+        """Return the known task in the scenario whose instruction the draft repeats, or None.
 
-        A repetition has the same content words, with the same counts, in any order: it is
-        reordered, differs in case or punctuation, or differs in filler words only. A draft that
-        differs in a colour, a number or a name is not a repetition.
+        A repetition has the same content words, with the same counts, in any order; case,
+        punctuation and filler words may differ. A draft that differs in a colour, a number or a
+        name is not a repetition.
         """
         return self._alike.get((draft.scenario, _content(draft.instruction)))
 
 
 def jaccard(a: frozenset[str], b: frozenset[str]) -> float:
-    """Return the Jaccard index |a ∩ b| / |a ∪ b|; 1 for two empty sets.
+    """Return the Jaccard index |a ∩ b| / |a ∪ b|, or 1 for two empty sets.
 
     Example:
         >>> jaccard(frozenset({"red", "mug"}), frozenset({"blue", "mug"}))

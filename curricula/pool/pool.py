@@ -1,4 +1,4 @@
-"""The pool: the evolving set of training tasks."""
+"""The pool, which is the evolving set of training tasks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from coevo_gym.core.task import Split, Task
 
 
 def require_train(task: Task, action: str) -> Task:
-    """Return ``task`` if it is labelled a training task; :func:`require_trainable` checks content.
+    """Return ``task`` if it is labelled as a training task; its content is not checked.
 
-    The action that is refused, such as "add to the pool", stands in the message.
+    The error message names the refused action, such as "add to the pool". :func:`require_trainable`
+    also checks the content.
 
     Raises:
         SplitLeakError: if the task belongs to validation or test. This check cannot be disabled.
@@ -21,7 +22,7 @@ def require_train(task: Task, action: str) -> Task:
     if task.split is not Split.TRAIN:
         raise SplitLeakError(
             f"Refusing to {action}: {task.name} is a {task.split} task. Only training tasks "
-            "may be practised, explored from or drafted from."
+            "may be used for training, exploration or drafts."
         )
     return task
 
@@ -29,8 +30,8 @@ def require_train(task: Task, action: str) -> Task:
 def require_trainable(task: Task, action: str, benchmark: Benchmark | None = None) -> Task:
     """Return ``task`` if its label, its scenario and its content make it a training task.
 
-    ``benchmark`` knows the held-out tasks; None stands for the task's own benchmark. If that
-    benchmark is not registered, the task cannot be run, and only its label is checked.
+    ``benchmark`` provides the held-out tasks; None stands for the task's own benchmark. If that
+    benchmark is not registered, the task cannot run, so only its label is checked.
 
     Raises:
         SplitLeakError: if the task is a validation or test task, or a copy of one. This check
@@ -51,24 +52,23 @@ def require_trainable(task: Task, action: str, benchmark: Benchmark | None = Non
 
 
 def require_practised(task: Task, action: str) -> Task:
-    """Return ``task`` if it is a training task that has a goal.
+    """Return ``task`` if it is a training task with a goal.
 
     Raises:
-        SplitLeakError, BenchmarkNotInstalled: as :func:`require_trainable`.
-        TaskError: if the task is malformed, or if it is an open task, which can be explored but not
-            practised.
+        SplitLeakError, BenchmarkNotInstalled: see :func:`require_trainable`.
+        TaskError: if the task is malformed or an open task, which is only for exploration.
     """
     return require_trainable(task, action).require_asked(action)
 
 
 class TaskPool:
-    """Distinct training tasks in order of arrival.
+    """A pool of distinct training tasks, in order of arrival.
 
     Tasks are never changed or removed, so indices into the pool stay valid.
 
     Raises:
-        SplitLeakError, TaskError, BenchmarkNotInstalled: if a task may not be practised; see
-            :func:`require_practised`.
+        SplitLeakError, TaskError, BenchmarkNotInstalled: if a task may not be used for training;
+            see :func:`require_practised`.
 
     Example:
         >>> pool = TaskPool()
@@ -82,14 +82,14 @@ class TaskPool:
         self.extend(tasks)
 
     def extend(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
-        """Append all tasks, or none if one is refused.
+        """Append all tasks, or none of them if any task is rejected.
 
         Returns:
             The tasks that were new.
 
         Raises:
-            SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor; the pool is
-                unchanged then.
+            SplitLeakError, TaskError, BenchmarkNotInstalled: see the constructor; the pool is
+                then unchanged.
         """
         offered = [require_practised(task, "add to the pool") for task in tasks]
         added = []
@@ -102,7 +102,7 @@ class TaskPool:
 
     @property
     def tasks(self) -> Sequence[Task]:
-        """The tasks in order. The sequence grows with the pool; copy it to keep it."""
+        """The tasks in order; the sequence grows with the pool, so copy it to keep a snapshot."""
         return self._order
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class TaskPool:
         return (task.id if isinstance(task, Task) else task) in self._tasks
 
     def __getitem__(self, key: int | str) -> Task:
-        """Return the task at an index, or with an id.
+        """Return the task with this index or id.
 
         Raises:
             TaskError: if no task has that id.
@@ -123,20 +123,20 @@ class TaskPool:
         """
         if isinstance(key, str):
             if key not in self._tasks:
-                raise TaskError(f"The pool has no task with the id {key!r}.")
+                raise TaskError(f"The pool does not contain a task with the id {key!r}.")
             return self._tasks[key]
         return self._order[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the tasks in order, each as a JSON text."""
+        """Return the tasks in order, each as JSON text."""
         return {"tasks": [task.to_json() for task in self._order]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace the tasks by those of a state from :meth:`state_dict`.
+        """Replace the tasks with the tasks in a state from :meth:`state_dict`.
 
         Raises:
-            SplitLeakError, TaskError, BenchmarkNotInstalled: as the constructor; the pool is
-                unchanged then.
+            SplitLeakError, TaskError, BenchmarkNotInstalled: see the constructor; the pool is
+                then unchanged.
         """
         loaded = TaskPool(map(Task.from_json, state["tasks"]))
         self._tasks, self._order = loaded._tasks, loaded._order

@@ -1,4 +1,4 @@
-"""Tables of numbers with one row per task of a pool."""
+"""Tables of numbers with one row per task in a pool."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Numbers = NDArray[np.float64]
 
 
 def falling(values: Numbers) -> NDArray[np.int64]:
-    """Return indices that sort values in descending order, with ties in their original order.
+    """Return the indices that sort values in descending order; ties keep their original order.
 
-    The function sorts the bits of the numbers in four stable passes of 16 bits, each of which takes
-    linear time in NumPy. For 100,000 numbers it is ten times as fast as a stable sort of floats.
+    The function sorts the numbers' bits in four stable passes of 16 bits, each of which takes
+    linear time in NumPy. For 100,000 numbers, it is ten times as fast as a stable sort of floats.
 
     Args:
         values: (n,) finite numbers, at least 0.
@@ -41,7 +41,7 @@ class TaskTable:
     """A table of numeric columns with one row per task, in order of arrival.
 
     Args:
-        **columns: name of each column, with the default for a new task.
+        **columns: the name of each column and its default value for new tasks.
 
     Example:
         >>> table = TaskTable(visits=0.0)
@@ -59,7 +59,7 @@ class TaskTable:
         self._append(task.id for task in tasks)
 
     def row(self, task_id: str) -> int | None:
-        """Return the row of a task; None if it has none."""
+        """Return the row of a task, or None if the task has no row."""
         return self._rows.get(task_id)
 
     def __len__(self) -> int:
@@ -92,8 +92,8 @@ class TaskTable:
         lengths = {len(rows), len(ids), *map(len, columns.values())}
         if len(lengths) > 1:
             raise ConfigError(
-                f"The saved table is damaged: its {len(ids)} tasks and its columns differ in "
-                "length."
+                f"The saved table is damaged: the lengths of its columns differ from its "
+                f"number of tasks, {len(ids)}. Resume from another checkpoint."
             )
         self._rows = rows
         self._columns = {name: np.array(column) for name, column in columns.items()}

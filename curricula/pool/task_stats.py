@@ -1,4 +1,4 @@
-"""Recent success statistics of tasks, from outcomes alone."""
+"""Statistics about the recent success of tasks, based only on outcomes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from coevo_gym.curricula.pool.table import Numbers, TaskTable
 from coevo_gym.curricula.saved import Count, Share, read
 
 MEMORY = 0.5
-"""Factor applied to a task's counts at each visit, because they come from an earlier policy."""
+"""Factor applied to a task's counts at each visit, because they stem from an earlier policy."""
 PRIOR = 2.0
-"""Weight of the pool's mean in a task's success rate, in episodes."""
+"""Weight of the pool's mean in a task's expected success rate, in episodes."""
 RECENT = 64
-"""Number of recent groups used for the pool's mean."""
+"""Number of recent groups that the pool's mean is computed from."""
 GROUP_SIZE = 8
-"""K, default number of episodes per group before any group is recorded."""
+"""K, the number of episodes per group that is assumed until a group is recorded."""
 CAP = 8
 """Number of visits after which a task counts as used up."""
 LOWEST, HIGHEST = 0.05, 0.95
-"""Bounds of the pool's mean, so that no untried task counts as hopeless or solved."""
+"""Bounds for the pool's mean, so that untried tasks never count as hopeless or solved."""
 
 
 def expected_rates(alpha: ArrayLike, beta: ArrayLike, mean: float) -> Numbers:
     """Return expected success rates: p = (alpha + 2 m) / (alpha + beta + 2).
 
-    A task that was never tried has the mean rate of all tasks.
+    Untried tasks get the mean rate of all tasks.
 
     Args:
         alpha: (n,) discounted successes of each task.
@@ -48,7 +48,7 @@ def expected_rates(alpha: ArrayLike, beta: ArrayLike, mean: float) -> Numbers:
 
 
 def mixed_chance(p: ArrayLike, k: int) -> Numbers:
-    """Return the chance that a group has both successes and failures.
+    """Return the probability that a group contains both successes and failures.
 
     q(p) = 1 - p^k - (1 - p)^k.
 
@@ -85,13 +85,13 @@ def reserve(rates: ArrayLike, visits: ArrayLike, *, k: int, cap: int | None = CA
 
 
 class TaskStats:
-    """Successes (alpha), failures (beta) and visits of each task, and the recent mean success.
+    """Statistics for each task (successes, failures and visits) and the recent mean success.
 
-    At each visit a task's counts are halved, and the new counts are added: alpha = alpha / 2 +
-    successes. Groups of unknown tasks and groups without any finished episode are ignored.
+    At each visit, a task's counts are halved before the new counts are added: alpha = alpha / 2 +
+    successes. Groups of unknown tasks and groups without finished episodes are ignored.
 
     Attributes:
-        group_size: K, episodes per complete group, from the last recorded group.
+        group_size: K, number of episodes per complete group, taken from the last recorded group.
 
     Example:
         >>> from coevo_gym import tasks
@@ -172,11 +172,11 @@ class TaskStats:
 
 
 ALL_FAIL, MIXED, ALL_PASS = OUTCOMES = ("all_fail", "mixed", "all_pass")
-"""Outcomes of a group: no episode succeeded, some did, or all did."""
+"""Outcomes of a group: no episode, some episodes, or all episodes succeeded."""
 
 
 def outcome_of(group: Group) -> str:
-    """Return the outcome of a group with at least one finished episode."""
+    """Return the outcome of a group, which must have at least one finished episode."""
     solved = sum(trajectory.success for trajectory in group.trajectories)
     if not solved:
         return ALL_FAIL
@@ -184,10 +184,11 @@ def outcome_of(group: Group) -> str:
 
 
 class Outcomes:
-    """Counts of practised groups and their env steps by outcome, and the reserve of the pool.
+    """Counts of training groups and env steps by outcome, and the pool's expected mixed groups.
 
-    Only a mixed group distinguishes its episodes. If episodes are compared within their group, only
-    mixed groups give a learning signal. Groups without any finished episode are not counted.
+    A group is mixed if it contains both successes and failures. If episodes are compared within
+    their group, only mixed groups provide a learning signal. Groups without finished episodes do
+    not count.
 
     Args:
         cap: number of visits after which a task is used up; None for no limit.
@@ -201,7 +202,7 @@ class Outcomes:
         self._recent: deque[bool] = deque(maxlen=RECENT)
 
     def added(self, tasks: Iterable[Task]) -> None:
-        """Add the new tasks of the pool."""
+        """Add new tasks from the pool."""
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -215,11 +216,10 @@ class Outcomes:
                 self._recent.append(outcome == MIXED)
 
     def metrics(self) -> dict[str, float]:
-        """Return shares of mixed groups (in total and recently) and env steps by outcome.
+        """Return the shares of mixed groups (in total and recently) and the env steps by outcome.
 
         ``mixed_groups_recent`` covers the last 64 groups. ``reserve`` is the expected number of
-        mixed groups if each task that is not used up is tried once more. Shares are 0 without
-        groups.
+        mixed groups if each task that is not used up is tried again. Without groups, shares are 0.
         """
         n = sum(self._groups.values())
         return {

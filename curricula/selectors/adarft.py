@@ -1,4 +1,4 @@
-"""AdaRFT: a target difficulty that follows the reward, and the tasks nearest to it."""
+"""AdaRFT, which adjusts a target difficulty to the reward and selects the tasks nearest to it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def next_target(
     Args:
         target: T, in [0, 100].
         reward: R, mean outcome of the batch, in [0, 1].
-        alpha: steepness of the step.
-        beta: target outcome.
-        eta: maximum step.
+        alpha: steepness of the adjustment.
+        beta: mean outcome at which the target stays the same.
+        eta: maximum adjustment.
 
     Source: AdaRFT (arXiv 2504.05520), with its default values.
     """
@@ -43,9 +43,9 @@ def nearest_to(
     Args:
         difficulty: (N,) difficulty of each task.
         target: the target difficulty.
-        n: number of tasks; cut to N.
-        visits: (N,) number of visits to each task, to break ties: the least visited tasks come
-            first. None for no visits. Remaining ties are broken by index.
+        n: number of tasks, at most N.
+        visits: (N,) number of visits to each task. In a tie, the least visited tasks come first,
+            then tasks with a lower index. None for no visits.
 
     Returns:
         (n,) indices in ascending order.
@@ -66,20 +66,19 @@ def nearest_to(
 
 
 class AdaRFTConfig(FrozenModel):
-    """Tasks nearest to a target difficulty that follows the reward (AdaRFT, arXiv 2504.05520)."""
+    """Settings for a selector whose target difficulty follows the reward (arXiv 2504.05520)."""
 
     kind: Literal["adarft"] = "adarft"
     batch: int = Field(default=16, ge=1)
-    """Number of tasks, nearest to the target, to draw from. Set it to the groups per step of the
-    learner."""
+    """Number of tasks nearest to the target to draw from; use the learner's groups per step."""
     target: float = Field(default=0.0, ge=0, le=100)
     """Initial target difficulty, from 0 (always solved) to 100 (never solved)."""
     alpha: float = Field(default=2.0, gt=0)
-    """Steepness of the target's step."""
+    """Steepness of the target's adjustment."""
     beta: float = Field(default=0.5, ge=0, le=1)
     """Mean outcome at which the target stays the same."""
     eta: float = Field(default=50.0, gt=0)
-    """Maximum step of the target."""
+    """Maximum adjustment of the target."""
 
     def make(self) -> AdaRFT:
         """Create the selector."""
@@ -87,10 +86,10 @@ class AdaRFTConfig(FrozenModel):
 
 
 class AdaRFT(RatedSelector):
-    """A selector of the tasks nearest to a target difficulty, which follows the success rate.
+    """A selector of the tasks nearest to a target difficulty that follows the success rate.
 
-    A task's difficulty is 100 times the share of its first tries that failed. The target moves up
-    with success and down with failure, once per ``batch`` practised groups, whether they are
+    A task's difficulty is 100 times the share of first attempts that failed. The target moves up
+    with success and down with failure, once per ``batch`` training groups, whether the groups are
     recorded one by one or as a batch.
     """
 
@@ -100,7 +99,7 @@ class AdaRFT(RatedSelector):
         self._rewards: list[float] = []
 
     def rated_weights(self) -> Numbers:
-        """Return 1 for the tasks nearest to the target and 0 for all others."""
+        """Return weight 1 for the tasks nearest to the target and 0 for all other tasks."""
         weights = np.zeros(len(self.table))
         difficulty = 100.0 * (1.0 - self.rates)
         near = nearest_to(difficulty, self.target, self.config.batch, visits=self.table["visits"])
@@ -119,7 +118,7 @@ class AdaRFT(RatedSelector):
             )
 
     def metrics(self) -> dict[str, float]:
-        """Return the target and the number of rated tasks."""
+        """Return the target, the number of rated tasks and their mean rate."""
         return {**super().metrics(), "target": self.target}
 
     def state_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tasks that are neither mastered nor out of reach, until they are used up."""
+"""A selector of tasks that are neither mastered nor out of reach."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.pool.task_stats import CAP, TaskStats
 
 LOW, HIGH = 0.1, 0.9
-"""The band: expected success rates of tasks that are worth practising. With 8 episodes per group, a
-first visit that always or never succeeds moves the task out of the band on the side of the pool's
-mean, and a mixed visit does not."""
+"""Bounds of the band: expected success rates of tasks that are worth training on. With 8 episodes
+per group, a first visit without any successes or failures moves the task out of the band on the
+side of the pool's mean, but a mixed visit does not."""
 
 
 def band_weights(
     rates: ArrayLike, visits: ArrayLike, *, cap: int | None = CAP, epsilon: float = 0.1
 ) -> Numbers:
-    """Return the probability of each task: equal for tasks in the band, low for all others.
+    """Return the probability of each task, which is low for tasks outside the band.
 
     w = 0 for a visited task with p > 0.9, p < 0.1, or at least ``cap`` visits; otherwise 1. P = (1
     - epsilon) w / sum(w) + epsilon / n; uniform if all w are 0.
@@ -54,16 +54,16 @@ def band_weights(
 
 
 class BandConfig(FrozenModel):
-    """Tasks with a success rate between 0.1 and 0.9, until they are used up."""
+    """Settings for a selector of tasks with a success rate between 0.1 and 0.9."""
 
     kind: Literal["band"] = "band"
     cap: int | None = Field(default=CAP, ge=1)
-    """Number of visits after which a task is used up, in groups of 8 episodes. None: no limit;
-    required for a pool that does not grow."""
+    """Number of visits (groups of 8 episodes) after which a task is used up. None: no limit, which
+    is required for a pool that does not grow."""
     epsilon: float = Field(default=0.1, gt=0, le=1)
     """Share of draws that are uniform over the pool."""
     shuffled: bool = False
-    """Shuffle the outcomes among tasks, as a control that shows the value of knowing them."""
+    """Shuffle the outcomes among tasks, as a control that measures the value of outcomes."""
 
     def make(self) -> Band:
         """Create the selector."""
@@ -71,15 +71,16 @@ class BandConfig(FrozenModel):
 
 
 class Band:
-    """A selector that draws tasks of the band with equal probability, and rarely any other task.
+    """A selector that draws uniformly from the tasks in the band, and rarely from other tasks.
 
-    A task that was never visited is in the band. The rare draws of other tasks detect tasks that
-    return to the band, for example because they are forgotten.
+    The band contains tasks that were never visited and tasks with a success rate from 0.1 to 0.9.
+    The rare draws of other tasks detect tasks that return to the band, for example if they are
+    forgotten.
 
-    With ``shuffled``, the rates of the visited tasks are permuted among them, so that the number of
-    tasks outside the band stays the same. The permutation depends on the state only and changes
-    with each group. This is the control for the value of outcomes: everything that does not depend
-    on *which* task had which outcome stays the same, including the visits.
+    With ``shuffled``, the rates of the visited tasks are permuted, so the number of tasks outside
+    the band stays the same. The permutation depends only on the state and changes with each group.
+    As a control for the value of outcomes, it keeps everything that does not depend on *which* task
+    had which outcome, including the visits.
     """
 
     def __init__(self, config: BandConfig) -> None:
@@ -87,7 +88,7 @@ class Band:
         self.stats = TaskStats()
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Add the new tasks of the pool, in order."""
+        """Add new tasks from the pool, in order."""
         self.stats.add(tasks)
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -95,11 +96,11 @@ class Band:
         self.stats.record(groups)
 
     def note(self, notes: Notes) -> None:
-        """Ignore notes; the selector uses outcomes only."""
+        """Ignore notes, because the selector only uses outcomes."""
 
     @property
     def rates(self) -> Numbers:
-        """(n,) success rate used for each task."""
+        """(n,) success rate that is used for each task."""
         rates = self.stats.rates
         if self.config.shuffled:
             visits = self.stats.visits

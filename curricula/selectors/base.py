@@ -1,4 +1,4 @@
-"""The base class of selectors that keep statistics of each task."""
+"""The base class of selectors that keep statistics for each task."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ class TableSelector(ABC):
     """The base class of selectors that keep a table with one row per task.
 
     A subclass defines :attr:`columns`, updates a row in :meth:`visit`, and computes weights from
-    all rows. Groups of tasks outside the pool and groups without any finished episode are ignored.
+    all rows. Groups of tasks outside the pool and groups without finished episodes are ignored.
     """
 
     columns: ClassVar[Mapping[str, float]] = {}
-    """Name of each column, with the default for a new task."""
+    """The name of each column and its default value for new tasks."""
 
     def __init__(self) -> None:
         self.table = TaskTable(**self.columns)
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Add the new tasks of the pool, in order."""
+        """Add new tasks from the pool, in order."""
         self.table.add(tasks)
 
     @abstractmethod
     def weights(self) -> Numbers | None:
-        """Return the (n,) weight of each task; None for uniform weights.
+        """Return the (n,) weight of each task, or None for uniform weights.
 
         Weights are at least 0 and not all 0.
         """
@@ -59,10 +59,10 @@ class TableSelector(ABC):
                 self.visit(row, np.array([float(t.success) for t in group.trajectories]), group)
 
     def note(self, notes: Notes) -> None:  # noqa: B027 (it may stay empty)
-        """Ignore notes; selectors of this package use outcomes only."""
+        """Ignore notes, because selectors in this package only use outcomes."""
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics of the selector's state."""
+        """Return metrics about the selector's state."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -75,22 +75,22 @@ class TableSelector(ABC):
 
 
 def draw(weights: NDArray[np.float64], n: int, rng: Generator) -> NDArray[np.int64]:
-    """Draw indices by weight, without repetition if there are enough.
+    """Draw indices by weight, without repetition if enough weights are positive.
 
     Indices are drawn one by one, in proportion to the remaining weights. With fewer positive
-    weights than ``n``, all of their indices come first, and the rest is drawn with replacement.
+    weights than ``n``, each of their indices is drawn once, then more with replacement.
 
     The implementation is an exponential race: each index with a positive weight w gets an
     exponential time with rate w, and the ``n`` smallest times win. The result has the same
-    distribution as drawing one by one, and takes a single pass.
+    distribution as drawing one by one, but takes a single pass.
 
     Args:
-        weights: (N,) finite, at least 0, not all 0, on any scale.
+        weights: (N,) finite weights on any scale, at least 0 and not all 0.
         n: number of indices, at least 1.
         rng: the only source of randomness.
 
     Returns:
-        (n,) indices, in the order of the draws.
+        (n,) indices, in the order in which they were drawn.
 
     Raises:
         ConfigError: if the weights are invalid.
@@ -118,41 +118,41 @@ def _check(weights: NDArray[np.float64]) -> None:
     if weights.ndim != 1 or not np.isfinite(weights).all() or weights.min(initial=0.0) < 0:
         raise ConfigError(
             "A selector must return an array of weights with one finite number >= 0 per "
-            f"task; actual: {weights!r}"
+            f"task, got {weights!r}."
         )
     if not weights.any():
-        raise ConfigError("The weights of a selector are all 0, so no task can be drawn.")
+        raise ConfigError("All weights of the selector are 0, so no task can be drawn.")
 
 
 class Uniform:
-    """A selector that draws all tasks of the pool with equal probability."""
+    """A selector that draws all tasks in the pool with equal probability."""
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Do nothing; there is no state."""
+        """Do nothing, because the selector has no state."""
 
     def weights(self) -> None:
-        """Return None, for uniform weights."""
+        """Return None, which stands for uniform weights."""
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Do nothing; there is nothing to learn."""
+        """Do nothing, because the weights do not depend on outcomes."""
 
     def note(self, notes: Notes) -> None:
-        """Do nothing; there is nothing to learn."""
+        """Do nothing, because the weights do not depend on notes."""
 
     def metrics(self) -> dict[str, float]:
-        """Return no metrics."""
+        """Return an empty dict, because there are no metrics."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty state."""
+        """Return an empty dict, because there is no state."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Do nothing; there is no state."""
+        """Do nothing, because the selector has no state."""
 
 
 class UniformConfig(FrozenModel):
-    """Equal probability for all tasks."""
+    """Settings for a selector that draws all tasks with equal probability."""
 
     kind: Literal["uniform"] = "uniform"
 

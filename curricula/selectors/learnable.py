@@ -1,4 +1,4 @@
-"""Learnability: tasks that are solved about half of the time."""
+"""A selector of tasks that are solved about half the time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.curricula.selectors.base import TableSelector
 def learnability(successes: ArrayLike, episodes: ArrayLike) -> Numbers:
     """Return the learnability of each task: p(1 - p) with p = (s + 1) / (m + 2).
 
-    The smoothing gives tasks without episodes the highest learnability, and never returns 0.
+    Due to the smoothing, tasks without episodes have the highest learnability, which is never 0.
 
     Args:
         successes: (n,) s, number of successful episodes.
@@ -27,7 +27,7 @@ def learnability(successes: ArrayLike, episodes: ArrayLike) -> Numbers:
         >>> learnability([0, 4], [0, 8]).tolist()
         [0.25, 0.25]
 
-    Source: Rutherford et al. (arXiv 2408.15099), who take p(1 - p); the smoothing is ours.
+    Source: Rutherford et al. (arXiv 2408.15099), who use p(1 - p); the smoothing is ours.
     """
     p = (np.asarray(successes, dtype=np.float64) + 1.0) / (np.asarray(episodes) + 2.0)
     return p * (1.0 - p)
@@ -36,7 +36,7 @@ def learnability(successes: ArrayLike, episodes: ArrayLike) -> Numbers:
 class Learnable(TableSelector):
     """A selector that weights tasks by their learnability.
 
-    At each visit to a task, its earlier counts are multiplied by ``memory``, because they come from
+    At each visit to a task, its earlier counts are multiplied by ``memory``, because they stem from
     an earlier policy.
 
     Args:
@@ -59,12 +59,12 @@ class Learnable(TableSelector):
             self.table[column][row] = self.memory * self.table[column][row] + count
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean learnability of the pool."""
+        """Return the mean learnability of the pool's tasks."""
         return {"mean_learnability": float(self.weights().mean()) if len(self.table) else 0.0}
 
 
 class LearnableConfig(FrozenModel):
-    """Tasks weighted by p(1 - p) of their pass rate (arXiv 2408.15099)."""
+    """Settings for a selector that weights tasks by p(1 - p) of their pass rate p."""
 
     kind: Literal["learnable"] = "learnable"
     memory: float = Field(default=0.5, ge=0, le=1)

@@ -1,4 +1,4 @@
-"""PLR: tasks whose last visit had the largest advantages, and tasks not visited for a long time."""
+"""PLR, which selects tasks with large advantages and tasks not visited for a long time."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from coevo_gym.curricula.selectors.base import TableSelector
 def replay_probabilities(
     scores: ArrayLike, last: ArrayLike, now: float, *, beta: float = 0.1, rho: float = 0.1
 ) -> Numbers:
-    """Return the probability of each task by the rank of its score and by its staleness.
+    """Return the probability of each task, based on the rank of its score and its staleness.
 
     P = (1 - rho) * rank^(-1/beta) / sum + rho * (now - last) / sum, where rank 1 has the largest
-    score, and ties are broken by index. If no task is stale, the second term is omitted.
+    score and ties are broken by index. If no task is stale, P is the first fraction alone.
 
     Args:
         scores: (n,) score of each task, at least 0; n >= 1.
@@ -49,7 +49,7 @@ def replay_probabilities(
 
 
 class PLRConfig(FrozenModel):
-    """Tasks with the largest advantages, and stale ones (PLR, arXiv 2010.03934)."""
+    """Settings for a selector of tasks with large advantages or stale tasks (arXiv 2010.03934)."""
 
     kind: Literal["plr"] = "plr"
     beta: float = Field(default=0.1, gt=0)
@@ -63,7 +63,7 @@ class PLRConfig(FrozenModel):
 
 
 class PrioritisedReplay(TableSelector):
-    """A selector that ranks tasks by the mean absolute advantage of their last visit.
+    """A selector that ranks tasks by the mean absolute advantage at their last visit.
 
     The original method scores a level by its mean absolute value error. Here the baseline is the
     group's mean, as in GRPO, so the score is the mean of |R - mean(R)|, which is 2p(1 - p) for a
@@ -78,7 +78,7 @@ class PrioritisedReplay(TableSelector):
         self.n_groups = 0
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or the probabilities if there are none."""
+        """Return equal weights for unvisited tasks, or else the tasks' replay probabilities."""
         table, config = self.table, self.config
         unseen = table["last"] < 0
         if unseen.any():
@@ -88,7 +88,7 @@ class PrioritisedReplay(TableSelector):
         )
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update the score of the task."""
+        """Update the task's score."""
         self.n_groups += 1
         self.table["score"][row] = np.abs(outcomes - outcomes.mean()).mean()
         self.table["last"][row] = self.n_groups

@@ -1,4 +1,4 @@
-"""Learning progress: tasks whose pass rate is changing."""
+"""A selector of tasks whose pass rate is changing, based on learning progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Averages(NamedTuple):
 
 
 def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) -> Averages:
-    """Return both averages after one more outcome; the first outcome initialises them.
+    """Update both averages with an outcome; the first outcome initialises them.
 
     a' = a + rate * (outcome - a).
 
@@ -39,7 +39,9 @@ def moved(before: Averages | None, outcome: float, *, fast: float, slow: float) 
 
 
 def reweighted(p: ArrayLike, theta: float = 0.1) -> Numbers:
-    """Stretch low pass rates, where progress is slow: f(p) = p(1 - theta) / (p + theta(1 - 2p)).
+    """Stretch low pass rates, at which progress is slow.
+
+    f(p) = p(1 - theta) / (p + theta(1 - 2p)).
 
     Args:
         p: pass rates in [0, 1].
@@ -66,17 +68,17 @@ def learning_progress(fast: ArrayLike, slow: ArrayLike, theta: float = 0.1) -> N
 def progress_nearby(
     vector: ArrayLike, others: ArrayLike, fast: ArrayLike, slow: ArrayLike
 ) -> float:
-    """Return the mean abs(fast - slow) of other tasks, weighted by similarity to one task.
+    """Return other tasks' mean progress abs(fast - slow), weighted by similarity to one task.
 
     Args:
         vector: (dim,) vector of the task, of any length.
         others: (n, dim) vectors of the tasks with known progress.
-        fast: (n,) their fast averages.
-        slow: (n,) their slow averages.
+        fast: (n,) fast averages of these tasks.
+        slow: (n,) slow averages of these tasks.
 
     Returns:
-        A number in [0, 1]. The weights are squared cosines, with negative cosines set to 0, so that
-        similar tasks count most and opposite tasks are ignored. 0 if no cosine is positive.
+        A value in [0, 1]. The weights are squared cosines, with negative cosines set to 0, so
+        similar tasks count most and opposite tasks are ignored. It is 0 if no cosine is positive.
     """
     cosine = (
         normalise(np.asarray(others, dtype=np.float64))
@@ -89,7 +91,7 @@ def progress_nearby(
 
 
 class ProgressConfig(FrozenModel):
-    """Tasks whose pass rate is changing (learning progress, arXiv 2106.14876)."""
+    """Settings for a selector of tasks whose pass rate is changing (arXiv 2106.14876)."""
 
     kind: Literal["progress"] = "progress"
     fast: float = Field(default=0.3, gt=0, le=1)
@@ -97,7 +99,7 @@ class ProgressConfig(FrozenModel):
     slow: float = Field(default=0.05, gt=0, le=1)
     """Rate of the slow average, per visit; must be below ``fast``."""
     theta: float = Field(default=0.1, gt=0, lt=1)
-    """Strength of stretching low pass rates; 0.5 leaves them unchanged."""
+    """Strength of stretching low pass rates; 0.5 leaves the rates unchanged."""
     explore: float = Field(default=0.1, gt=0, le=1)
     """Share of draws that are uniform over the pool."""
 
@@ -113,10 +115,10 @@ class ProgressConfig(FrozenModel):
 
 
 class Progress(TableSelector):
-    """A selector that weights tasks by their learning progress and draws some uniformly.
+    """A selector that weights tasks by their learning progress and makes some uniform draws.
 
-    Tasks that were never visited come first, because their progress is unknown. An outcome is the
-    mean success of a visit's episodes.
+    Tasks that were never visited come first, because their progress is unknown. A visit's outcome
+    is the mean success of its episodes.
     """
 
     columns: ClassVar = {"visits": 0.0, "fast": 0.0, "slow": 0.0}
@@ -131,7 +133,7 @@ class Progress(TableSelector):
         return learning_progress(self.table["fast"], self.table["slow"], self.config.theta)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for unvisited tasks, or weights by progress if there are none."""
+        """Return equal weights for unvisited tasks, or else weights by progress for all tasks."""
         unseen: Numbers = (self.table["visits"] == 0).astype(np.float64)
         if unseen.any():
             return unseen
@@ -143,7 +145,7 @@ class Progress(TableSelector):
         return mixed
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Update both averages of the task."""
+        """Update both averages for the task."""
         table, config = self.table, self.config
         before = Averages(table["fast"][row], table["slow"][row]) if table["visits"][row] else None
         after = moved(before, float(outcomes.mean()), fast=config.fast, slow=config.slow)
@@ -151,5 +153,5 @@ class Progress(TableSelector):
         table["visits"][row] += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return the mean progress of the pool."""
+        """Return the mean progress of the pool's tasks."""
         return {"mean_progress": float(self.progress.mean()) if len(self.table) else 0.0}

@@ -1,4 +1,4 @@
-"""Pass rates of tasks at their first tries, for selectors based on difficulty."""
+"""Pass rates of the first attempts at each task, for selectors based on difficulty."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from coevo_gym.curricula.selectors.base import TableSelector
 
 
 class RatedSelector(TableSelector):
-    """The base class of selectors based on the difficulty of tasks at their first tries.
+    """The base class of selectors based on the pass rate of the first attempts at each task.
 
-    While any task is untried, only untried tasks are drawn. The first steps therefore try the whole
-    pool once, and new tasks are tried immediately. With ``loop.study_only_steps`` nothing is
-    learned meanwhile, and the rates belong to the initial policy of the run. Later visits under the
-    same policy version refine a rate; visits under other versions do not change it.
+    While any task is untried, only untried tasks are drawn. The first steps therefore go through
+    the pool once, and new tasks are tried immediately. With ``loop.study_only_steps``, the policy
+    is not trained meanwhile, so the rates belong to the run's initial policy. Later visits under
+    the same policy version refine a rate, but visits under other versions do not change it.
     """
 
     columns: ClassVar = {"tries": 0.0, "successes": 0.0, "version": 0.0, "visits": 0.0}
@@ -31,20 +31,20 @@ class RatedSelector(TableSelector):
 
     @property
     def rates(self) -> Numbers:
-        """(n,) success rate of the first tries; 0 for an untried task."""
+        """(n,) success rate of the first attempts, with 0 for untried tasks."""
         return self.table["successes"] / np.maximum(self.table["tries"], 1.0)
 
     def weights(self) -> Numbers | None:
-        """Return equal weights for untried tasks, or :meth:`rated_weights` if there are none."""
+        """Return equal weights for untried tasks, or else :meth:`rated_weights`."""
         untried = self.table["tries"] == 0
         return untried.astype(np.float64) if untried.any() else self.rated_weights()
 
     @abstractmethod
     def rated_weights(self) -> Numbers:
-        """Return the (n,) weights once all tasks have a rate."""
+        """Return the (n,) weights that are used once all tasks have a rate."""
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Record a first try in the task's rate, and any later visit as practice."""
+        """Update the task's rate, and record any visit after the first as training."""
         table = self.table
         table["visits"][row] += 1
         first = table["tries"][row] == 0

@@ -1,4 +1,4 @@
-"""SEC: a bandit over difficulties, rewarded with absolute advantages."""
+"""SEC, a bandit over difficulty ranges that is rewarded with absolute advantages."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ EPS = 1e-6
 
 
 def mean_absolute_advantage(outcomes: ArrayLike) -> float:
-    """Return the mean of abs(A) over a group.
+    """Return the mean absolute advantage in a group.
 
     A = (R - mean) / (std + 1e-6), with the population standard deviation. For outcomes of 0 and 1,
-    the result is about 2 sqrt(p(1 - p)), with its maximum where half of the episodes succeed.
+    the result is about 2 sqrt(p(1 - p)), which is largest if half of the episodes succeed.
 
     Args:
-        outcomes: (K,) outcomes of one group.
+        outcomes: (K,) outcomes of the group's episodes.
     """
     values = np.asarray(outcomes, dtype=np.float64)
     return float(np.abs((values - values.mean()) / (values.std() + EPS)).mean())
 
 
 def paid(value: float, reward: float, *, rate: float = 0.5) -> float:
-    """Return an arm's value after a reward: Q' = rate * reward + (1 - rate) * Q."""
+    """Update an arm's value with a reward: Q' = rate * reward + (1 - rate) * Q."""
     return rate * reward + (1.0 - rate) * value
 
 
@@ -51,7 +51,7 @@ def arm_probabilities(values: ArrayLike, *, temperature: float = 0.5) -> Numbers
 
 
 class SECConfig(FrozenModel):
-    """A bandit over difficulty ranges (SEC, arXiv 2505.14970)."""
+    """Settings for a bandit over difficulty ranges (SEC, arXiv 2505.14970)."""
 
     kind: Literal["sec"] = "sec"
     arms: int = Field(default=5, ge=1)
@@ -59,7 +59,7 @@ class SECConfig(FrozenModel):
     rate: float = Field(default=0.5, gt=0, le=1)
     """Weight of the latest reward in an arm's value."""
     temperature: float = Field(default=0.5, gt=0)
-    """Softmax temperature; higher values draw the arms more equally."""
+    """Softmax temperature; higher values make the arms' probabilities more equal."""
 
     def make(self) -> BanditOfDifficulty:
         """Create the selector."""
@@ -67,14 +67,14 @@ class SECConfig(FrozenModel):
 
 
 class BanditOfDifficulty(RatedSelector):
-    """A bandit whose arms are difficulty ranges: it draws an arm by value, then one of its tasks.
+    """A bandit over difficulty ranges, which draws an arm by value and then a task of the arm.
 
-    Arms divide the share of failed first tries into equal ranges; arms without tasks are ignored.
-    The tasks of an arm are drawn uniformly. Once per recorded batch, an arm is rewarded with the
-    mean absolute advantage of its groups in the batch.
+    The arms are equal ranges of the share of failed first attempts; arms without tasks are ignored.
+    An arm's tasks are drawn uniformly. Once per recorded batch, an arm is rewarded with the mean
+    absolute advantage of its groups in the batch.
 
-    Source: Self-Evolving Curriculum (arXiv 2505.14970), for one type of task and levels of
-    difficulty as arms.
+    Source: Self-Evolving Curriculum (arXiv 2505.14970), with one task type and difficulties as
+        arms.
     """
 
     def __init__(self, config: SECConfig) -> None:
@@ -95,7 +95,7 @@ class BanditOfDifficulty(RatedSelector):
         return np.asarray(each[arms])
 
     def record(self, groups: Sequence[Group]) -> None:
-        """Record a batch of groups and reward its arms."""
+        """Record a batch of groups and reward the arms of its tasks."""
         super().record(groups)
         rewards, self._rewards = self._rewards, []
         earned: dict[int, list[float]] = {}
@@ -107,16 +107,16 @@ class BanditOfDifficulty(RatedSelector):
             self.values[arm] = paid(self.values[arm], reward, rate=self.config.rate)
 
     def practise(self, row: int, outcomes: Numbers) -> None:
-        """Store the reward of a group until the batch is complete."""
+        """Store a group's reward until the batch is complete."""
         self._rewards.append((row, mean_absolute_advantage(outcomes)))
 
     def _arm(self, rate: ArrayLike) -> NDArray[np.int64]:
-        """Return the arm of tasks with these pass rates, 0 for the easiest."""
+        """Return the arm for each pass rate; arm 0 is the easiest."""
         n = len(self.values)
         return np.minimum((1.0 - np.asarray(rate)) * n, n - 1).astype(np.int64)
 
     def metrics(self) -> dict[str, float]:
-        """Return the value of each arm and the number of rated tasks."""
+        """Return the arms' values, the number of rated tasks and their mean rate."""
         values = {f"arm_{arm}": float(value) for arm, value in enumerate(self.values)}
         return {**super().metrics(), **values}
 

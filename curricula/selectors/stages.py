@@ -1,4 +1,4 @@
-"""Tasks in stages, from easy to hard."""
+"""A selector that goes through stages of tasks, from easy to hard."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from coevo_gym.curricula.selectors.rated import RatedSelector
 def stage_members(
     rates: ArrayLike, *, stages: int, progress: float, cumulative: bool = False
 ) -> NDArray[np.int64]:
-    """Return the tasks of the current stage.
+    """Return the indices of the tasks in the current stage.
 
     Tasks are sorted by descending pass rate, with ties broken by index, and split into ``stages``
-    parts of equal size; if they cannot be equal, the first parts are larger by one. The current
-    part is ``min(floor(progress * stages), stages - 1)``; an empty part is replaced by the last
-    non-empty one.
+    parts of equal size; if the sizes cannot be equal, the first parts are larger by one. The
+    current part is ``min(floor(progress * stages), stages - 1)``; an empty part is replaced by the
+    last non-empty part.
 
     Args:
         rates: (n,) pass rate of each task.
@@ -45,15 +45,15 @@ def stage_members(
 
 
 class StagesConfig(FrozenModel):
-    """Tasks in stages from easy to hard, by the pass rate of each task's first tries."""
+    """Settings for stages of tasks, from easy to hard, by the pass rate of first attempts."""
 
     kind: Literal["stages"] = "stages"
     stages: int = Field(default=3, ge=1)
     """Number of stages, all of equal size."""
     groups_per_stage: int = Field(default=160, ge=1)
-    """Practised groups per stage, except the last, first tries excluded."""
+    """Training groups per stage, not counting first attempts; the last stage never ends."""
     cumulative: bool = False
-    """Keep the tasks of earlier stages."""
+    """Keep drawing the tasks of earlier stages."""
 
     def make(self) -> Stages:
         """Create the selector."""
@@ -61,7 +61,7 @@ class StagesConfig(FrozenModel):
 
 
 class Stages(RatedSelector):
-    """A selector that draws tasks stage by stage, by the pass rate of their first tries.
+    """A selector that draws tasks in stages, ordered by the pass rate of first attempts.
 
     The last stage never ends.
     """
@@ -76,7 +76,7 @@ class Stages(RatedSelector):
         return self.practised / (self.config.stages * self.config.groups_per_stage)
 
     def rated_weights(self) -> Numbers:
-        """Return 1 for the tasks of the current stage and 0 for all others."""
+        """Return weight 1 for the tasks in the current stage and 0 for all other tasks."""
         weights, config = np.zeros(len(self.table)), self.config
         due = stage_members(
             self.rates, stages=config.stages, progress=self.progress, cumulative=config.cumulative
@@ -85,7 +85,7 @@ class Stages(RatedSelector):
         return weights
 
     def metrics(self) -> dict[str, float]:
-        """Return the number of the stage, from 0, and the number of rated tasks."""
+        """Return the index of the stage, the number of rated tasks and their mean rate."""
         stages = self.config.stages
         stage = min(int(round(self.progress * stages, 9)), stages - 1)
         return {**super().metrics(), "stage": float(stage)}

@@ -1,1 +1,1 @@
-"""Sessions that practise a curriculum: tickets, groups, and the samplers that wrap envs."""
+"""Sessions that run a curriculum, with their tickets and groups, and samplers that wrap envs."""

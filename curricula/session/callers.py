@@ -1,4 +1,4 @@
-"""The record of a session's calls: leases, requests, and how tickets ended."""
+"""Records of a session's calls: leases, requests, and how tickets ended."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Recent(OrderedDict[str, AnswerT]):
-    """The most recent answers by name, oldest first; older ones are discarded.
+    """A cache of the most recent answers by name, which discards the oldest answers.
 
     Args:
         most: maximum number of answers to keep.
@@ -25,7 +25,7 @@ class Recent(OrderedDict[str, AnswerT]):
         self.most = most
 
     def put(self, name: str, answer: AnswerT) -> None:
-        """Store an answer, and discard the oldest if there are too many."""
+        """Store an answer, and discard the oldest answer if there are too many."""
         self[name] = answer
         self.move_to_end(name)
         if len(self) > self.most:
@@ -33,15 +33,15 @@ class Recent(OrderedDict[str, AnswerT]):
 
 
 Clock = Callable[[], float]
-"""A function that returns monotonic time in seconds (``time.monotonic``)."""
+"""A function that returns monotonic time in seconds, such as ``time.monotonic``."""
 
 
 class Leases:
-    """Leases by name, all with the same duration.
+    """Named leases that all have the same duration.
 
     Args:
-        seconds: duration; None for leases that never expire.
-        clock: returns the time; required unless ``seconds`` is None.
+        seconds: duration of each lease; None for leases that never expire.
+        clock: returns the time in seconds; required unless ``seconds`` is None.
 
     Raises:
         ConfigError: if ``seconds`` is not positive, or is given without a clock.
@@ -49,7 +49,7 @@ class Leases:
 
     def __init__(self, seconds: float | None, clock: Clock | None) -> None:
         if seconds is not None and not seconds > 0:
-            raise ConfigError(f"lease_s must be positive, actual: {seconds!r}")
+            raise ConfigError(f"lease_s must be positive, got {seconds!r}.")
         if seconds is not None and clock is None:
             raise ConfigError(
                 "Leases need a clock. Pass clock=time.monotonic together with lease_s."
@@ -58,13 +58,13 @@ class Leases:
         self._until: dict[str, float] = {}
 
     def begin(self, name: str) -> None:
-        """Start a lease now, or renew it."""
+        """Start or renew a lease."""
         if self._seconds is not None and self._clock is not None:
             self._until.pop(name, None)  # keep the leases ordered by expiry
             self._until[name] = self._clock() + self._seconds
 
     def end(self, name: str) -> None:
-        """End a lease, if it exists."""
+        """End a lease if it exists."""
         self._until.pop(name, None)
 
     def clear(self) -> None:
@@ -72,12 +72,12 @@ class Leases:
         self._until.clear()
 
     def left(self) -> dict[str, float]:
-        """Return the remaining seconds of each lease, the first to expire in front."""
+        """Return the remaining seconds of each lease, ordered by expiry."""
         now = self._clock() if self._clock is not None else 0.0
         return {name: until - now for name, until in self._until.items()}
 
     def restore(self, left: Mapping[str, float]) -> None:
-        """Replace all leases by those from :meth:`left`."""
+        """Replace all leases with the leases returned by :meth:`left`."""
         now = self._clock() if self._clock is not None else 0.0
         self._until = {name: now + seconds for name, seconds in left.items()}
 
@@ -93,14 +93,14 @@ class Leases:
 
 
 REMEMBERED = 10_000
-"""Number of requests and ended tickets kept, so that calls can be repeated."""
+"""Number of requests and ended tickets to remember, so that calls can be repeated."""
 
 _COUNTS = ("taken", "reported", "given_back", "lapsed", "double", "late", "unknown")
 _DROPPED = {"reported": "double", "given back": "late", "lapsed": "late"}
 
 
 class Callers:
-    """Leases of tickets and slots, the ticket of each request, and the end of each ticket.
+    """Records of leases on tickets and slots, the ticket for each request, and how tickets ended.
 
     Args:
         lease_s: lease time of a ticket or a slot in seconds; None for no limit.
@@ -116,13 +116,13 @@ class Callers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, tickets ended by reason, and reports dropped."""
+        """Numbers of taken tickets, ended tickets and dropped reports, by event or reason."""
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:
-        """Return the ticket issued for a request, unless its lease has expired since.
+        """Return the ticket issued for a request, or None if the ticket's lease has expired.
 
-        It is also unknown if the ticket ended too long ago.
+        The result is also None for new requests and for tickets that ended too long ago.
         """
         ticket = None if request is None else self._asked.get(request)
         if ticket is None or ticket.id in self._out:
@@ -147,17 +147,17 @@ class Callers:
         self._counts[how.replace(" ", "_")] += 1
 
     def ended(self, ticket_id: str) -> str:
-        """Return how a ticket ended recently; "" if it is outstanding or no longer known."""
+        """Return how a ticket ended recently, or "" if it is outstanding or no longer known."""
         return self._ended.get(ticket_id) or ""
 
     def drop(self, ticket_id: str) -> str:
-        """Count a report without an outstanding ticket, and return the reason it is dropped."""
+        """Count a report without an outstanding ticket, and return the reason for dropping it."""
         why = _DROPPED.get(self.ended(ticket_id), "unknown")
         self._counts[why] += 1
         return why
 
     def void(self, kept_slots: Iterable[str]) -> None:
-        """Discard all requests and leases, except leases of slots with reserved places."""
+        """Discard all requests and leases, and start new leases for slots with reserved places."""
         self._asked.clear()
         self._ended.clear()
         self._out.clear()
@@ -167,7 +167,7 @@ class Callers:
             self.slots.begin(slot)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state as JSON; requests whose ticket has ended are omitted."""
+        """Return the state as JSON, without requests whose ticket has ended."""
         asked = [(request, t.id) for request, t in self._asked.items() if t.id in self._out]
         return {
             "leases": self.leases.left(),

@@ -1,4 +1,4 @@
-"""The interface of sessions that samplers use, in this process or remotely."""
+"""The session interface that samplers use, for local and remote sessions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coevo_gym.core.trajectory import EndReason, Group, Trajectory
 
 @runtime_checkable
 class SessionFace(Protocol):
-    """Interface of a session in this process, or of a proxy to a remote session.
+    """Interface for a local session, or for a proxy to a remote session.
 
     A proxy may be used in any process, including worker processes.
     :class:`~coevo_gym.curricula.session.session.CurriculumSession` documents the calls.
@@ -20,22 +20,22 @@ class SessionFace(Protocol):
 
     @property
     def lease_s(self) -> float | None:
-        """Lease time of a ticket in seconds; None for no limit."""
+        """The lease time of a ticket in seconds, or None for no limit."""
         ...
 
     @property
     def evolving(self) -> bool:
-        """True if a round is running or waits to be applied."""
+        """True if a round is running or waiting to be applied."""
         ...
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets taken, and number of tickets ended by reason."""
+        """The number of tickets taken, and the number of tickets ended by reason."""
         ...
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor given back, oldest first."""
+        """The tickets that are neither reported nor given back, oldest first."""
         ...
 
     def metrics(self) -> dict[str, float]:
@@ -43,7 +43,7 @@ class SessionFace(Protocol):
         ...
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return the env seed of a ticket's episode."""
+        """Return the env seed for a ticket's episode."""
         ...
 
     def take(
@@ -53,11 +53,11 @@ class SessionFace(Protocol):
         ...
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> Group | None:
-        """Report an episode; return the group if this closes it, else None."""
+        """Report an episode; return the group if the episode closes it, and otherwise None."""
         ...
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Give back a ticket whose episode will not finish; return the group if this closes it."""
+        """Give back a ticket whose episode will not finish; return its group if it closes."""
         ...
 
     def renew(self, ticket_id: str) -> bool:
@@ -69,7 +69,7 @@ class SessionFace(Protocol):
         ...
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the running one; return None if there is none."""
+        """Run the due round or wait for the running round; return None if there is neither."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

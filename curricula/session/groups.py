@@ -1,7 +1,6 @@
-"""Groups: K episodes of one task that are compared with each other.
+"""Groups of K episodes of one task that are compared with each other.
 
-This module alone assigns episodes to groups: by tickets (the ledger of a session), or from the
-batch of a trainer that repeats its prompts itself.
+Only this module assigns episodes to groups, based on the tickets that it issues.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ logger = logging.getLogger(__name__)
 
 
 class GroupLedger:
-    """The ledger of a session: it issues tickets, K per task, and collects their episodes.
+    """A session's ledger, which issues K tickets per task and collects their episodes.
 
     It is not thread-safe; trainers use
     :class:`~coevo_gym.curricula.session.session.CurriculumSession`.
 
-    A learner's step is opened and closed: its tasks are drawn at once, and its groups are recorded
+    When a learner step opens, its tasks are drawn at once; when it closes, its groups are recorded
     as one batch, so that episodes under one policy version are not compared with themselves.
     Without steps, tasks are drawn one at a time and each group is recorded as it closes.
 
-    A ticket that is given back is issued again, before any new one. After ``max_reissues`` more
-    attempts its group is broken: places that have not started are dropped, running episodes may
-    still be finished, and the group then closes with fewer than K episodes.
+    A ticket that is given back is issued again before any new ticket. After ``max_reissues`` more
+    attempts, its group is broken: places that have not started are dropped, running episodes may
+    still finish, and the group then closes with fewer than K episodes.
 
     A slot's group is reserved for the K copies that a trainer sends under one name, each of which
-    takes its ticket once. Its lost places are therefore not issued again: the group is broken at
-    once, and closes when the other copies have ended.
+    takes one ticket. Lost places are therefore not issued again: the group is broken at once, and
+    closes when the other copies have ended.
 
     Args:
-        curriculum: supplies tasks, and records the closed groups.
+        curriculum: supplies tasks and records closed groups.
         group_size: K, episodes per group.
         seed: seed of the generator that the curriculum draws tasks with.
-        max_reissues: maximum number of further attempts per place of a group.
-        max_staleness: maximum number of policy versions by which the episodes of a group may
-            differ, or lag behind, and still be comparable.
+        max_reissues: maximum number of further attempts per place in a group.
+        max_staleness: maximum number of policy versions that a group's episodes may span or lag
+            behind and still be comparable.
 
     Raises:
         ConfigError: if ``group_size`` is below 1, or ``max_staleness`` below 0.
@@ -74,11 +73,9 @@ class GroupLedger:
         max_staleness: int = 0,
     ) -> None:
         if not is_positive_int(group_size):
-            raise ConfigError(f"group_size must be a positive int, actual: {group_size!r}")
+            raise ConfigError(f"group_size must be a positive int, got {group_size!r}.")
         if max_staleness != 0 and not is_positive_int(max_staleness):
-            raise ConfigError(
-                f"max_staleness must be 0 or a positive int, actual: {max_staleness!r}"
-            )
+            raise ConfigError(f"max_staleness must be 0 or a positive int, got {max_staleness!r}.")
         self.curriculum = curriculum
         self.group_size = group_size
         self.max_reissues = max_reissues
@@ -93,53 +90,53 @@ class GroupLedger:
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither finished nor given back, oldest first."""
+        """The tickets that are neither finished nor given back, oldest first."""
         return tuple(self._out.values())
 
     @property
     def n_ready(self) -> int:
-        """Number of tickets available, without a slot, before a new task must be drawn."""
+        """Number of tickets without a slot that are available before a new task must be drawn."""
         unbegun = sum(g.n_unbegun for g in self._groups.values() if g.slot is None)
         return len(self._returned) + unbegun
 
     @property
     def spent(self) -> bool:
-        """True if the drawn groups, including those of slots, have no tickets left."""
+        """True if all tickets of the drawn groups have been issued, including groups of slots."""
         return not self._returned and not any(g.n_unbegun for g in self._groups.values())
 
     @property
     def n_open(self) -> int:
-        """Number of groups that are drawn and not yet recorded."""
+        """Number of groups that have been drawn but not recorded."""
         return len(self._groups)
 
     @property
     def in_step(self) -> bool:
-        """True if a learner's step is open."""
+        """True if a learner step is open."""
         return self._in_step
 
     @property
     def all_over(self) -> bool:
-        """True if no group waits for an episode."""
+        """True if no group is waiting for an episode."""
         return all(group.over for group in self._groups.values())
 
     def ticket(self, id: str) -> Ticket | None:
-        """Return the outstanding ticket with this id; None if there is none."""
+        """Return the outstanding ticket with this id, or None if there is none."""
         return self._out.get(id)
 
     def can_issue(self, slot: str | None = None) -> bool:
-        """Return True if :meth:`issue` does not need a new task from the curriculum."""
+        """Return True if a ticket can be issued without a new task from the curriculum."""
         if slot is None:
             return bool(self._returned) or self._first_unbegun() is not None
         return self._group_of_slot(slot) is not None
 
     def open_step(self, n_groups: int) -> None:
-        """Draw the tasks of a learner's step at once, or add tasks to the open step.
+        """Draw the tasks for a learner step at once, or add tasks to the open step.
 
-        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.open_step`. The ledger is
-        unchanged after any of its errors.
+        See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.open_step`. If it raises
+        an error, the ledger is unchanged.
         """
         if n_groups < 1:
-            raise ConfigError(f"A step needs a positive number of groups, actual: {n_groups}")
+            raise ConfigError(f"n_groups must be at least 1, got {n_groups}.")
         self._draw(n_groups, in_step=True)
         self._in_step = True
 
@@ -163,11 +160,11 @@ class GroupLedger:
 
         Args:
             policy_version: version of the policy that will act.
-            slot: name shared by K tickets of one group; None takes from any group without a slot.
+            slot: name shared by the K tickets of a group; None for any group without a slot.
 
         Raises:
             ConfigError: if the curriculum has no tasks.
-            TaskError: if all tickets of the open step are issued already.
+            TaskError: if all tickets of the open step have already been issued.
             SplitLeakError: if the curriculum returns a task that is not a training task.
         """
         group, index = self._next_place(slot)
@@ -185,18 +182,17 @@ class GroupLedger:
         """Record a finished episode.
 
         Returns:
-            The group, if this episode closes it. It is whole unless some of its places were lost
-            (``Group.whole``). The curriculum has already recorded it, or will at the end of the
-            step.
+            The group if this episode closes it. The group is whole unless some of its places were
+            lost (``Group.whole``). The curriculum has recorded it, or will at the end of the step.
 
         Raises:
             TaskError: if the ticket is unknown, finished or given back, if the trajectory belongs
-                to another task or group, or if its end reason means that it was lost.
+                to another task or group, or if its end reason marks it as lost.
             SplitLeakError: if the trajectory is not a training trajectory.
         """
         if not isinstance(trajectory, Trajectory):
             raise SplitLeakError(
-                "A group accepts only training trajectories, actual: "
+                "A group accepts only training trajectories, got "
                 f"{type(trajectory).__name__}. Evaluation episodes are never recorded."
             )
         group = self._group_of(ticket)
@@ -209,13 +205,13 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def give_back(self, ticket: Ticket, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Give back a ticket whose episode will not be finished; this is not counted as a failure.
+        """Give back a ticket whose episode will not finish, without counting it as a failure.
 
         See :meth:`~coevo_gym.curricula.session.session.CurriculumSession.give_back`; too many
         losses break the group.
 
         Raises:
-            TaskError: if the ticket is unknown, finished or given back already.
+            TaskError: if the ticket is unknown, finished or already given back.
         """
         group = self._group_of(ticket)
         self._take_in(group, ticket)
@@ -224,7 +220,7 @@ class GroupLedger:
         if group.slot is not None or place.lost > self.max_reissues:
             logger.warning(
                 "group=%s task=%s place=%d slot=%s reason=%s: lost %d times, so the group "
-                "is broken",
+                "will not be complete",
                 group.id,
                 group.task.name,
                 ticket.index,
@@ -239,10 +235,10 @@ class GroupLedger:
         return self._close_if_over(group)
 
     def release(self, slot: str) -> Group | None:
-        """Drop the places reserved for a slot whose other copies will not arrive.
+        """Drop the reserved places of a slot whose other copies will not arrive.
 
         Returns:
-            The slot's group, broken, if this closes it.
+            The slot's broken group if this closes it.
         """
         kept = next((g for g in self._groups.values() if g.slot == slot and g.n_unbegun), None)
         if kept is None:
@@ -255,8 +251,8 @@ class GroupLedger:
 
         Args:
             tickets: True to keep outstanding tickets valid after loading. Otherwise, their places
-                are issued again (under new ids) before any other, so that the same stream of work
-                continues; places of a slot are lost.
+                are issued again (with new ids) before other places, so that the same stream of work
+                continues; a slot's places are lost.
         """
         out = self._out.values()
         waiting = [] if tickets else [(t.group_id, t.index) for t in out]
@@ -275,13 +271,13 @@ class GroupLedger:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        Earlier tickets become void, unless they are part of the state. Load the curriculum's own
-        state first, because a slot's group whose copies had all ended or were running closes here.
-        States of older versions, without steps and slots, can be loaded.
+        Earlier tickets become void unless they are part of the state. Load the curriculum's own
+        state first, because this call closes a slot's group if all its copies had ended or were
+        running. It also accepts states from older versions without steps and slots.
 
         Raises:
-            ConfigError: if the state has another group size, or is inconsistent.
-            SplitLeakError, TaskError: if a group's task may not be practised; nothing is loaded.
+            ConfigError: if the state has a different group size or is inconsistent.
+            SplitLeakError, TaskError: if a group's task is not for training; nothing is loaded.
             ValueError: if a value has the wrong type.
         """
         saved = SavedLedger.model_validate(state)
@@ -310,14 +306,14 @@ class GroupLedger:
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """Slots with reserved places."""
+        """The slots that have reserved places."""
         groups = self._groups.values()
         return tuple(g.slot for g in groups if g.slot is not None and g.n_unbegun)
 
     def _next_place(self, slot: str | None) -> tuple[OpenGroup, int]:
-        """Return a place to issue: one given back, the next of a drawn group, or a new one.
+        """Return the next place in a group to issue a ticket for, starting a new group if needed.
 
-        The next place of a slot is that of its group, which is reserved with the first of them.
+        A slot's places all belong to one group, which is reserved when its first place is issued.
         """
         if slot is None and self._returned:
             id, index = self._returned.popleft()
@@ -326,8 +322,8 @@ class GroupLedger:
         if group is None:
             if self._in_step:
                 raise TaskError(
-                    "All tickets of the open step are issued. Call open_step(n) to add "
-                    "groups, or close_step() once their episodes are finished."
+                    "All tickets of the open step have been issued. Call open_step(n) to add "
+                    "groups, or close_step() once the episodes have finished."
                 )
             (group,) = self._draw(1, in_step=False)
         group.slot = slot
@@ -340,14 +336,14 @@ class GroupLedger:
         return next((g for g in groups if g.slot is None and g.n_unbegun), None)
 
     def _group_of_slot(self, slot: str) -> OpenGroup | None:
-        """Return the group with places for a slot, or a drawn group that has not started."""
+        """Return the group with places for a slot, or else a drawn group that has not started."""
         groups = self._groups.values()
         mine = (g for g in groups if g.slot == slot and g.n_unbegun)
         untouched = (g for g in groups if g.slot is None and not g.n_begun)
         return next(mine, None) or next(untouched, None)
 
     def _draw(self, n_groups: int, *, in_step: bool) -> list[OpenGroup]:
-        """Start groups for the next tasks, all or none; on failure, restore the generator."""
+        """Start groups for the next tasks; on failure, start none and restore the generator."""
         before = self._rng.bit_generator.state
         try:
             tasks = [
@@ -356,7 +352,7 @@ class GroupLedger:
             ]
             if len(tasks) != n_groups:
                 raise ConfigError(
-                    f"The curriculum returned {len(tasks)} tasks instead of {n_groups}: its "
+                    f"The curriculum returned {len(tasks)} tasks instead of {n_groups}. Its "
                     "next(n) must return n tasks."
                 )
         except CoevoError:
@@ -376,7 +372,7 @@ class GroupLedger:
     def _group_of(self, ticket: Ticket) -> OpenGroup:
         if self._out.get(ticket.id) != ticket:
             raise TaskError(
-                f"Ticket {ticket.id} is not outstanding: it was never issued here, or is "
+                f"Ticket {ticket.id} is not outstanding: it was never issued here, or was "
                 "already finished or given back."
             )
         return self._groups[ticket.group_id]

@@ -1,4 +1,4 @@
-"""Groups that wait for episodes, or for being recorded."""
+"""Groups that are waiting for episodes or waiting to be recorded."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from coevo_gym.curricula.saved import Count, Version, read
 
 @dataclass(slots=True)
 class GroupPlace:
-    """One of a group's K places.
+    """One of the K places in a group.
 
     Attributes:
         issued: number of tickets issued for the place.
-        lost: number of its tickets that were given back.
+        lost: number of these tickets that were given back.
         trajectory: the finished episode; None until it arrives.
     """
 
@@ -34,18 +34,18 @@ class GroupPlace:
 
 @dataclass(slots=True)
 class OpenGroup:
-    """An unrecorded group of the ledger.
+    """A group in the ledger that has not been recorded yet.
 
     Attributes:
         id: unique within a run.
-        task: the task of all its episodes.
-        places: its K places.
-        in_step: True if the group was drawn for a learner's step and is recorded with one.
-        n_begun: number of places with an issued ticket; places are issued in order.
-        broken: True if a place was lost too often; it is not issued again, and the group will not
-            be whole.
+        task: the task that all episodes in the group run.
+        places: the group's K places.
+        in_step: True if the group was drawn for a learner step and is recorded with a step.
+        n_begun: number of places that have been issued; places are issued in order.
+        broken: True if a place was lost too often. It is not issued again, so the group is not
+            whole.
         slot: the slot for which the places are reserved; None if they are not reserved.
-        out: places with an outstanding ticket.
+        out: indices of places with an outstanding ticket.
     """
 
     id: str
@@ -61,8 +61,8 @@ class OpenGroup:
     def n_unbegun(self) -> int:
         """Number of places that have never been issued.
 
-        A broken group has none, unless it belongs to a slot: the other copies of the slot need its
-        task.
+        For a broken group, the number is 0 unless the group belongs to a slot, whose other copies
+        need its task.
         """
         unbegun = len(self.places) - self.n_begun
         return unbegun if self.slot is not None or not self.broken else 0
@@ -78,7 +78,7 @@ class OpenGroup:
 
         Raises:
             TaskError: if the trajectory belongs to another task or group, or if its end reason
-                means that it was lost.
+                marks it as lost.
         """
         if trajectory.task_id != self.task.id:
             raise TaskError(
@@ -118,10 +118,10 @@ class OpenGroup:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> OpenGroup:
-        """Read the result of :meth:`to_json`, also from versions without steps and slots.
+        """Load a group from the result of :meth:`to_json`, including results from older versions.
 
         Raises:
-            SplitLeakError, TaskError: if the task may not be practised.
+            SplitLeakError, TaskError: if the task may not be used for training.
         """
         places = [
             GroupPlace(
@@ -146,7 +146,7 @@ _PREFIX = "group-"
 
 
 class SavedLedger(BaseModel):
-    """The state of a :class:`~coevo_gym.curricula.session.groups.GroupLedger`.
+    """The saved state of a :class:`~coevo_gym.curricula.session.groups.GroupLedger`.
 
     Fields with a default may be missing in states of earlier versions.
 
@@ -154,11 +154,11 @@ class SavedLedger(BaseModel):
         group_size: K, episodes per group.
         n_groups: number of groups drawn so far.
         rng: state of the generator for drawing tasks.
-        in_step: True if a learner's step is open.
-        policy_version: newest policy version.
+        in_step: True if a learner step is open.
+        policy_version: the newest policy version.
         groups: the unrecorded groups.
         out: id, group, place and policy version of each outstanding ticket.
-        returned: group and place of each ticket to be issued again.
+        returned: group and place of each ticket that will be issued again.
     """
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
@@ -173,10 +173,10 @@ class SavedLedger(BaseModel):
     returned: list[tuple[str, Count]]
 
     def open_groups(self) -> dict[str, OpenGroup]:
-        """Return the groups by their ids.
+        """Return the groups by id.
 
         Raises:
-            ConfigError: if a group has the wrong size or a duplicate id, or if a ticket's place is
+            ConfigError: if a group has a wrong size or a duplicate id, or a ticket's place is
                 taken.
             ValueError: if a group cannot be read.
         """

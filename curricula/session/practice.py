@@ -1,4 +1,4 @@
-"""Rollouts for a remote session: the work of a process that only runs episodes."""
+"""Rollouts for a remote session, run by processes that only run episodes."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def practise(
     policy_version: Callable[[], int] = lambda: 0,
     mode: Mode = "lock_step",
 ) -> int:
-    """Run episodes for a session, ``envs.max_envs`` at once.
+    """Run episodes for a session, ``envs.max_envs`` at a time.
 
-    Rounds that are due run in the session while other workers continue. Leases are renewed whenever
-    an episode ends, so a lease should last longer than an episode.
+    The session runs due rounds while other workers continue. Leases are renewed whenever an episode
+    ends, so a lease should last longer than an episode.
 
     Args:
-        session: supplies the tasks and records the episodes.
+        session: supplies tasks and records episodes.
         agent: the agent that acts.
-        envs: envs on the training split.
+        envs: envs with the training split.
         episodes: number of episodes to run, including failed ones.
-        policy_version: returns the version of the current policy.
+        policy_version: returns the current policy version.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Returns:

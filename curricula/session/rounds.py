@@ -1,4 +1,4 @@
-"""Evolution rounds, one at a time: planned and applied under a lock, but run outside it."""
+"""Evolution rounds, which run one at a time and do not hold the session's lock while running."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from coevo_gym.core.seams import Curriculum, Evolver
 
 @dataclass(frozen=True)
 class _Flight:
-    """A running round.
+    """A round that is running or waiting to be applied.
 
     Attributes:
         round: the planned round.
         beside: True if the round was launched in the background.
         found: the evolver's result.
-        landed: the result, once applied.
+        landed: the result once it has been applied.
     """
 
     round: Round
@@ -32,13 +32,13 @@ class _Flight:
 
 
 class Rounds:
-    """The rounds of a session: planning, running and applying them.
+    """A manager that plans, runs and applies a session's evolution rounds.
 
     Args:
         curriculum: plans rounds and applies their results.
-        evolver: runs rounds; None if no rounds are run.
+        evolver: runs rounds; None if there are no rounds to run.
         rng: generator for planning rounds.
-        lock: held while the curriculum is called, never while the evolver is.
+        lock: held during calls to the curriculum, but never during calls to the evolver.
     """
 
     def __init__(
@@ -53,16 +53,16 @@ class Rounds:
 
     @property
     def under_way(self) -> Round | None:
-        """The round that is running or waits to be applied."""
+        """The round that is running or waiting to be applied."""
         return None if self._flight is None else self._flight.round
 
     def done(self, wait_s: float = 0.0) -> bool:
-        """Return True if the current round has finished or failed; call it under the lock."""
+        """Return True if the current round has ended; the caller must hold the lock."""
         flight = self._flight
         return flight is not None and self._idle.wait_for(flight.found.done, wait_s)
 
     def plan(self) -> Round | None:
-        """Return the current round, or the one that is due; None if there is none to run."""
+        """Return the current round or else the round that is due, or None if there is neither."""
         with self._lock:
             if self._flight is not None:
                 return self._flight.round
@@ -73,7 +73,7 @@ class Rounds:
     def run(self, round: Round) -> RoundResult:
         """Run a round and apply its result; see ``CurriculumSession.run_round``.
 
-        The latest round is not run twice: another call returns the same result.
+        The latest round does not run twice: another call returns the same result.
         """
         evolver = self._evolver()
         with self._lock:
@@ -88,14 +88,14 @@ class Rounds:
         return self._land(flight)
 
     def launch(self, round: Round) -> None:
-        """Run a round in its own thread; see ``CurriculumSession.launch_round``."""
+        """Start a round in its own thread; see ``CurriculumSession.launch_round``."""
         evolver = self._evolver()
         with self._lock:
             if self._flight is not None:
                 if self._flight.round.id != round.id:
                     raise ConfigError(
-                        f"Cannot start {round.id}: {self._flight.round.id} is running, and "
-                        "only one round runs at a time. Wait for it with run_round(round)."
+                        f"Cannot start {round.id} because {self._flight.round.id} is running. "
+                        "Only one round can run at a time: call run_round(round) to wait."
                     )
                 return
             flight = self._flight = _Flight(round, beside=True)
@@ -108,15 +108,15 @@ class Rounds:
         ).start()
 
     def call_off(self) -> None:
-        """Wait until no round is running, and discard a result that has not been applied.
+        """Wait until no round is running, and discard any result that has not been applied.
 
-        The round is then due again. Only its evolver can end it sooner.
+        A discarded round is then due again. Only the evolver can stop a running round early.
         """
         with self._lock:
             self._clear()
 
     def restart(self) -> None:
-        """Discard the planned and past rounds once no round is running; call it under the lock."""
+        """Wait for a running round, then discard all rounds; the caller must hold the lock."""
         self._clear()
         self._planned = self._last = None
 
@@ -139,7 +139,7 @@ class Rounds:
         return self.evolver
 
     def _fly(self, flight: _Flight, evolver: Evolver) -> None:
-        """Run a round and wake up the waiting callers, even after an error."""
+        """Run a round and wake up waiting callers, even after an error."""
         try:
             flight.found.set_result(evolver.run(flight.round))
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""A curriculum as a Gymnasium wrapper around any env of this package."""
+"""A Gymnasium wrapper that adds a curriculum to any env in this package."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ from coevo_gym.envs.base import TaskEnv
 
 
 class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """A wrapper that chooses each episode's task, records results and evolves the task set.
+    """An env wrapper that chooses each episode's task, records results and evolves the task set.
 
-    ``reset()`` starts the next episode of the curriculum; each task is run ``group_size`` times in
-    a row. Finished episodes are recorded automatically. A ``reset()`` after at least one step means
-    that an outer wrapper ended the episode, such as a TimeLimit around the sampler: the episode is
+    ``reset()`` starts the curriculum's next episode; each task runs ``group_size`` times in a row.
+    Finished episodes are recorded automatically. A ``reset()`` after at least one step means that
+    an outer wrapper ended the episode, such as a TimeLimit around the sampler. The episode is then
     graded in its current state and recorded with ``end_reason`` ``time_limit``. A ``reset()``
-    before any step, :meth:`abandon` and :meth:`close` give the episode back: it is run again and
-    not counted. ``reset(options={"task": …})`` (or ``"task_id"``) runs that task unrecorded.
-    Success is the env's own outcome, regardless of reward wrappers.
+    before any step, :meth:`abandon` and :meth:`close` give the episode back, so it runs again and
+    is not counted. ``reset(options={"task": …})`` (or ``"task_id"``) runs that task without
+    recording it. Success is the env's own outcome, regardless of reward wrappers.
 
     Wrap one env in the main process. For many envs at once, use ``EvolvingVectorSampler``.
 
     Args:
-        env: an env of coevo_gym on its training split, wrapped or not.
-        curriculum: name of a method whose curriculum to use, or a curriculum object; None for the
-            default method of a run (CoEvolve).
+        env: a coevo_gym env with the training split, wrapped or not.
+        curriculum: name of the method whose curriculum to use, or a curriculum object; None for the
+            default method (CoEvolve).
         group_size: K, number of episodes per task in a row.
-        groups_per_step: groups that your trainer learns from before its policy changes. Their tasks
-            are drawn at once, and their groups are recorded as one batch. 1 records each group as
-            it closes.
-        evolve: ``"inline"`` runs a round of evolution inside the ``reset()`` at which it is due
-            (the first round makes the first tasks); ``"manual"`` leaves it to :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
-        seed: seed of the whole stream of tasks, rounds and episodes.
-        evolver: runs the rounds; None explores without a model.
+        groups_per_step: number of groups that your trainer learns from before its policy changes.
+            Their tasks are drawn and their groups recorded together. 1 records each group as it
+            closes.
+        evolve: ``"inline"`` runs an evolution round inside ``reset()`` when a round is due (the
+            first round finds the first tasks); ``"manual"`` leaves rounds to :meth:`evolve`.
+        evolve_every_groups: number of groups between two rounds, if ``curriculum`` is a name.
+        seed: seed for the whole stream of tasks, rounds and episodes.
+        evolver: runs the rounds; None to explore without a model.
         session: a session to use, possibly shared with other samplers and threads, or a proxy to a
             session, which works in any process. It replaces all arguments above except ``evolve``.
-            None creates a session.
-        method: a method's parts, such as a ``Method``, whose curriculum and evolver are used. Its
-            coach supplies the interface through which observations and the texts in info are shown,
-            and the cues in ``info["cues"]``. Its studies read each group that closes, and its
-            curriculum and memories receive the notes once per ``groups_per_step`` groups. Your
-            trainer handles its credit and learner. None shows the env unchanged.
+            None to create a session.
+        method: a method's parts, such as a ``Method``, whose curriculum and evolver are used. The
+            method's coach supplies the cues in ``info["cues"]`` and the interface that changes
+            observations and texts in info. The studies read each group that closes, and the
+            curriculum and the memories receive the notes once per ``groups_per_step`` groups. Your
+            trainer handles the credit and the learner. None leaves the env unchanged.
 
     Raises:
-        SplitLeakError: if the env is not on the training split.
+        SplitLeakError: if the env does not have the training split.
         ConfigError: if the sampler is created in a child process, or an argument is invalid.
 
     Example:
@@ -107,8 +107,8 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             raise ConfigError(
                 "EvolvingTaskSampler was created in a child process, where it cannot see "
                 "the episodes of other processes. Wrap the vector env in the main process "
-                "with EvolvingVectorSampler, or pass session= a proxy to a shared session, "
-                "such as a RaySession."
+                "with EvolvingVectorSampler, or pass a proxy to a shared session, such as "
+                "a RaySession, as session=."
             )
         session = session_of(
             require_train_env(env.unwrapped),
@@ -127,12 +127,12 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
 
     @property
     def spec(self) -> EnvSpec | None:  # type: ignore[override]
-        """The env's spec including this wrapper; None if an object was passed to it."""
+        """The env's spec including this wrapper, or None if the sampler was given an object."""
         return super().spec if self._has_json_spec else None
 
     @property
     def ticket(self) -> Ticket | None:
-        """The ticket of the running episode; None between episodes and for unrecorded ones."""
+        """The running episode's ticket, or None if no recorded episode is running."""
         return self._ticket
 
     def reset(
@@ -141,11 +141,11 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         """Start the next episode.
 
         Args:
-            seed: env seed; None derives it from the stream's seed.
-            options: ``"slot"`` is the name shared by copies of one row, and ``"policy_version"`` is
-                the version of the policy that will act (see ``CurriculumSession.take``). All other
-                options are passed to the env. With a ``"task"`` or ``"task_id"``, the episode is
-                not recorded.
+            seed: env seed; None to derive the seed from the stream's seed.
+            options: ``"slot"`` is the name shared by the copies of a row, and ``"policy_version"``
+                is the version of the policy that will act (see ``CurriculumSession.take``). All
+                other options are passed to the env. With ``"task"`` or ``"task_id"``, it is not
+                recorded.
 
         Raises:
             ConfigError: if there are no tasks yet.
@@ -175,7 +175,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         return begun
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the env, and record the episode at its end."""
+        """Step the env, and record the episode if it has ended."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             with self._reported():
@@ -187,7 +187,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         return observation, reward, terminated, truncated, info
 
     def cut(self, reason: EndReason) -> None:
-        """End the running episode because its agent cannot continue.
+        """End the running episode early because its agent cannot continue.
 
         The episode is graded in its current state and recorded, unless it runs a task that you
         passed to ``reset()``.
@@ -205,9 +205,9 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             self._bare.cut(reason)
 
     def abandon(self, reason: EndReason = EndReason.ABANDONED) -> None:
-        """Give back the running episode: it is run again and not counted.
+        """Give back the running episode, so that it runs again and is not counted.
 
-        The env may still be stepped, unrecorded. Without a recorded episode, nothing happens.
+        You can still step the env without recording. Without a recorded episode, nothing happens.
 
         Args:
             reason: the reason, such as ``EndReason.WORKER_LOST``.
@@ -217,7 +217,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             self._stream.give_back(abandoned, reason)
 
     def close(self) -> None:
-        """Give back the running episode and close the env; may be called twice."""
+        """Give back the running episode and close the env; it is safe to call this twice."""
         self.abandon()
         super().close()
 

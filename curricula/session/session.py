@@ -1,10 +1,10 @@
-"""Sessions practise a curriculum: they issue tasks, record episodes and run evolution rounds.
+"""Sessions, which issue a curriculum's tasks, record episodes and run evolution rounds.
 
     ticket = session.take()                    # a task to run, and the group of its episode
     session.report(ticket.id, trajectory)      # the result; the K-th one closes the group
     session.evolve()                           # a round of evolution, if one is due
 
-A session knows no env, agent or network. Loops, samplers and servers build on it.
+A session does not depend on envs, agents or the network. Loops, samplers and servers use it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Seeds(NamedTuple):
     """Seeds for the parts of a session.
 
     Attributes:
-        draws: seed of the generator for drawing tasks.
-        rounds: seed of the generator for planning rounds.
-        episodes: seed for the envs of episodes.
+        draws: seed for drawing tasks.
+        rounds: seed for planning rounds.
+        episodes: seed for the episodes' envs.
     """
 
     draws: int | SeedSequence
@@ -44,12 +44,12 @@ class Seeds(NamedTuple):
 
     @classmethod
     def of(cls, seed: int) -> Self:
-        """Create all three seeds from one."""
+        """Derive all three seeds from a single seed."""
         draws, rounds = SeedSequence(seed, spawn_key=(0,)), SeedSequence(seed, spawn_key=(1,))
         return cls(draws, rounds, seed)
 
     def of_episode(self, ticket: Ticket) -> int:
-        """Return the seed of a ticket's env, a function of ``episodes``, group and place only."""
+        """Return a ticket's env seed, which depends only on ``episodes``, group and position."""
         return zlib.crc32(f"{self.episodes}/{ticket.group_id}/{ticket.index}".encode())
 
 
@@ -59,17 +59,16 @@ logger = logging.getLogger(__name__)
 class CurriculumSession:
     """A session that issues a curriculum's tasks as tickets, records episodes and runs rounds.
 
-    All methods are thread-safe, and every call may be repeated. The curriculum is called from one
-    thread at a time. A round runs concurrently with all other calls, while tickets are taken and
-    reported.
+    All methods are thread-safe, and every call may be repeated. Only one thread at a time calls the
+    curriculum. Tickets can be taken and reported while a round is running.
 
     **Groups.** Each task is issued ``group_size`` times; the group closes with its last episode.
-    ``take(slot=…)`` is for trainers that send the K copies of a row by themselves, to any worker
-    and in any order: K copies with the same slot share a task, and the next K copies get another.
+    ``take(slot=…)`` is for trainers that send the K copies of a row themselves, to any worker and
+    in any order: K copies with the same slot share a task, and the next K copies get another task.
 
     **Steps.** Groups that a learner uses together are drawn and recorded together:
     :meth:`open_step` draws their tasks, and :meth:`close_step` records the groups as one batch.
-    With ``groups_per_step``, steps open and close automatically. Without either, each group is
+    With ``groups_per_step``, steps open and close automatically. Without steps, each group is
     recorded as it closes.
 
     **Leases.** With ``lease_s``, a ticket that is neither reported nor renewed in time is given
@@ -77,13 +76,13 @@ class CurriculumSession:
 
     Args:
         curriculum: chooses the tasks.
-        evolver: runs rounds; None if no rounds are run.
+        evolver: runs rounds; None if there are no rounds to run.
         group_size: K, episodes per group.
         groups_per_step: groups per automatically opened step; 1 for no steps.
-        seed: seed of the whole stream, or one seed for each part of it.
+        seed: seed for the whole stream, or a seed for each part of it.
         max_reissues: maximum number of further attempts per place before its group is broken.
-        max_staleness: maximum number of policy versions by which the episodes of a group may
-            differ, or lag behind, and still be compared with each other and learned from.
+        max_staleness: maximum number of policy versions that a group's episodes may span or lag
+            behind and still be compared with each other and learned from.
         lease_s: lease time of a ticket in seconds; None for no limit.
         clock: returns the time in seconds, such as ``time.monotonic``; required for leases.
 
@@ -114,9 +113,7 @@ class CurriculumSession:
         clock: Clock | None = None,
     ) -> None:
         if not is_positive_int(groups_per_step):
-            raise ConfigError(
-                f"groups_per_step must be a positive int, actual: {groups_per_step!r}"
-            )
+            raise ConfigError(f"groups_per_step must be a positive int, got {groups_per_step!r}.")
         self._seeds = seeds = seed if isinstance(seed, Seeds) else Seeds.of(seed)
         self.curriculum = curriculum
         self.groups_per_step, self.lease_s = groups_per_step, lease_s
@@ -136,50 +133,50 @@ class CurriculumSession:
 
     @property
     def evolver(self) -> Evolver | None:
-        """The evolver, which runs rounds."""
+        """The evolver that runs the rounds, or None."""
         return self._rounds.evolver
 
     @property
     def group_size(self) -> int:
-        """K, episodes per group."""
+        """K, the number of episodes per group."""
         return self._ledger.group_size
 
     @property
     def max_staleness(self) -> int:
-        """Number of policy versions that a group may span and still be learned from."""
+        """Maximum number of policy versions that a group may span and still be learned from."""
         return self._ledger.max_staleness
 
     @property
     def outstanding(self) -> tuple[Ticket, ...]:
-        """Tickets that are neither reported nor given back, oldest first."""
+        """The tickets that are neither reported nor given back, oldest first."""
         with self._lock:
             return self._ledger.outstanding
 
     @property
     def n_ready(self) -> int:
-        """Number of tickets available, without a slot, before a new task must be drawn."""
+        """Number of tickets without a slot that are available before a new task must be drawn."""
         with self._lock:
             return self._ledger.n_ready
 
     @property
     def n_open(self) -> int:
-        """Number of groups that are drawn and not yet recorded."""
+        """Number of groups that have been drawn but not recorded."""
         with self._lock:
             return self._ledger.n_open
 
     @property
     def in_step(self) -> bool:
-        """True if a learner's step is open."""
+        """True if a learner step is open."""
         return self._ledger.in_step
 
     @property
     def evolving(self) -> bool:
-        """True if a round is running or waits to be applied."""
+        """True if a round is running or waiting to be applied."""
         return self.round_under_way is not None
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of tickets by event (see below), and number of dropped reports by reason.
+        """Numbers of tickets by event and of dropped reports by reason.
 
         The events are ``taken``, ``reported``, ``given_back`` and ``lapsed``. A report is dropped
         as ``double`` if its ticket was already reported, as ``late`` if the ticket was given back
@@ -202,7 +199,7 @@ class CurriculumSession:
             return self.curriculum.metrics()
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return a ticket's env seed, a function of stream, group and place only."""
+        """Return a ticket's env seed, which depends only on its stream, group and position."""
         return self._seeds.of_episode(ticket)
 
     # Tickets.
@@ -214,14 +211,14 @@ class CurriculumSession:
 
         Args:
             policy_version: version of the policy that will act.
-            slot: name shared by the copies of one row; None for the next place of any group without
-                a slot.
-            request: unique name of this call. A repeated call with the same name returns the same
-                ticket until the ticket's lease has expired.
+            slot: name shared by the copies of a row; None for the next place in any group without a
+                slot.
+            request: unique name for this call. A repeated call with the same name returns the same
+                ticket until the ticket's lease expires.
 
         Returns:
-            A ticket, or the reason why none is available yet: all tickets of the open step are
-            outstanding, or the pool is empty and a round that finds tasks is running.
+            A ticket, or the reason why no ticket is available yet: all tickets of the open step
+            have been issued, or the pool is empty and a round that finds tasks is running.
 
         Raises:
             ConfigError: if the curriculum has no tasks.
@@ -254,17 +251,17 @@ class CurriculumSession:
         """Report a finished episode.
 
         Args:
-            ticket_id: id of the ticket. If the ticket was reported or given back before, the
-                episode is dropped and counted as such.
-            trajectory: the trajectory of the episode.
+            ticket_id: id of the ticket. If the ticket is not outstanding, the episode is dropped
+                and counted (see :attr:`counts`).
+            trajectory: the episode's trajectory.
 
         Returns:
-            The group, if this episode closes it. The curriculum has already recorded it, or will at
+            The group if this episode closes it. The curriculum has already recorded it, or will at
             the end of the step.
 
         Raises:
             TaskError: if the trajectory belongs to another task or group, or if its end reason
-                means that it was lost. The ticket stays outstanding.
+                marks it as lost. The ticket stays outstanding.
             SplitLeakError: if the trajectory is not a training trajectory.
         """
         with self._lock:
@@ -279,7 +276,7 @@ class CurriculumSession:
             return closed
 
     def give_back(self, ticket_id: str, reason: EndReason, *, lost: bool = True) -> Group | None:
-        """Give back a ticket whose episode will not be finished; this is not counted as a failure.
+        """Give back a ticket whose episode will not finish, without counting it as a failure.
 
         Args:
             ticket_id: id of the ticket; ignored if the ticket is no longer outstanding.
@@ -287,7 +284,7 @@ class CurriculumSession:
             lost: True to count it as a loss; False if the episode was only cancelled.
 
         Returns:
-            The group, broken, if this closes it.
+            The broken group if this closes it.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -302,7 +299,7 @@ class CurriculumSession:
         """Renew a ticket's lease.
 
         Returns:
-            True if the ticket is still outstanding; otherwise its episode need not be finished.
+            True if the ticket is still outstanding; otherwise, the episode does not have to finish.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -312,7 +309,7 @@ class CurriculumSession:
             return out
 
     def take_in_lapsed(self) -> int:
-        """Give back tickets and slots with expired leases, as all other calls do first.
+        """Give back tickets and slots with expired leases, as most other calls do first.
 
         Returns:
             Number of expired leases.
@@ -323,19 +320,18 @@ class CurriculumSession:
     # Steps.
 
     def open_step(self, n_groups: int, *, request: str | None = None) -> None:
-        """Draw the tasks of a learner's step at once, or add tasks to the open step.
+        """Draw the tasks for a learner step at once, or add tasks to the open step.
 
         Args:
             n_groups: number of groups to start. Their tasks are distinct if the curriculum's
                 ``next`` draws distinct tasks; an extended step may repeat a task.
-            request: unique name of this call; if the latest call is repeated, nothing more is
-                drawn.
+            request: unique name for this call; repeating the latest call does not draw more tasks.
 
         Raises:
-            ConfigError: if ``n_groups`` is below 1, or the curriculum returns another number of
+            ConfigError: if ``n_groups`` is below 1, or the curriculum returns the wrong number of
                 tasks.
-            SplitLeakError: if the curriculum returns a task that is not a training task; no group
-                is started then.
+            SplitLeakError: if the curriculum returns a task that is not for training; no group
+                starts.
         """
         with self._lock:
             if request is not None and request in self._opened:
@@ -345,15 +341,15 @@ class CurriculumSession:
                 self._opened.put(request, None)
 
     def close_step(self, *, policy_version: int = 0, request: str | None = None) -> ClosedStep:
-        """Record the closed groups as one batch, in the order of their numbers.
+        """End the learner step and record its closed groups as one batch, in order.
 
-        A group that is still open closes with a later step. Without an open step, nothing happens.
+        A group that is still open is recorded with a later step. Without an open step, nothing
+        happens.
 
         Args:
-            policy_version: current policy version, if it is newer than all versions that have
+            policy_version: the current policy version if it is newer than all versions that have
                 acted.
-            request: unique name of this call; if the latest call is repeated, it returns the same
-                result.
+            request: unique name for this call; repeating the latest call returns its result.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -366,9 +362,9 @@ class CurriculumSession:
             return closed
 
     def close_spent_step(self) -> None:
-        """Close an automatically opened step that has no tickets left, as the next take would.
+        """Close an automatically opened step that has no tickets left, as the next ``take`` would.
 
-        A round that is requested before the next take then knows the step's groups.
+        A round that is requested before the next ``take`` can then use the step's groups.
         """
         with self._lock:
             self._take_in_lapsed()
@@ -376,18 +372,18 @@ class CurriculumSession:
                 self._ledger.close_step()
 
     def note(self, notes: Notes) -> None:
-        """Pass the notes about the trajectories of a step to the curriculum."""
+        """Pass the notes about a step's trajectories to the curriculum."""
         with self._lock:
             self.curriculum.note(notes)
 
     # Rounds.
 
     def plan(self) -> Round | None:
-        """Return the current round, or the one that is due; None if there is none to run."""
+        """Return the current round or else the round that is due, or None if there is neither."""
         return self._rounds.plan()
 
     def run_round(self, round: Round) -> RoundResult:
-        """Run a round and apply its result; a call for the current round waits for it.
+        """Run a round and apply its result; if the round is already running, wait for it.
 
         Raises:
             ConfigError: if there is no evolver.
@@ -395,7 +391,7 @@ class CurriculumSession:
         return self._rounds.run(round)
 
     def launch_round(self, round: Round) -> None:
-        """Run a round in its own thread; :meth:`run_round` waits for it and applies it.
+        """Start a round in its own thread; :meth:`run_round` waits for the round and applies it.
 
         Raises:
             ConfigError: if there is no evolver, or another round is running.
@@ -404,7 +400,7 @@ class CurriculumSession:
 
     @property
     def round_under_way(self) -> Round | None:
-        """The round that is running or waits to be applied."""
+        """The round that is running or waiting to be applied, or None."""
         with self._lock:
             return self._rounds.under_way
 
@@ -414,11 +410,11 @@ class CurriculumSession:
             return self._rounds.done(wait_s)
 
     def call_off_round(self) -> None:
-        """Wait until no round is running, and discard an unapplied result; it is due again then."""
+        """Wait until no round is running, and discard any result that has not been applied."""
         self._rounds.call_off()
 
     def evolve(self) -> RoundResult | None:
-        """Run the round that is due, or wait for the current one; return None if there is none."""
+        """Run the due round or wait for the current round; return None if there is neither."""
         round = self.plan()
         return None if round is None else self.run_round(round)
 
@@ -431,8 +427,8 @@ class CurriculumSession:
 
         Args:
             tickets: True to keep outstanding tickets valid after loading, with the remaining time
-                of their leases and the record of recent calls. Otherwise they become void, and
-                their places are the first to be taken again.
+                of their leases and the record of recent calls. Otherwise, the tickets become void,
+                and their places are issued again first.
         """
         with self._lock:
             state = {
@@ -446,16 +442,17 @@ class CurriculumSession:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state from :meth:`state_dict`.
 
-        Earlier tickets become void, unless they are part of the state. If a round is running, the
-        call waits for it and discards its result.
+        Earlier tickets become void unless they are part of the state. If a round is running, the
+        call waits for the round and discards its result.
 
         Raises:
-            ConfigError: if the state does not belong to a session, or has other sizes of groups or
-                steps.
+            ConfigError: if the state is not a session state or has other group or step sizes.
         """
         missing = {"curriculum", "ledger", "rng"} - state.keys()
         if missing:
-            raise ConfigError(f"This is not the state of a session: it lacks {sorted(missing)}.")
+            raise ConfigError(
+                f"This is not a session state: the keys {sorted(missing)} are missing."
+            )
         saved = state.get("groups_per_step", 1)  # missing in states of older versions
         if saved != self.groups_per_step:
             raise ConfigError(
@@ -476,7 +473,7 @@ class CurriculumSession:
     # The methods below run under the lock.
 
     def _take_in_lapsed(self) -> int:
-        """Give back tickets and slots with expired leases; return the number of leases."""
+        """Give back tickets and slots with expired leases; return the number of expired leases."""
         tickets = self._callers.leases.take_lapsed()
         for id in tickets:
             ticket = self._ledger.ticket(id)

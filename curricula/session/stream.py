@@ -1,4 +1,4 @@
-"""The stream of episodes behind both samplers, which connects envs to a session."""
+"""The episode stream that connects a sampler's envs to a session."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ DEFAULT_EVERY = 320
 
 
 class TaskStream:
-    """A stream of tickets to run, with reports of episodes and evolution rounds in between.
+    """A stream of tickets for a sampler, which also reports episodes and runs evolution rounds.
 
     Args:
         session: issues the tickets, in this process or remotely.
-        evolve: ``"inline"`` runs a due round before the next ticket, unless another thread is
-            running it; ``"manual"`` leaves rounds to :meth:`evolve`.
+        evolve: ``"inline"`` runs a due round before the next ticket unless another thread is
+            already running it; ``"manual"`` runs rounds only in :meth:`evolve`.
         clock: returns the time in seconds, for leases.
-        method: guides the episodes and studies their groups; None for neither. It requires a
-            session in this process that practises the method's curriculum.
+        method: guides the episodes and studies their groups; None for no guidance and studies. It
+            requires a session in this process that uses the method's curriculum.
 
     Raises:
-        ConfigError: if ``evolve`` has another value, or two studies write notes of the same kind.
+        ConfigError: if ``evolve`` is invalid, or two studies write notes of the same kind.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class TaskStream:
         method: MethodParts | None = None,
     ) -> None:
         if evolve not in ("inline", "manual"):
-            raise ConfigError(f"evolve must be 'inline' or 'manual', actual: {evolve!r}")
+            raise ConfigError(f"evolve must be 'inline' or 'manual', got {evolve!r}.")
         self.session = session
         self._inline = evolve == "inline"
         self._clock, self._renewed = clock, clock()
@@ -70,7 +70,7 @@ class TaskStream:
 
     @property
     def notes(self) -> Notes:
-        """Notes about the groups of the latest completed step."""
+        """The notes about the groups of the latest completed step."""
         return NO_NOTES if self._studies is None else self._studies.notes
 
     @property
@@ -79,13 +79,13 @@ class TaskStream:
         return None if self._studies is None else self._studies.guiding
 
     def take(self, *, slot: str | None = None, policy_version: int = 0) -> Ticket:
-        """Return the next ticket, after running a due round if rounds are inline.
+        """Return the next ticket, after running any due round if rounds run inline.
 
         Uses one request name for both attempts, so that a proxy can safely retry.
 
         Args:
-            slot: name shared by the copies of one row; None for the next place of any group without
-                a slot.
+            slot: name shared by the copies of a row; None for the next place in any group without a
+                slot.
             policy_version: version of the policy that will act.
 
         Raises:
@@ -110,14 +110,14 @@ class TaskStream:
         return self.session.seed_of(ticket)
 
     def renew(self, tickets: Sequence[Ticket]) -> None:
-        """Renew the leases of running episodes, as often as necessary."""
+        """Renew the leases of running episodes if a quarter of the lease time has passed."""
         if self._renew_s is not None and self._clock() - self._renewed >= self._renew_s:
             self._renewed = self._clock()
             for ticket in tickets:
                 self.session.renew(ticket.id)
 
     def guide(self, tickets: Sequence[Ticket]) -> list[GuidedEpisode | None]:
-        """Return the guided episode of each ticket; None if it is shown unchanged."""
+        """Return the guided episode for each ticket, or None for all tickets without a method."""
         if self._studies is None:
             return [None] * len(tickets)
         return [
@@ -128,9 +128,9 @@ class TaskStream:
     def report(
         self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None
     ) -> Group | None:
-        """Report the episode that has ended in ``env``; return the group that it closes, if any.
+        """Report the episode that has ended in ``env``; return its group if the group closes.
 
-        Without a guided episode, it was shown unchanged.
+        Without ``guided``, the agent saw the episode unchanged.
         """
         if (end := env.info["end_reason"]) and EndReason(end).lost:
             return self.give_back(ticket, EndReason(end))
@@ -144,9 +144,9 @@ class TaskStream:
     def settle(self, ticket: Ticket, env: TaskEnv, guided: GuidedEpisode | None = None) -> None:
         """Report the episode that a reset is about to end.
 
-        A reset after a step ends the episode from outside, as a TimeLimit around the sampler does:
-        it is graded in its current state and recorded. An episode without any step is not recorded,
-        and its ticket is given back.
+        A reset after a step ends the episode from outside, as a TimeLimit around the sampler does.
+        The episode is then graded in its current state and recorded. An episode without steps is
+        not recorded, and its ticket is given back.
         """
         if env.info["step"] == 0 and not env.info["end_reason"]:
             self.give_back(ticket, EndReason.ABANDONED)
@@ -158,11 +158,11 @@ class TaskStream:
         self.report(ticket, env, guided)
 
     def give_back(self, ticket: Ticket, reason: EndReason) -> Group | None:
-        """Give back a ticket, without counting a failure, and return the group that this closes."""
+        """Give back a ticket without counting a failure; return its group if the group closes."""
         return self._studied(self.session.give_back(ticket.id, reason))
 
     def evolve(self) -> RoundResult | None:
-        """Run the method's first round, or the round that is due; return None if there is none."""
+        """Run the method's first round or else the due round; return None if there is neither."""
         if self._first_round is None:
             return self.session.evolve()
         result = cast(CurriculumSession, self.session).run_round(self._first_round)
@@ -170,7 +170,7 @@ class TaskStream:
         return result
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the session and, with a method, of its memories."""
+        """Return the session's state and, with a method, the state of its memories."""
         state = self.session.state_dict()
         if self._studies is not None:
             begun = self._first_round is None
@@ -181,7 +181,7 @@ class TaskStream:
         """Restore the state from :meth:`state_dict`; see :meth:`CurriculumSession.load_state_dict`.
 
         Raises:
-            ConfigError: if the state belongs to a method with other memories.
+            ConfigError: if the state belongs to a method with different memories.
         """
         self.session.load_state_dict(state)
         if self._studies is not None:
@@ -197,20 +197,20 @@ class TaskStream:
 
 
 class StreamSampler:
-    """The part that both samplers share: their stream, and what they show of it."""
+    """The base class of both samplers, which provides access to their stream."""
 
     _stream: TaskStream
 
     @property
     def curriculum(self) -> Curriculum:
-        """The curriculum, for a session in this process."""
+        """The session's curriculum, which is only available if the session is in this process."""
         return self.session.curriculum
 
     @property
     def session(self) -> CurriculumSession:
-        """The session, which issues the tasks and records the episodes.
+        """The session that issues tasks and records episodes.
 
-        A remote session has only the members of ``SessionFace``.
+        A remote session only has the members of ``SessionFace``.
         """
         return cast(CurriculumSession, self._stream.session)
 
@@ -221,15 +221,15 @@ class StreamSampler:
 
     @property
     def notes(self) -> Notes:
-        """Notes of the method's studies about the groups of the latest completed step."""
+        """The notes that the method's studies wrote about the latest completed step."""
         return self._stream.notes
 
     def evolve(self) -> RoundResult | None:
-        """Run the round of evolution that is due; return None if none is."""
+        """Run the evolution round that is due; return None if no round is due."""
         return self._stream.evolve()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the full state of the stream as JSON; running episodes will be run again."""
+        """Return the stream's full state as JSON; running episodes will run again."""
         return self._stream.state_dict()
 
 
@@ -245,18 +245,18 @@ def session_of(
     evolver: Evolver | None,
     method: MethodParts | None = None,
 ) -> SessionFace:
-    """Return the given session, or create one for a sampler.
+    """Return the given session, or create a session for a sampler.
 
     Raises:
-        ConfigError: if an argument is invalid, or conflicts with the session or the method.
+        ConfigError: if an argument is invalid or conflicts with the session or the method.
     """
     if method is not None:
         asked = (session, curriculum, evolver)
         if evolve_every_groups != DEFAULT_EVERY or asked != (None, None, None):
             raise ConfigError(
                 "With method=, do not pass session, curriculum, evolver or "
-                "evolve_every_groups: the method defines them. Remove these arguments, or "
-                "create the sampler without method=."
+                "evolve_every_groups, because the method defines them. Remove these "
+                "arguments, or create the sampler without method=."
             )
         curriculum, evolver = method.curriculum, method.evolver
     elif session is not None:
@@ -270,8 +270,8 @@ def session_of(
         }
         if changed := [name for name, (value, default) in given.items() if value != default]:
             raise ConfigError(
-                f"With session=, do not pass {', '.join(changed)}: the session defines "
-                "these values. Set them where the session is created, or create the "
+                f"With session=, do not pass {', '.join(changed)}, because the session "
+                "defines these values. Set them when you create the session, or create the "
                 "sampler without session=."
             )
         return session
@@ -297,10 +297,10 @@ def session_of(
 
 
 def require_reason(reason: EndReason) -> EndReason:
-    """Return a reason to cut an episode, unless it means that the episode is lost.
+    """Return a reason if it is valid for ending an episode early.
 
     Raises:
-        ConfigError: if the reason means that the episode is lost.
+        ConfigError: if the reason marks the episode as lost.
     """
     if EndReason(reason).lost:
         raise ConfigError(
@@ -311,7 +311,7 @@ def require_reason(reason: EndReason) -> EndReason:
 
 
 def scripted_evolver(env: TaskEnv) -> GatedEvolver:
-    """Create an evolver that explores without a model, in new copies of ``env``."""
+    """Create an evolver that explores without a model, using new copies of ``env``."""
     benchmark = env.practised
     spec: Any = env.spec or benchmark.env_id
     limit = env.max_steps  # the bare env's spec lacks the limit of a TimeLimit
@@ -322,21 +322,21 @@ def scripted_evolver(env: TaskEnv) -> GatedEvolver:
 
 
 def require_train_env(env: object) -> TaskEnv:
-    """Return the bare env if it is a coevo_gym env on the training split.
+    """Return the bare env if it is a coevo_gym env with the training split.
 
     Raises:
         ConfigError: if it is not a coevo_gym env.
-        SplitLeakError: if the env is on the validation or test split.
+        SplitLeakError: if the env has the validation or test split.
     """
     if not isinstance(env, TaskEnv):
         raise ConfigError(
-            f"The sampler needs a coevo_gym env, actual: {type(env).__name__}. Create one "
+            f"The sampler needs a coevo_gym env, got {type(env).__name__}. Create one "
             "with gym.make('CoEvolve-…-v0')."
         )
     if env.split is not Split.TRAIN:
         raise SplitLeakError(
             "The sampler requires the training split, but this env has "
-            f"split={str(env.split)!r}. Create it with split='train', and evaluate on an "
-            "env without a sampler."
+            f"split={str(env.split)!r}. Create the env with split='train', and evaluate "
+            "on an env without a sampler."
         )
     return env

@@ -1,4 +1,4 @@
-"""A curriculum as a vector wrapper around many envs."""
+"""A vector env wrapper that adds a curriculum to many envs."""
 
 from __future__ import annotations
 
@@ -28,33 +28,33 @@ from coevo_gym.envs.vector import TaskVectorEnv
 
 
 class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDArray[Any]]):
-    """A task sampler for vector envs of this package.
+    """A task sampler for vector envs in this package.
 
-    It corresponds to :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`. Each reset
-    of an env, explicit or automatic, starts the curriculum's next episode there; the K episodes of
-    a task may run in parallel and end in any order. Envs with a task in ``options["tasks"]`` run it
-    unrecorded.
+    It corresponds to :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`. Each
+    explicit or automatic reset of an env starts the curriculum's next episode there; the K episodes
+    of a task may run in parallel and end in any order. If ``options["tasks"]`` contains a task for
+    an env, the env runs that task without recording it.
 
     Args:
-        env: a :class:`~coevo_gym.envs.vector.TaskVectorEnv`, as returned by ``gym.make_vec``, on
-            the training split.
-        curriculum: name of a method whose curriculum to use, or a curriculum object; None for the
-            default method of a run (CoEvolve).
+        env: a :class:`~coevo_gym.envs.vector.TaskVectorEnv` with the training split, as returned by
+            ``gym.make_vec``.
+        curriculum: name of the method whose curriculum to use, or a curriculum object; None for the
+            default method (CoEvolve).
         group_size: K, episodes per task.
-        groups_per_step: groups that your trainer learns from before its policy changes. Their tasks
-            are drawn at once, and their groups are recorded as one batch. 1 records each group as
-            it closes.
+        groups_per_step: number of groups that your trainer learns from before its policy changes.
+            Their tasks are drawn and their groups recorded together. 1 records each group as it
+            closes.
         evolve: ``"inline"`` or ``"manual"``; see :meth:`evolve`.
-        evolve_every_groups: groups between two rounds, if ``curriculum`` is a name.
-        seed: seed of the whole stream of tasks, rounds and episodes.
-        evolver: runs the rounds; None explores without a model.
+        evolve_every_groups: number of groups between two rounds, if ``curriculum`` is a name.
+        seed: seed for the whole stream of tasks, rounds and episodes.
+        evolver: runs the rounds; None to explore without a model.
         session: a session to use, possibly shared with other samplers and threads, or a proxy to a
             session, which works in any process. It replaces all arguments above except ``evolve``.
-            None creates a session.
-        method: a method's parts, as in the other sampler.
+            None to create a session.
+        method: a method's parts, as for ``EvolvingTaskSampler``.
 
     Raises:
-        SplitLeakError: if an env is not on the training split.
+        SplitLeakError: if an env does not have the training split.
         ConfigError: if the vector env is not a TaskVectorEnv, or an argument is invalid.
     """
 
@@ -75,8 +75,8 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         super().__init__(env)
         if not isinstance(env.unwrapped, TaskVectorEnv):
             raise ConfigError(
-                f"EvolvingVectorSampler needs a TaskVectorEnv, actual: "
-                f"{type(env.unwrapped).__name__}. Make one with gym.make_vec('CoEvolve-…-v0')."
+                f"EvolvingVectorSampler needs a TaskVectorEnv, got "
+                f"{type(env.unwrapped).__name__}. Create one with gym.make_vec('CoEvolve-…-v0')."
             )
         self._envs = env.unwrapped
         bare = [require_train_env(self._envs.unwrapped_env(i)) for i in range(env.num_envs)]
@@ -97,7 +97,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
 
     @property
     def tickets(self) -> tuple[Ticket | None, ...]:
-        """The ticket of each env's running episode; None without one."""
+        """The ticket of each env's running episode, or None if the env has no recorded episode."""
         return tuple(self._tickets)
 
     def reset(
@@ -106,12 +106,12 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Start the next episode in all envs, or in those selected by ``options["reset_mask"]``.
+        """Start the next episode in all envs, or in the envs selected by ``reset_mask``.
 
         Args:
-            seed: env seeds; None derives them from the stream's seed.
-            options: ``"reset_mask"`` and ``"tasks"`` as in ``TaskVectorEnv.reset``; an env with a
-                task in ``"tasks"`` is not recorded.
+            seed: env seeds; None to derive the seeds from the stream's seed.
+            options: ``"reset_mask"`` and ``"tasks"`` as in ``TaskVectorEnv.reset``; episodes of
+                tasks in ``"tasks"`` are not recorded.
         """
         options = dict(options or {})
         mask = options.get("reset_mask")
@@ -130,7 +130,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             return self._shown(observations, infos, begun), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Step all envs, and record episodes at their end."""
+        """Step all envs, and record the episodes that have ended."""
         resets = self._envs.autoreset_mode is AutoresetMode.NEXT_STEP
         with self._begin(np.flatnonzero(self._envs.over).tolist() if resets else ()) as begun:
             for index, ticket in begun.items():
@@ -143,15 +143,15 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
         return observations, rewards, terminated, truncated, infos
 
     def cut(self, reason: EndReason, mask: NDArray[np.bool_] | None = None) -> None:
-        """End running episodes because their agents cannot continue; grade and record them.
+        """End running episodes early because their agents cannot continue; grade and record them.
 
         Args:
             reason: the end reason.
-            mask: (num_envs,) True for the episodes to end; None for all running ones.
+            mask: (num_envs,) True for the episodes to end; None for all running episodes.
 
         Raises:
-            ConfigError: if ``reason`` means that the episode is lost.
-            ResetNeeded: if an env of the mask has no running episode.
+            ConfigError: if ``reason`` marks an episode as lost.
+            ResetNeeded: if an env in the mask has no running episode.
             EnvBackendError: if an engine fails. Its episode is then given back.
         """
         require_reason(reason)
@@ -162,18 +162,18 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
                 self._report(index)
 
     def abandon(self, mask: NDArray[np.bool_] | None = None) -> None:
-        """Give back episodes: they are run again and not counted.
+        """Give back episodes, so that they run again and are not counted.
 
-        The envs may still be stepped, unrecorded.
+        You can still step the envs, but the episodes are not recorded.
 
         Args:
-            mask: (num_envs,) True for the episodes to give back; None for all.
+            mask: (num_envs,) True for the episodes to give back; None for all episodes.
         """
         for index in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
             self._give_back(index)
 
     def close(self, **kwargs: Any) -> None:
-        """Give back the running episodes and close the envs; may be called twice."""
+        """Give back the running episodes and close the envs; it is safe to call this twice."""
         self.abandon()
         super().close(**kwargs)
 
@@ -185,7 +185,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
 
     @contextmanager
     def _begin(self, indices: Iterable[int]) -> Iterator[dict[int, Ticket]]:
-        """Take tickets for the episodes that a call starts; give them back if the call fails."""
+        """Take tickets for the episodes that a call starts; give the tickets back if it fails."""
         begun: dict[int, Ticket] = {}
         try:
             for index in indices:
@@ -200,7 +200,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             raise
 
     def _settle(self, index: int) -> None:
-        """Report the episode of an env that is about to be reset."""
+        """Report the running episode of an env that is about to be reset."""
         if (ended := self._taken(index)) is not None:
             self._stream.settle(ended, self._envs.unwrapped_env(index), self._guided[index])
 
@@ -210,7 +210,7 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             self._stream.report(ended, self._envs.unwrapped_env(index), self._guided[index])
 
     def _shown(self, observations: Any, infos: dict[str, Any], looked: Iterable[int]) -> Any:
-        """Return the observations as shown to the agents, and add the cues to the infos."""
+        """Return the observations that the agents see, and add the cues to the infos."""
         shown = {}
         for index in looked:
             if (guided := self._guided[index]) is not None:
@@ -228,6 +228,6 @@ class EvolvingVectorSampler(StreamSampler, VectorWrapper[Any, Any, Any, Any, NDA
             self._stream.give_back(ticket, EndReason.ABANDONED)
 
     def _taken(self, index: int) -> Ticket | None:
-        """Return the ticket of an env, which does not have it any more."""
+        """Remove and return an env's ticket."""
         ticket, self._tickets[index] = self._tickets[index], None
         return ticket

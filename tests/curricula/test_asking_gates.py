@@ -241,7 +241,7 @@ def test_by_the_papers_rule_a_score_or_a_judge_is_enough() -> None:
     ("agent", "answer", "reason"),
     [
         (ScriptedAgent([], after="look"), YES, "came to no end: max_steps"),
-        (SolvesSome(SOLUTION, 0, LOST), YES, "could not be tried: the model is busy"),
+        (SolvesSome(SOLUTION, 0, LOST), YES, "it could not be tried: the model is busy"),
         (ScriptedAgent(["done"]), None, "no judge answers: budget"),
     ],
 )

@@ -121,7 +121,10 @@ def test_words_in_common() -> None:
     known = TRAIN[9].model_copy(update={"instruction": said, "name": "toy/known"})
     alike = proposal(turns=(f"Now {said}",))
     verdict = judge(alike, [known], lexical=0.8).verdict
-    assert (verdict.gate, verdict.reason) == ("lexical", "shares 89% of its words with toy/known")
+    assert (verdict.gate, verdict.reason) == (
+        "lexical",
+        "the instruction shares 89% of its words with toy/known",
+    )
     assert judge(alike, [known]).verdict.accepted
     other = judge(proposal(), [known], lexical=0.8).verdict
     assert Check("lexical", "50% of its words with toy/known") in other.checks

@@ -112,7 +112,7 @@ BAD = {
     "no benchmark's draft": Bad("draft", "nobody could want that", proposal("refuse this")),
     "crashing draft": Bad("draft", "ZeroDivisionError: oops �", proposal("crash here")),
     "other benchmark": Bad("schema", "for 'elsewhere'", raw(benchmark="elsewhere", world={"a": 1})),
-    "other world": Bad("schema", "not a world of toy", draft(world=OtherWorld())),
+    "other world": Bad("schema", "world does not belong to toy", draft(world=OtherWorld())),
     "blank instruction": Bad("schema", "empty", draft(instruction=" \n\t")),
     "too short": Bad("schema", "fewer than 3", draft(solution=("press red", "done"))),
     "held-out scenario": Bad(
@@ -135,7 +135,7 @@ BAD = {
     ),
     "the same task again": Bad("duplicate", KNOWN.name, draft("known already")),
     "an action that fails": Bad("replay", "'press", draft("trip over")),
-    "never twice the same": Bad("replay", "differently", draft("flicker")),
+    "never twice the same": Bad("replay", "different results", draft("flicker")),
     "reference falls short": Bad("prefix", "scores 0.50", draft("half a success")),
     "solved before the end": Bad("prefix", "after 3 of 4", draft("early success")),
     "solved at the start": Bad("empty_agent", "without any action", draft("gift")),

@@ -182,7 +182,7 @@ def test_a_group_whose_only_ticket_is_lost_closes_empty() -> None:
 
 def test_bad_arguments_and_empty_pools_are_refused() -> None:
     for size in (0, 2.5, True, "3", None):
-        message = re.escape(f"group_size must be a positive int, actual: {size!r}")
+        message = re.escape(f"group_size must be a positive int, got {size!r}.")
         with pytest.raises(ConfigError, match=message):
             GroupLedger(Recorder(), group_size=size)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pool is empty"):

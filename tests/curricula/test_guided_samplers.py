@@ -128,7 +128,7 @@ class TestOne:
 
     def test_a_state_of_before_it_had_a_method_lacks_its_memories(self) -> None:
         bare = EvolvingTaskSampler(gym.make("Toy-v0"), Noted(), group_size=K)
-        with pytest.raises(ConfigError, match="has the memories"):
+        with pytest.raises(ConfigError, match="contains the memories"):
             sampler().load_state_dict(bare.state_dict())
 
     def test_an_episode_that_is_cut_or_ended_outside_is_recorded_as_shown(self) -> None:
@@ -164,7 +164,7 @@ class TestOne:
         around = HashText(sampler())
         assert isinstance(around.reset()[0], np.ndarray)
         broken = EvolvingTaskSampler(HashText(gym.make("Toy-v0")), method=method(), group_size=K)
-        with pytest.raises(ConfigError, match=r"returned ndarray.*around the sampler, not inside"):
+        with pytest.raises(ConfigError, match=r"returned ndarray.*outside the sampler, not inside"):
             broken.reset()
         assert broken.ticket is None
 

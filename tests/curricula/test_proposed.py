@@ -79,7 +79,7 @@ def test_a_proposal_that_could_not_be_drafted_is_kept() -> None:
 
 def test_without_a_context_nothing_is_drafted() -> None:
     verdict = run_gates(GATES, proposal()).verdict
-    assert (verdict.gate, verdict.reason) == ("draft", "there is no context to draft it in")
+    assert (verdict.gate, verdict.reason) == ("draft", "the proposal has no context to draft it in")
     assert verdict.context_id == ""
 
 

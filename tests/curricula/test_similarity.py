@@ -108,5 +108,5 @@ def test_a_fifth_is_set_aside_the_same_each_time() -> None:
 
 
 def test_an_evolver_that_keeps_one_bin_needs_tasks_to_compare_with() -> None:
-    with pytest.raises(ConfigError, match="none are set aside"):
+    with pytest.raises(ConfigError, match="no tasks were set aside"):
         BinnedEvolver(Finding(result(FOUND)), "high", [])

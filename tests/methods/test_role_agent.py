@@ -669,7 +669,9 @@ class TestInline:
         assert set(method.memories) == {"failures", "foresight"}
         assert role_agent(RoleAgentSettings(), kit).coach is None
         for form in ("text", None):
-            with pytest.raises(ConfigError, match=r"'inline' needs answers.*toy have none. Set"):
+            with pytest.raises(
+                ConfigError, match=r"'inline' requires answers.*toy have no such tag. Set"
+            ):
                 role_agent(settings, replace(kit, answer_form=form))  # type: ignore[arg-type]
 
 

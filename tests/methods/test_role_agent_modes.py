@@ -323,7 +323,7 @@ def test_settings() -> None:
     assert RoleAgentSettings().questions_per_step == {}
     asks = RoleAgentSettings(modes="model", retrieve=True, questions=5)
     assert asks.questions_per_step == {"failure_mode": 5, "similar_failure": 4}
-    with pytest.raises(ValueError, match=r"only a model writes them: set modes = 'model'"):
+    with pytest.raises(ValueError, match=r"requires model-written lessons: set modes = 'model'"):
         RoleAgentSettings(retrieve=True)
     method = role_agent(asks, kit_of(role_agent, "toy"))
     assert [study.kind for study in method.studies][:2] == ["failure_mode", "similar_failure"]

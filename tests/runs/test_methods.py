@@ -95,4 +95,4 @@ class TestAMethodOfOnesOwn:
         (tmp_path / "methods" / "practice.py").unlink()
         resumed = child("resume", "mine")
         assert resumed.end() != 0
-        assert "contains no .py file" in resumed.text
+        assert "does not contain any .py files" in resumed.text

@@ -116,7 +116,7 @@ def test_copies_of_a_slot_meet_in_one_group(server: Standing) -> None:
         ("/tickets/take", b"no json", 422, "JSON"),
         ("/tickets/report", b'{"ticket": "x"}', 422, "trajectory"),
         ("/tickets/give_back", b'{"ticket": "x", "reason": "solved"}', 422, "reason"),
-        ("/tickets/load", b'{"state": {}}', 422, "not the state of a session"),
+        ("/tickets/load", b'{"state": {}}', 422, "not a session state"),
         ("/tickets/steal", b"{}", 404, "no /tickets/steal"),
     ],
 )

@@ -327,7 +327,7 @@ class TestMistakes:
             def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
                 return []
 
-        with pytest.raises(ConfigError, match="Forgets returned 0 guidances for 1 tickets"):
+        with pytest.raises(ConfigError, match="Forgets returned 0 results for 1 tickets"):
             Guiding(Forgets()).guide([Ticket("t", TRAIN[0], "g", 0)])
 
 

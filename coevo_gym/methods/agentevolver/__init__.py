@@ -1,5 +1,5 @@
-"""AgentEvolver (arXiv 2511.10395): experiences guide rollouts, and attribution judges steps.
+"""AgentEvolver (arXiv 2511.10395), which guides rollouts with experiences and labels their steps.
 
-Half of a group's rollouts are told what past rollouts taught; the policy is trained without that
-text. Each step is labelled good or bad, and the labels are mixed with the outcome.
+The prompts of half of a group's rollouts contain lessons from past rollouts, but the policy is
+trained without these lessons. Labels of good and bad steps are mixed with the outcome.
 """

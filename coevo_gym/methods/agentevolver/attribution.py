@@ -1,4 +1,4 @@
-"""Studies that label steps as good or bad, by replays or by a model, and their record."""
+"""Studies that label steps as good or bad, using replays or a model, and metrics for them."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ _NAMES = {GOOD: "good", BAD: "bad"}
 
 
 class Attribution:
-    """A study that writes a note for each labelled step and for each trajectory that was not lost.
+    """A study that labels steps as good or bad by replaying episodes without these steps.
 
-    A step is good if the episode scores less without it, bad if it scores as much. Steps that end
-    a turn, and steps that read a value for a later needed step, are never left out and therefore
-    good. By default a step that was not needed gets no label if it worked and showed something new:
-    it was a search, and only hindsight shows that the search was useless. In an episode that
-    scores 0, only the steps that failed are labelled, as bad.
+    A step is good if the episode scores less without the step, and bad if it scores as much. Steps
+    that end a turn and steps that read a value for a later needed step are always kept and
+    therefore good. By default, an unneeded step gets no label if it worked and showed something
+    new, because only hindsight shows that the search was useless. In an episode that scores 0,
+    failed steps are labelled as bad, and all other steps get no label.
 
-    The value of a step's note is 1 or -1, its label ``good`` or ``bad``. The note of a trajectory
-    has step -1; its label gives the result (``examined``, ``left_out``, ``unlike`` or
-    ``fault``), its value the outcome, and its evidence has ``labels``, one for each step.
+    The note about a step has the value 1 or -1 and the label ``good`` or ``bad``. The note about a
+    trajectory that was not lost has step -1. Its label is the result (``examined``, ``left_out``,
+    ``unlike`` or ``fault``), its value is the outcome, and its evidence contains the ``labels``.
 
     Args:
         benchmark: replays actions.
-        outcome: the reward of a trajectory.
-        hindsight: label all steps that were not needed as bad.
-        max_replays: maximum replays per learner's step; the groups that may take most are skipped.
+        outcome: returns a trajectory's reward.
+        hindsight: True to label all unneeded steps as bad.
+        max_replays: maximum replays per learner step; the most expensive groups are skipped.
     """
 
     kind = ATTRIBUTION
@@ -85,7 +85,7 @@ class Attribution:
         self._hindsight, self._max_replays = hindsight, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Label the steps of the groups by replays; see :class:`~coevo_gym.core.seams.Study`."""
+        """Label the groups' steps with replays; see :class:`~coevo_gym.core.seams.Study`."""
         costs = [sum(map(most_replays, group.trajectories)) for group in groups]
         notes: list[Note] = []
         env_steps = 0
@@ -112,15 +112,15 @@ def label_notes(
     found: Judged,
     source: Literal["replay", "model"],
 ) -> list[Note]:
-    """Return the note about a trajectory and those about its labelled steps.
+    """Return the note about a trajectory and the notes about its labelled steps.
 
     Args:
         kind: kind of the notes.
-        group: the group of the trajectory.
-        index: its position in the group.
-        outcome: its reward.
-        found: its labels.
-        source: origin of the labels.
+        group: the trajectory's group.
+        index: the trajectory's position in the group.
+        outcome: the trajectory's reward.
+        found: the labels of the trajectory's steps.
+        source: where the labels come from.
     """
     about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
     labels = FrozenDict({LABELS: tuple(found.labels)})
@@ -133,21 +133,21 @@ def label_notes(
 
 
 class AttributionRecord(StepRecord):
-    """A memory of the latest step's labels; each step replaces the previous one.
+    """A memory of the labels from the latest learner step, which computes metrics about them.
 
-    Its metrics: ``good``, ``bad`` and ``unlabelled``, shares of steps; ``left_out``, ``unlike``,
-    ``faults`` and ``unanswered``, shares of trajectories without labels (see :class:`Attribution`
-    and :class:`ModelAttribution`); and ``flipped``, the share of the trajectories with a better or
-    worse outcome than their group whose advantage, as the credit sees it, has the other sign in the
-    first step. A warning reports such trajectories.
+    ``good``, ``bad`` and ``unlabelled`` are shares of steps. ``left_out``, ``unlike``, ``faults``
+    and ``unanswered`` are shares of trajectories without labels (see :class:`Attribution` and
+    :class:`ModelAttribution`). ``flipped`` is the share of trajectories, among those whose outcome
+    differs from their group's mean, in which the first step's advantage has the opposite sign. A
+    warning reports such trajectories.
 
-    If a model labels the same steps for comparison, its shares follow as ``model_good`` and so on.
+    If a model labels the same steps for comparison, its shares are ``model_good`` and so on.
     ``both_labelled`` is the share of all steps that have both labels, ``agreement`` the share of
-    these whose labels are equal, and ``kappa`` Cohen's kappa of these labels; the latter two are
-    missing where they are not defined.
+    these steps whose labels are equal, and ``kappa`` Cohen's kappa of their labels; ``agreement``
+    and ``kappa`` are omitted if they are undefined.
 
     Args:
-        credit: judges groups.
+        credit: computes the advantages.
     """
 
     def __init__(self, credit: AttributionCredit) -> None:
@@ -156,7 +156,7 @@ class AttributionRecord(StepRecord):
         self._warned = False
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics that the class describes; {} for a step without a study."""
+        """Return the metrics that the class describes, or {} for a step without a study."""
         wholes = [note for note in notes if note.kind == ATTRIBUTION and note.step < 0]
         others = [note for note in notes if note.kind == ATTRIBUTION_BY_MODEL and note.step < 0]
         found = _shares(wholes)
@@ -174,7 +174,7 @@ class AttributionRecord(StepRecord):
         return found
 
     def _flips(self, wholes: Sequence[Note]) -> list[bool]:
-        """Return True for each flipped trajectory; those with the mean outcome are skipped."""
+        """Return True for each flipped trajectory, skipping trajectories with the mean outcome."""
         by_group: dict[str, list[Note]] = {}
         for note in wholes:
             by_group.setdefault(note.group_id, []).append(note)
@@ -201,7 +201,7 @@ def _shares(wholes: Sequence[Note]) -> dict[str, float]:
 
 
 def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float]:
-    """Return the agreement of two labels for the same steps; {} without any."""
+    """Return how well two labels for the same steps agree, or {} without such labels."""
     rows = {(note.group_id, note.index): note.evidence[LABELS] for note in wholes}
     pairs = [
         pair
@@ -219,46 +219,46 @@ def _compared(wholes: Sequence[Note], others: Sequence[Note]) -> dict[str, float
 
 
 PROMPT = "agentevolver/attribute"
-"""Name of the prompt that asks for the labels of an episode's steps."""
+"""Name of the prompt that asks a model to label an episode's steps."""
 Skip = Literal["nothing", "flat"]
-"""Groups that are not asked about: none, or those whose episodes all have the same outcome."""
+"""Groups to skip: ``nothing``, or ``flat`` groups whose episodes all have the same outcome."""
 
 _STEP_CHARS = 2_000
-"""Maximum characters of an action, and of an observation."""
+"""Maximum number of characters per action and per observation."""
 _EPISODE_CHARS = 60_000
-"""Maximum characters of an episode's steps; steps in the middle of a longer one are not shown."""
+"""Maximum number of characters per episode; middle steps of longer episodes are omitted."""
 _NUMBER = re.compile(r"\s*(?:step )?(\d{1,6})\s*")
 _ANSWERED = {"good": GOOD, "bad": BAD}
 
 
 class StepLabels(BaseModel):
-    """A model's labels for the steps of an episode.
+    """A model's labels for an episode's steps.
 
     Attributes:
-        steps: an object for each step, with ``step``, its number from 1, and ``label``.
+        steps: an object per step, with its number from 1 as ``step``, and its ``label``.
     """
 
     steps: list[Any] = Field(min_length=1)
 
 
 class ModelAttribution:
-    """A study in which a model labels the steps of each episode that was not lost.
+    """A study that asks a model to label the steps of each episode that was not lost.
 
-    The model is asked once about each episode. It sees the task, the steps, and if the episode
-    succeeded, but neither goal, solution nor grader's report. A step that it does not label, labels
-    in other words than ``good`` and ``bad``, or labels both ways has no label; labels of steps that
-    it was not shown are ignored. The notes are those of :class:`Attribution`; a trajectory without
-    a usable answer has the label ``no_answer``.
+    Each episode is a single question. The model sees the task, the steps, and whether the episode
+    succeeded, but not the goal, the solution or the grader's report. A step has no label if the
+    model does not label it ``good`` or ``bad``, or labels it both ways; labels of steps that were
+    not shown are ignored. The notes have the same format as in :class:`Attribution`; a trajectory
+    without a usable answer has the label ``no_answer``.
 
     Args:
-        analyst: returns the model that is asked.
-        outcome: the reward of a trajectory.
-        skip: groups that are not asked about.
-        most: maximum trajectories per learner's step to ask about; the largest groups beyond that
-            are left out as a whole, because labels are compared within their group.
+        analyst: returns the model to query.
+        outcome: returns a trajectory's reward.
+        skip: groups to skip.
+        most: maximum trajectories per learner step to ask about; beyond that, the largest groups
+            are skipped as a whole, because labels are compared within their group.
         kind: kind of the notes.
 
-    Source: AgentEvolver (arXiv 2511.10395), 5.1; the caps and the answer's form are ours.
+    Source: AgentEvolver (arXiv 2511.10395), 5.1; the limits and the answer format are ours.
     """
 
     def __init__(
@@ -275,7 +275,7 @@ class ModelAttribution:
         self._skip, self._most = skip, most
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Label the steps of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Label the groups' steps with the model; see :class:`~coevo_gym.core.seams.Study`."""
         kept = [
             [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
             for group in groups
@@ -304,7 +304,7 @@ class ModelAttribution:
     def _ask(
         self, groups: Sequence[Group], asked: Mapping[tuple[str, int], _Shown]
     ) -> tuple[Mapping[tuple[str, int], Judged], Mapping[str, Usage]]:
-        """Return the labels by group and index, and their cost."""
+        """Query the model; return the labels by group and index, and the cost of the queries."""
         if not asked:
             return {}, FrozenDict()
         analyst = self._analyst()
@@ -318,7 +318,7 @@ class ModelAttribution:
 
 
 class _Shown:
-    """An episode, and the steps of it that the model is shown."""
+    """An episode and the numbers of the steps that are shown to the model."""
 
     def __init__(self, instruction: str, trajectory: Trajectory) -> None:
         self._instruction, self._trajectory = instruction, trajectory
@@ -357,15 +357,14 @@ class _Shown:
 
 
 def labels_in(lines: Sequence[Any], n_steps: int) -> list[int]:
-    """Return the label of each step from the lines of an answer.
+    """Return the label of each step, parsed from a model's answer.
 
     Args:
-        lines: objects with ``step``, counted from 1, and ``label``; anything else is ignored.
-        n_steps: number of steps of the episode.
+        lines: objects with a ``step``, counted from 1, and a ``label``; anything else is ignored.
+        n_steps: number of steps in the episode.
 
     Returns:
-        (n_steps,) 1, -1, or 0 for a step without a line, or with lines that are unusable or
-        contradict each other.
+        (n_steps,) labels: 1, -1, or 0 for steps whose lines are missing, unusable or contradictory.
 
     Example:
         >>> labels_in([{"step": 1, "label": "Good"}, {"step": 9, "label": "bad"}], 2)

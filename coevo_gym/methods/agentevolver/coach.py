@@ -1,4 +1,4 @@
-"""The coach that tells experiences to some rollouts of each group."""
+"""The coach that adds experiences to the prompts of some rollouts in each group."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.prompts.cue import load_cue
 
 REFINE = "refine"
-"""Purpose of the questions that adapt experiences to a task."""
+"""Purpose of model calls that adapt experiences to a task."""
 
 _TOLERANCE = 1e-9
 _MARK = "exp:"
 _PROMPT, _REFINED = "agentevolver/experiences", "agentevolver/refined"
-"""Names of the cues with experiences as they are, and with a model's advice."""
+"""Names of the prompts for unchanged experiences and for a model's advice."""
 _REFINE_PROMPT = "agentevolver/refine"
 _ADVICE_CHARS = 4_000
-"""Maximum characters of a model's advice."""
+"""Maximum number of characters in a model's advice."""
 _Question = tuple[str, ...]
-"""An instruction, and the ids of the experiences that were found for it."""
+"""An instruction and the ids of the experiences that were found for it."""
 
 
 def places(size: int, share: float) -> tuple[int, ...]:
-    """Return the positions in a group of the rollouts that are told experiences, spread evenly.
+    """Return the evenly spread positions of the rollouts in a group that get experiences.
 
     Args:
-        size: K, rollouts in a group.
-        share: share of them, in [0, 1]; their number is rounded down.
+        size: K, number of rollouts in a group.
+        share: share of rollouts that get experiences, in [0, 1]; the number is rounded down.
 
     Example:
         >>> places(8, 0.5), places(7, 0.5)
@@ -50,7 +50,7 @@ def places(size: int, share: float) -> tuple[int, ...]:
 
 
 def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids of the experiences that a rollout with these cues was told.
+    """Return the ids of the experiences in a rollout's cues.
 
     Example:
         >>> told_ids(("time", "exp:a1,b2"))
@@ -60,11 +60,11 @@ def told_ids(cue_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 class Refined(BaseModel):
-    """A model's choice of experiences for a task, written anew for it.
+    """A model's choice of experiences for a task, rewritten for that task.
 
     Attributes:
-        chosen: their numbers, from 1, the most useful first.
-        advice: their advice for the task, in new words.
+        chosen: numbers of the chosen experiences, from 1, most useful first.
+        advice: the experiences' advice, rewritten for the task.
     """
 
     chosen: list[int]
@@ -72,25 +72,26 @@ class Refined(BaseModel):
 
 
 class ExperienceCoach:
-    """A coach that tells some rollouts of each group the experiences that fit the task.
+    """A coach that adds relevant experiences to the prompts of some rollouts in each group.
 
-    One cue before the first message holds the experiences; training texts omit the cue. There is no
-    cue where no experience fits, or while the pool is built. The search uses only the instruction,
-    so neither verifier nor solution can influence the cue.
+    One cue before the first message contains the experiences; training texts omit the cue. There is
+    no cue if no experience is relevant, or while the pool is being built. The search uses only the
+    instruction, so the verifier and the solution cannot influence the cue.
 
-    With an analyst, a model is asked once per task and step to choose among the found experiences
-    and to write them anew for the task. It sees the instruction and the experiences. Without a
-    usable answer the experiences are told as they are; if the model chooses none, there is no cue.
+    With an analyst, a model is asked once per task and learner step to choose from the experiences
+    that were found and to rewrite them for the task. It sees the instruction and the experiences.
+    Without a usable answer, the experiences are unchanged; if the model chooses none, there is no
+    cue.
 
     Args:
         pool: the pool to search.
-        group_size: K, rollouts in a group.
-        share: share of a group's rollouts that are told experiences, rounded down.
+        group_size: K, number of rollouts in a group.
+        share: share of a group's rollouts that get experiences, rounded down.
         k: maximum experiences in a cue.
-        least: least cosine of an instruction and ``when_to_use``.
-        build_steps: steps of the learner in which the pool is built, and no experience is told.
-        analyst: returns the model that is asked; None to tell experiences as they are.
-        most: maximum questions per step of the learner to ask about.
+        least: minimum cosine between an instruction and ``when_to_use``.
+        build_steps: number of first learner steps that only build the pool, without cues.
+        analyst: returns the model to query; None to use experiences unchanged.
+        most: maximum number of questions per learner step.
 
     Source: AgentEvolver (arXiv 2511.10395), section 4.2 and Eq. 14 and 15.
     """
@@ -116,7 +117,7 @@ class ExperienceCoach:
         self._usage: dict[str, Usage] = {}
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance of an episode; see :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the guidance for each ticket; see :class:`~coevo_gym.core.seams.Coach`."""
         if self._pool.steps < self._build_steps:
             return [Guidance()] * len(tickets)
         asked = {t.task.instruction for t in tickets if t.index in self._places}
@@ -130,14 +131,14 @@ class ExperienceCoach:
         ]
 
     def spent(self) -> Mapping[str, Usage]:
-        """Return the cost of questions since the last call, by purpose."""
+        """Return the cost of questions since the last call of this method, by purpose."""
         found, self._usage = self._usage, {}
         return found
 
     def _by_model(
         self, found: Mapping[str, tuple[Experience, ...]], analyst: Callable[[], Analyst]
     ) -> dict[str, Guidance]:
-        """Return the guidance for each instruction that a model was asked about."""
+        """Return guidance for the instructions that the model was queried about."""
         if self._step != self._pool.steps:
             self._step, self._refined = self._pool.steps, {}
         questions = {one: (one, *(e.id for e in found[one])) for one in sorted(found) if found[one]}
@@ -177,7 +178,7 @@ def _inquiry(
 
 
 def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guidance:
-    """Return a cue with the advice of an answer; without a usable answer, with all experiences."""
+    """Return guidance with an answer's advice, or with all experiences if it is unusable."""
     if said is None:
         return _as_they_are(experiences)
     chosen = [experiences[n - 1] for n in dict.fromkeys(said.chosen) if 0 < n <= len(experiences)]
@@ -188,7 +189,7 @@ def _rewritten(experiences: Sequence[Experience], said: Refined | None) -> Guida
 
 
 def _as_they_are(experiences: Sequence[Experience]) -> Guidance:
-    """Return a cue with these experiences; no cue without any."""
+    """Return guidance with unchanged experiences, or without a cue if there are none."""
     texts = [_texts(experience) for experience in experiences]
     return _told(experiences, _cue(_PROMPT).write({"experiences": texts}))
 

@@ -1,4 +1,4 @@
-"""Credit from attribution: labels of steps, mixed with the outcome of their trajectory."""
+"""Advantages that mix step labels (attribution) with the outcome of the trajectory."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from coevo_gym.trainers.advantages import returns
 from coevo_gym.trainers.credit import Outcome
 
 ATTRIBUTION = "attribution"
-"""Kind of the notes that label steps."""
+"""The kind of notes that label steps."""
 ATTRIBUTION_BY_MODEL = "attribution_by_model"
-"""Kind of a model's notes that label steps beside those of replays, for comparison."""
+"""The kind of notes in which a model labels steps for comparison with labels from replays."""
 GOOD, BAD, NO_LABEL = 1, -1, 0
-"""Labels of a step."""
+"""The labels that a step can have."""
 Scheme = Literal["decoupled", "allocation"]
-"""Ways to mix labels and outcomes: standardise each separately and add both, or let the labels
-share out the sign of the outcome."""
+"""Schemes for mixing labels and outcomes: standardise and add them (``decoupled``), or use the
+labels to divide the outcome's sign among the steps (``allocation``)."""
 
 _EPS = 1e-8
 _LEAST_DEVIATION = 1e-6
@@ -44,23 +44,23 @@ def attributed(
     attribution: bool = True,
     outcome: bool = True,
 ) -> list[list[float]]:
-    """Judge each step by its label and all later ones, and by the outcome of its trajectory.
+    """Compute each step's advantage from its own and later labels and its trajectory's outcome.
 
-    Both are standardised within the group. The mean and the deviation of the labels are those of
-    the trajectories' mean labels, so that long trajectories do not count more.
+    Labels and outcomes are standardised within the group. The labels' mean and deviation are
+    computed from the trajectories' mean labels, so that long trajectories do not count more.
 
     Args:
         labels: (K, T_k) label of each step; steps labelled 0 get no attribution.
-        outcomes: (K,) reward of each trajectory, any scale.
-        valid: (K,) False for a lost trajectory, which no mean includes.
-        alpha: weight of attribution against the outcome.
-        length_norm: divide the attribution of a trajectory of T steps by the square root of T.
-        attribution: use the labels.
-        outcome: use the outcomes.
+        outcomes: (K,) reward of each trajectory, on any scale.
+        valid: (K,) False for lost trajectories, which are excluded from all means.
+        alpha: weight of attribution relative to the outcome.
+        length_norm: True to divide the attribution of T-step trajectories by the square root of T.
+        attribution: True to use the labels.
+        outcome: True to use the outcomes.
 
     Returns:
-        (K, T_k) advantages; 0 in lost trajectories. Without length_norm the sum of labels grows
-        with T, and outweighs the outcome where alpha times T is above 1.
+        (K, T_k) advantages, which are 0 in lost trajectories. Without length_norm, the sum of
+        labels grows with T and outweighs the outcome if alpha times T is above 1.
 
     Example:
         >>> judged = attributed([[1, 1], [1, -1]], [0.0, 0.0], alpha=0.5)
@@ -89,28 +89,31 @@ def allocated(
     *,
     odd: float = _ODD,
 ) -> list[list[float]]:
-    """Share out the sign of each trajectory's outcome among its steps, by their labels.
+    """Divide the sign of each trajectory's outcome among its steps according to their labels.
 
-    A trajectory has +1 to share if its outcome is above 0, else -1. Steps whose label agrees with
-    that get a full share, the other labelled steps a share of ``odd``. Without labels all steps
-    get the same share. Shares are then standardised: their mean is that over trajectories of their
-    mean share, and their variance the mean over trajectories of the mean squared distance from it.
+    The sign is +1 if the outcome is above 0, and -1 otherwise. Steps whose label agrees with the
+    sign get a full share, and other labelled steps a share of ``odd``. Without labels, all steps
+    get the same share. Shares are then standardised: their mean is the mean over trajectories of
+    each mean share, and their variance the mean over trajectories of the mean squared distance from
+    it.
 
     Args:
-        labels: (K, T_k) label of each step; steps labelled 0 get nothing if others have labels.
+        labels: (K, T_k) label of each step; steps labelled 0 get nothing if other steps are
+            labelled.
         outcomes: (K,) reward of each trajectory.
-        valid: (K,) False for a lost trajectory, which no mean includes.
-        odd: share of a step whose label contradicts the outcome, against one that agrees.
+        valid: (K,) False for lost trajectories, which are excluded from all means.
+        odd: share of a step whose label contradicts the outcome, relative to a full share.
 
     Returns:
-        (K, T_k) advantages; 0 in lost trajectories, and in all if all shares are equal.
+        (K, T_k) advantages, which are 0 in lost trajectories and 0 everywhere if all shares are
+        equal.
 
     Example:
         >>> judged = allocated([[1, -1], [-1, -1, 1]], [1.0, 0.0])
         >>> [[round(a, 6) for a in row] for row in judged]
         [[1.687521, 0.168752], [-2.531282, -1.442064, -0.352845]]
 
-    Source: the ``allocation`` scheme of AgentEvolver's published code.
+    Source: the ``allocation`` scheme in AgentEvolver's published code.
     """
     kept = [True] * len(outcomes) if valid is None else valid
     shares = [
@@ -135,7 +138,7 @@ def allocated(
 
 
 def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
-    """Return the share of each step of a trajectory; None for a step that gets nothing."""
+    """Return the share of each step in a trajectory, with None for steps that get nothing."""
     if not any(row):
         return [sign / len(row) for _ in row]
     weights = [None if not label else 1.0 if label == sign else odd for label in row]
@@ -144,13 +147,13 @@ def _shares(row: Sequence[int], sign: int, odd: float) -> list[float | None]:
 
 
 def _means(labels: Labels, kept: Sequence[bool]) -> list[float]:
-    """Return the mean label of each trajectory that was not lost and has labels."""
+    """Return the mean label of each trajectory that has labels and was not lost."""
     labelled = [[label for label in row if label] for row in compress(labels, kept)]
     return [fmean(row) for row in labelled if row]
 
 
 class _Scale:
-    """A scale by the mean and the population deviation of numbers; it gives 0 if they are equal."""
+    """A function that standardises numbers, or returns 0 if the reference numbers are equal."""
 
     def __init__(self, numbers: Sequence[float]) -> None:
         self._mean = fmean(numbers) if numbers else 0.0
@@ -165,18 +168,19 @@ class _Scale:
 
 @dataclass(frozen=True)
 class AttributionCredit:
-    """An estimator of one advantage per step, from notes that label steps and from outcomes.
+    """An estimator that computes one advantage per step from step labels and outcomes.
 
-    A step without a note has no label. Lost trajectories get 0, and no mean includes them.
+    A step without a note has no label. Lost trajectories get 0 and are excluded from all means.
 
     Attributes:
-        reward: the outcome of a trajectory.
+        reward: returns a trajectory's outcome.
         alpha: weight of attribution.
-        length_norm: divide attribution by the square root of a trajectory's steps.
-        attribution: use labels; without them the outcome reaches all steps, standardised by the
-            population deviation, where ``GroupRelative`` uses the sample deviation.
-        outcome: use outcomes.
-        scheme: the way to mix both. ``allocation`` has neither weights nor switches.
+        length_norm: True to divide attribution by the square root of a trajectory's steps.
+        attribution: True to use labels. Without labels, the outcome reaches all steps, standardised
+            with the population deviation, whereas ``GroupRelative`` uses the sample deviation.
+        outcome: True to use outcomes.
+        scheme: the scheme for mixing labels and outcomes. ``allocation`` ignores all other
+            settings.
     """
 
     reward: Outcome = field(default_factory=Outcome)
@@ -187,7 +191,7 @@ class AttributionCredit:
     scheme: Scheme = "decoupled"
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return advantages from :func:`attributed` or :func:`allocated`, as the scheme says."""
+        """Return the advantages, computed by :func:`attributed` or :func:`allocated`."""
         return [[*self._judge(group, notes)] for group in groups]
 
     def _judge(self, group: Group, notes: Notes) -> list[list[float]]:
@@ -201,7 +205,7 @@ class AttributionCredit:
     def judge(
         self, labels: Labels, outcomes: Sequence[float], valid: Sequence[bool] | None = None
     ) -> list[list[float]]:
-        """Return (K, T_k) advantages of a group, by its scheme."""
+        """Compute a group's (K, T_k) advantages according to the scheme."""
         if self.scheme == "allocation":
             return allocated(labels, outcomes, valid)
         return attributed(
@@ -216,7 +220,7 @@ class AttributionCredit:
 
 
 def labels_of(notes: Notes, group_id: str, index: int, n_steps: int) -> list[int]:
-    """Return the label of each step of a trajectory."""
+    """Return the label of each step in a trajectory."""
     found = [NO_LABEL] * n_steps
     for note in notes.of(ATTRIBUTION, group_id, index):
         if note.step >= 0:

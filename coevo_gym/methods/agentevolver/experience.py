@@ -1,4 +1,4 @@
-"""Experiences: lessons of past rollouts, in words, and their usefulness."""
+"""Experiences, which are written lessons from past rollouts, and their usefulness."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.gates.sources import stands_in
 
 EXPERIENCE = "experience"
-"""Kind of the notes that hold a new experience."""
+"""The kind of notes that contain a new experience."""
 EXPERIENCE_USE = "experience_use"
-"""Kind of the notes that compare the rollouts that were told an experience with the others."""
+"""The kind of notes that compare rollouts with and without an experience."""
 
 OFFERED, REFUSED = "offered", "refused"
-"""Labels of these notes: an experience, or an experience that gives its task away and is never
-told."""
+"""Labels of notes with a new experience, which is refused if it gives its task away."""
 
 MAX_QUESTIONS = 256
-"""Maximum questions per step of the learner of each kind; the paper's batches have 256 episodes."""
+"""Maximum questions of each kind per learner step; the paper's batches have 256 episodes."""
 
 Source = Literal["pair", "success", "failure", "rule"]
-"""Origins of experiences: a success and a failure, one of the two, or a rule."""
+"""Origins of experiences: a success and a failure, only one of the two, or a rule."""
 
 
 class Experience(FrozenModel):
-    """A piece of advice.
+    """A piece of advice learned from past rollouts.
 
     Attributes:
-        when_to_use: the tasks that it is for, in words; compared with instructions.
-        content: advice on actions to take or to avoid.
-        task_id: id of its task of origin.
-        source: its origin.
+        when_to_use: description of the tasks that the advice is for, compared with instructions.
+        content: the advice, on actions to take or to avoid.
+        task_id: id of the task that the experience comes from.
+        source: origin of the experience.
     """
 
     when_to_use: Text = Field(min_length=1)
@@ -48,30 +47,30 @@ class Experience(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Return the hash of both texts."""
+        """Return a hash of both texts."""
         return digest([self.when_to_use, self.content])
 
 
 class Usefulness(NamedTuple):
-    """The difference in success between rollouts that are told an experience and others.
+    """The difference in success between rollouts with and without an experience.
 
     Attributes:
-        utility: moving average of the difference of success rates, in [-1, 1]; 0 until measured.
-        groups: groups in which some rollouts were told the experience and some were told nothing.
+        utility: moving average of the difference in success rates, in [-1, 1]; 0 until measured.
+        groups: number of groups in which some rollouts got the experience and some got none.
 
-    Source: ours; AgentEvolver (arXiv 2511.10395) asks a model whether an experience is valid.
+    Source: ours; AgentEvolver (arXiv 2511.10395) asks a model if an experience is valid.
     """
 
     utility: float = 0.0
     groups: int = 0
 
     def after(self, difference: float, beta: float) -> Usefulness:
-        """Return the usefulness after another group.
+        """Update the usefulness with another group.
 
         Args:
-            difference: mean success of the rollouts that were told the experience, minus that of
-                the others.
-            beta: weight of the new difference; the first one counts in full.
+            difference: mean success of rollouts with the experience, minus the mean success of
+                rollouts without experiences.
+            beta: weight of the new difference; the first difference counts in full.
         """
         kept = (1.0 - beta) * self.utility + beta * difference if self.groups else difference
         return Usefulness(kept, self.groups + 1)
@@ -86,23 +85,23 @@ UNMEASURED = Usefulness()
 
 
 _DIGITS = 4
-"""Number of digits from which a number is a value of its task rather than a count of steps."""
+"""Minimum number of digits for a number to be a task's value rather than a count of steps."""
 _ACTIONS = 3
-"""Number of consecutive actions of a reference that give it away."""
+"""Number of consecutive reference actions that give the reference away."""
 _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
 def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
-    """Return the reason why a text gives a task away, in words; "" if it does not.
+    """Return the reason why a text gives a task away, or "" if it does not.
 
-    A text does so if it contains an answer of the task; a value with at least 4 digits or an id (a
-    word with letters and digits) that the rollouts have shown and the instruction has not; or 3
-    actions of a reference in a row, or all of a shorter one.
+    A text gives a task away if it contains one of the task's answers; a value with at least 4
+    digits or an id (a word with letters and digits) that appears in the rollouts but not in the
+    instruction; or 3 consecutive actions of a reference (all actions of a shorter reference).
 
     Args:
-        text: the text of an experience.
-        benchmark: the benchmark, which knows the answers.
-        task: the task of its rollouts.
+        text: the experience's text.
+        benchmark: the benchmark, which provides the answers.
+        task: the rollouts' task.
         trajectories: the rollouts behind the experience.
     """
     for answer in benchmark.evidence(task).answers:
@@ -132,14 +131,14 @@ def experience_note(
     made: Experience,
     source: Literal["rule", "model"],
 ) -> Note:
-    """Return the note that offers an experience, or refuses one that gives its task away.
+    """Return a note that offers an experience, or refuses it if it gives its task away.
 
     Args:
-        benchmark: the benchmark, which knows the answers.
-        group: the group of its rollouts.
-        index: position of the first of them in the group.
+        benchmark: the benchmark, which provides the answers.
+        group: the group of the rollouts that the experience comes from.
+        index: position of the first of these rollouts in the group.
         made: the experience.
-        source: its author.
+        source: the author of the experience.
     """
     texts = f"{made.when_to_use}\n{made.content}"
     why = leak(texts, benchmark, group.task, group.trajectories)
@@ -155,7 +154,7 @@ def experience_note(
 
 
 def _values(texts: Iterable[str]) -> set[str]:
-    """Return the values and the ids in some texts, in lower case."""
+    """Return the values and ids in some texts, in lowercase."""
     found = set()
     for text in texts:
         for token in _TOKEN.findall(text.casefold()):

@@ -1,4 +1,4 @@
-"""Studies that write experiences from rollouts, by rule or by a model."""
+"""Studies that write experiences from rollouts, with a rule or with a model."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS, affordable, judg
 from coevo_gym.prompts.template import FOLDER
 
 _FAILED = "!"
-"""The symbol of a step without effect."""
+"""The symbol of a step that had no effect."""
 
 
 class RuleExperiences:
-    """A study that notes, for each solved task, the kinds of the steps that were needed.
+    """A study that records, for each solved task, the kinds of steps that were needed.
 
-    The study replays the first success of each group without single steps, as for attribution. The
-    symbols of the good steps form the advice; the instruction, without words that have a digit,
-    says when the advice applies. The rule is coarse by intent: it is a control for advice that a
-    model writes, and lets the user try the other parts without a model.
+    As in attribution, the study replays each group's first success with steps removed. The symbols
+    of the good steps form the advice; the instruction, without words that contain a digit,
+    describes when the advice applies. The rule is deliberately coarse: it is a control for
+    model-written advice, and lets the user try the other parts without a model.
 
     Args:
-        benchmark: replays actions, and names what a step did.
-        due: tells before each step whether experiences are made in it.
-        max_replays: maximum replays per learner's step; the longest successes are skipped.
+        benchmark: replays actions and names the effects of steps.
+        due: returns True if experiences should be written in the current learner step.
+        max_replays: maximum replays per learner step; the longest successes are skipped.
     """
 
     kind = EXPERIENCE
@@ -58,7 +58,7 @@ class RuleExperiences:
         self._benchmark, self._due, self._max_replays = benchmark, due, max_replays
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Replay the first success of each group; see :class:`~coevo_gym.core.seams.Study`."""
+        """Replay each group's first success; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         solved = [
@@ -81,7 +81,7 @@ class RuleExperiences:
 def rule_experience(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, needed: Sequence[bool]
 ) -> Experience | None:
-    """Return the experience from a success; None if its steps have no symbols.
+    """Return the experience from a success, or None if its steps have no symbols.
 
     Args:
         benchmark: the benchmark, which names the effects of steps.
@@ -107,7 +107,7 @@ def _successes(group: Group) -> Iterator[tuple[int, Trajectory]]:
 
 
 def _symbols(benchmark: Benchmark, trajectory: Trajectory, needed: Sequence[bool]) -> Iterator[str]:
-    """Yield the symbols of the needed steps, without places and tasks."""
+    """Yield the symbols of the needed steps, computed from the actions alone."""
     for step, counts in zip(trajectory.steps, needed, strict=True):
         if counts:
             alone = replace(step, observation="", shown="", extras=FrozenDict())
@@ -120,36 +120,36 @@ def _templates() -> Mapping[str, str]:
 
 
 PROMPT, CHECK = "agentevolver/experience", "agentevolver/check"
-"""Names of the prompts that ask for experiences, and for a verdict on them."""
+"""Names of the prompts that ask for experiences and for a verdict on experiences."""
 MAX_ATTEMPTS, MAX_LESSONS = 8, 3
-"""Maximum rollouts in a question, and maximum experiences from its answer."""
+"""Maximum number of rollouts per question and of experiences per answer."""
 UNCONFIRMED = "the model has not confirmed it"
-"""The reason why a note refuses an experience that the check does not confirm."""
+"""The reason in notes that refuse an experience because the check did not confirm it."""
 
 _STEP_CHARS = 2_000
-"""Maximum characters of an action, and of an observation."""
+"""Maximum number of characters per action and per observation."""
 _CHARS = 60_000
-"""Maximum characters of all steps in a question, shared equally by its rollouts."""
+"""Maximum number of characters per question, which are divided equally among its rollouts."""
 _MOST_CHARS = 1_000
-"""Maximum characters to store of each text of an experience."""
+"""Maximum number of characters stored for each text of an experience."""
 _ORDER: tuple[Source, ...] = ("pair", "success", "failure")
 
 
 class Lessons(BaseModel):
-    """The experiences that a model drew from some rollouts.
+    """The experiences that a model wrote about some rollouts.
 
     Attributes:
-        lessons: objects with ``when``, the tasks that the experience is for, and ``advice``.
+        lessons: objects with the tasks that an experience is for as ``when``, and its ``advice``.
     """
 
     lessons: list[Any]
 
 
 class Confirmed(BaseModel):
-    """A model's verdict on experiences.
+    """A model's verdict on new experiences.
 
     Attributes:
-        confirmed: the numbers of the experiences that it confirms, from 1.
+        confirmed: the numbers of the confirmed experiences, from 1.
     """
 
     confirmed: list[int]
@@ -157,11 +157,11 @@ class Confirmed(BaseModel):
 
 @dataclass(frozen=True)
 class EpisodeBatch:
-    """The rollouts of one question.
+    """The rollouts in one question.
 
     Attributes:
-        group: their group.
-        indices: their positions in the group.
+        group: the rollouts' group.
+        indices: the rollouts' positions in the group.
     """
 
     group: Group
@@ -180,13 +180,13 @@ class EpisodeBatch:
 
 
 def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
-    """Return the rollouts of a group in batches for questions; lost ones are skipped.
+    """Split a group's rollouts into batches for questions, without lost rollouts.
 
     Pairs of a success and a failure come first, then the remaining successes or failures.
 
     Args:
         group: the group.
-        most: maximum rollouts in a batch, an even number, so that no pair is torn.
+        most: maximum rollouts per batch; must be even, so that pairs stay together.
     """
     kept = [(index, t) for index, t in enumerate(group.trajectories) if not t.end_reason.lost]
     successes = [index for index, trajectory in kept if trajectory.success]
@@ -200,25 +200,25 @@ def batches(group: Group, most: int = MAX_ATTEMPTS) -> list[EpisodeBatch]:
 
 
 class ModelExperiences:
-    """A study in which a model reads the rollouts of each group and writes experiences.
+    """A study that asks a model to write experiences about each group's rollouts.
 
-    A question shows at most 8 rollouts of one task; its answer may hold up to 3 experiences. An
-    experience that gives its task away is refused, as one by rule is
-    (:func:`~coevo_gym.methods.agentevolver.experience.leak`). With ``check``, a second question
-    for each batch asks for a verdict, and experiences that it does not confirm are refused, too.
+    A question shows at most 8 rollouts of one task, and its answer may contain up to 3 experiences.
+    Experiences that give their task away are refused
+    (:func:`~coevo_gym.methods.agentevolver.experience.leak`). With ``check``, a second question per
+    batch asks for a verdict, and unconfirmed experiences are also refused.
 
-    The model sees the task, the steps, and if rollouts succeeded, but neither goal, solution nor
-    grader's report.
+    The model sees the task, the steps, and whether the rollouts succeeded, but not the goal, the
+    solution or the grader's report.
 
     Args:
-        benchmark: knows the answers, for the check for leaks.
-        due: tells before each step whether experiences are made in it.
-        analyst: returns the model that is asked.
-        check: also ask for a verdict on experiences.
-        most: maximum batches per learner's step to ask about: those with both outcomes first, then
-            those with successes.
+        benchmark: provides the answers, to check experiences for leaks.
+        due: returns True if experiences should be written in the current learner step.
+        analyst: returns the model to query.
+        check: True to also ask for a verdict on experiences.
+        most: maximum batches per learner step to ask about. Batches with both outcomes come first,
+            then batches with successes.
 
-    Source: AgentEvolver (arXiv 2511.10395), section 4.2; the check for leaks is ours.
+    Source: AgentEvolver (arXiv 2511.10395), section 4.2; the leak check is ours.
     """
 
     kind = EXPERIENCE
@@ -236,7 +236,7 @@ class ModelExperiences:
         self._check, self._most = check, most
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Ask for experiences from the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Ask the model for experiences; see :class:`~coevo_gym.core.seams.Study`."""
         if not self._due():
             return Findings()
         found = [batch for group in groups for batch in batches(group)]
@@ -268,7 +268,7 @@ class ModelExperiences:
     def _checked(
         self, found: Sequence[EpisodeBatch], made: Sequence[list[Note]], analyst: Analyst
     ) -> list[list[Note]]:
-        """Return the notes with a refusal in place of each experience that is not confirmed."""
+        """Return the notes, with unconfirmed experiences replaced by refusals."""
         offers = [[note for note in notes if note.label == OFFERED] for notes in made]
         asked = [place for place, offered in enumerate(offers) if offered]
         answers = analyst.advisor.ask(
@@ -321,7 +321,7 @@ def _asks_for_verdict(
 
 
 def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
-    """Return the inputs of a prompt that shows the task and the rollouts of a batch."""
+    """Return the prompt inputs that show a batch's task and rollouts."""
     each = cap // len(batch.indices)
     return {
         "instruction": batch.group.task.instruction,
@@ -333,7 +333,7 @@ def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
 
 
 def _read(lesson: Any, batch: EpisodeBatch) -> Experience | None:
-    """Return the experience in a part of an answer; None if a text is missing."""
+    """Return the experience in a part of an answer, or None if a text is missing."""
     said = lesson if isinstance(lesson, Mapping) else {}
     when, advice = (_text(said.get(name)) for name in ("when", "advice"))
     if not when or not advice:

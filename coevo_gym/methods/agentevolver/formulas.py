@@ -1,4 +1,4 @@
-"""AgentEvolver's formulas by name; see ``coevo_gym.testing.formulas``."""
+"""AgentEvolver's formulas by name, for tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _elimination(v: Inputs) -> list[int]:
 
 
 def _pool(vectors: Sequence[Sequence[float]], **settings: Any) -> ExperiencePool:
-    """Return a pool that embeds the number of a vector as that vector."""
+    """Create a pool whose embedder maps the index of a vector to that vector."""
     rows = np.asarray(vectors, dtype=np.float64)
     return ExperiencePool(lambda texts: rows[[int(text) for text in texts]], **settings)
 
@@ -117,4 +117,4 @@ AGENTEVOLVER: Mapping[str, Formula] = {
     "question.mixture": _mixture,
     "question.judge_score": lambda v: judge_score(**v),
 }
-"""Formulas by name."""
+"""AgentEvolver's formulas by name."""

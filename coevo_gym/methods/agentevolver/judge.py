@@ -1,4 +1,4 @@
-"""Rewards by a judge: a model scores the rollouts of evolved tasks, in place of their verifier."""
+"""Rewards from a judge model, which scores rollouts of evolved tasks in place of the verifier."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from coevo_gym.methods.records import StepRecord
 from coevo_gym.trainers.credit import GroupRelative, LeaveOneOut, StateGrouped
 
 JUDGE = "judge"
-"""Kind of the notes with a judge's rewards."""
+"""The kind of notes that contain a judge's rewards."""
 JUDGED, NO_VERDICT = "judged", "no_verdict"
-"""Labels of these notes: the value is the reward, or there is none."""
+"""Labels of a judge's notes: the note's value is the reward, or there is no reward."""
 PROMPT = "agentevolver/score"
 _MOST_CHARS = 2_000
-"""Maximum characters of an action of the reference, and of the reason in a note."""
+"""Maximum number of characters per reference action and per reason in a note."""
 _ACHIEVED = 0.6
-"""The lowest reward of a rollout that achieved its task."""
+"""The minimum reward for a rollout that achieved its task."""
 
 
 class ScoreAnswer(BaseModel):
     """A judge's answer about a rollout.
 
     Attributes:
-        reason: its reason, in one or two sentences.
-        relevant: True if the actions have to do with the request.
+        reason: the judge's reason, in one or two sentences.
+        relevant: True if the actions are related to the request.
         looped: True if the agent was caught in a loop.
         achieved: True if the request is fulfilled at the end.
-        score: 0 to 100; None without one.
+        score: score from 0 to 100; None if the judge did not give a score.
     """
 
     reason: str = ""
@@ -58,19 +58,19 @@ class ScoreAnswer(BaseModel):
 
 
 class JudgeStudy:
-    """A study that asks a model to score the rollouts of evolved tasks, one question each.
+    """A study that asks a model to score each rollout of an evolved task.
 
-    There is one note for each such rollout that was not lost: with label ``judged`` its value is
-    the reward, in [0, 1]; with label ``no_verdict`` there is no reward, because the model gave no
-    usable answer, contradicted itself, or was not asked. Native tasks keep their verifiers.
+    Each such rollout that was not lost gets a note. If the note's label is ``judged``, its value is
+    the reward, in [0, 1]. If the label is ``no_verdict``, there is no reward, because the model
+    gave no usable answer, contradicted itself, or was not asked. Native tasks keep their verifiers.
 
     Args:
-        benchmark: knows all texts that a task shows to the agent.
-        analyst: returns the model that is asked.
-        reference: show the judge the actions that are known to solve the task.
-        most: maximum questions per step; the largest groups beyond that are not judged.
+        benchmark: provides all texts that a task shows to the agent.
+        analyst: returns the model to query.
+        reference: True to show the judge the actions that are known to solve the task.
+        most: maximum questions per learner step; beyond that, the largest groups are not judged.
 
-    Source: the judge of AgentEvolver's published code; the cap is ours.
+    Source: the judge in AgentEvolver's published code; the limit is ours.
     """
 
     kind = JUDGE
@@ -87,7 +87,7 @@ class JudgeStudy:
         self._reference, self._most = reference, most
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Judge the rollouts of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Judge the rollouts of evolved tasks; see :class:`~coevo_gym.core.seams.Study`."""
         rollouts = [
             [(group, i, t) for i, t in enumerate(group.trajectories) if not t.end_reason.lost]
             for group in filter(is_judged, groups)
@@ -131,18 +131,18 @@ class JudgeStudy:
 
 
 def _ungraded(rollout: Trajectory) -> Trajectory:
-    """Return a rollout without the answer that ended it, which may contain a grade."""
+    """Return a rollout without the env's last response, which may contain a grade."""
     ended = bool(rollout.steps) and rollout.steps[-1].terminated
     return replace(rollout, last_observation="") if ended else rollout
 
 
 def is_judged(group: Group) -> bool:
-    """Return True if a judge, and no verifier, rewards the rollouts of a group."""
+    """Return True if a judge rewards a group's rollouts instead of a verifier."""
     return group.task.origin == "evolved"
 
 
 def _verdict(answer: Answer[ScoreAnswer]) -> tuple[float | None, str]:
-    """Return the reward, or None, and the reason."""
+    """Return the reward or None, together with the reason."""
     said = answer.value
     if said is None:
         return None, answer.problem
@@ -167,25 +167,24 @@ def _note(group: Group, index: int, rollout: Trajectory, reward: float | None, r
 
 @dataclass(frozen=True)
 class JudgedReward:
-    """An estimator whose rewards of evolved tasks come from a judge's notes.
+    """An estimator that takes the rewards for evolved tasks from a judge's notes.
 
-    A rollout without a verdict is treated as a lost one: its advantage is 0, and no mean includes
-    it.
+    A rollout without a verdict is treated as lost: its advantage is 0, and means exclude it.
 
     Attributes:
-        estimator: the estimator of advantages from scores.
-        native: the reward of the other tasks.
+        estimator: computes advantages from scores.
+        native: the reward for native tasks.
     """
 
     estimator: Estimator
     native: Literal["success", "score"] = "success"
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return the advantages from the judge's rewards."""
+        """Return the advantages, using the judge's rewards for evolved tasks."""
         return self.estimator([self._rewarded(group, notes) for group in groups], notes)
 
     def _rewarded(self, group: Group, notes: Notes) -> Group:
-        """Return a group whose scores are its rewards."""
+        """Return a copy of a group with the rewards as scores."""
         rewarded = (
             self._by_judge(trajectory, notes.of(JUDGE, group.id, index))
             if is_judged(group)
@@ -204,7 +203,7 @@ class JudgedReward:
 
 
 def judged_reward(estimator: Estimator) -> JudgedReward:
-    """Return an estimator like another one, with a judge's rewards for evolved tasks.
+    """Wrap an estimator so that it uses a judge's rewards for evolved tasks.
 
     Raises:
         ConfigError: if the estimator has no outcome to replace.
@@ -222,15 +221,15 @@ def judged_reward(estimator: Estimator) -> JudgedReward:
 
 
 class JudgeRecord(StepRecord):
-    """A memory of the latest step's verdicts; each step replaces the previous one.
+    """A memory of the verdicts from the latest learner step, which computes metrics about them.
 
-    Its metrics: ``judged``, the share of the rollouts of evolved tasks with a verdict; of these,
-    ``reward``, the mean reward, and ``agreement``, the share in which judge and verifier agree if
-    the task was achieved.
+    ``judged`` is the share of evolved tasks' rollouts that have a verdict. Among these, ``reward``
+    is the mean reward, and ``agreement`` is the share in which the judge and the verifier agree on
+    whether the task was achieved.
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics that the class describes; {} for a step without evolved tasks."""
+        """Return the metrics that the class describes, or {} for a step without evolved tasks."""
         found = [note for note in notes if note.kind == JUDGE]
         judged = [note for note in found if note.label == JUDGED]
         metrics = {"judged": len(judged) / len(found)} if found else {}

@@ -1,6 +1,7 @@
-"""AgentEvolver, assembled: GRPO on tasks that it finds, with experiences and labels of steps.
+"""The AgentEvolver method, which trains with GRPO on tasks that it finds.
 
-Each of the three parts can be switched off. Without all of them the method is GRPO.
+It finds tasks, guides rollouts with experiences, and labels steps. Each of these three parts can be
+switched off. Without any of them, the method is GRPO.
 """
 
 from __future__ import annotations
@@ -50,88 +51,90 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class AgentEvolverSettings(FrozenModel):
-    """Switches of the three parts, and settings of each."""
+    """Settings for AgentEvolver: a switch for each of its three parts, and the parts' settings."""
 
     native: bool = True
-    """Practise all native training tasks; with ``questioning``, beside those that it finds. If
-    false, without ``questioning``: the first tasks of the run."""
+    """Train on all native training tasks, in addition to the tasks that ``questioning`` finds. If
+    both are false, train on the first tasks of the run."""
     questioning: bool = True
-    """Find ``curriculum.initial_size`` tasks before the first step, in a round of the arm's own. A
-    language model explores with the benchmark's profile (``explorer.kind = "model"``), or the
-    script."""
+    """Find ``curriculum.initial_size`` tasks before the first step, in a separate round for this
+    arm. With ``explorer.kind = "model"``, a language model explores, guided by the benchmark's
+    profile; otherwise, the scripted explorer does."""
     navigating: bool = True
-    """Tell some rollouts of each group the lessons of earlier ones, and omit these lessons from the
-    training texts. The pool is built in the first ``loop.study_only_steps`` steps, in which no
-    lessons are told."""
+    """Add lessons from earlier rollouts to the prompts of some rollouts in each group, and omit
+    these lessons from the training texts. The first ``loop.study_only_steps`` steps only collect
+    lessons."""
     attributing: bool = True
-    """Judge steps by labels and outcomes; otherwise the learner's settings decide."""
+    """Compute advantages from step labels and outcomes; otherwise, use the learner's settings."""
     breadth_steps: int = Field(default=3, ge=0)
-    """(questioning) First steps of a model's walk, in which it sees the whole walk and tries
-    different operations."""
+    """(questioning) Number of steps at the start of a walk in which the model sees the whole walk
+    and tries different operations."""
     depth_window: int = Field(default=17, ge=1)
-    """(questioning) Latest observations that the model sees in the later steps of a walk. The paper
-    has 27 on BFCL."""
+    """(questioning) Number of latest observations that the model sees in the later steps of a walk.
+    The paper uses 27 on BFCL."""
     preference: Preference = Preference()
-    """(questioning) Tasks that the model looks for."""
+    """(questioning) The kind of tasks that the model looks for."""
     evolved_share: float = Field(default=0.5, ge=0, le=1)
-    """(questioning) Share of draws of the tasks that were found, beside native ones. It decides in
-    place of ``curriculum.selector``."""
+    """(questioning) Share of draws that go to found tasks if the pool also has native tasks. It
+    replaces ``curriculum.selector``."""
     evolved_ratio: float = Field(default=1.0, gt=0)
-    """(questioning) Maximum number of such tasks to draw from, per native task."""
+    """(questioning) Maximum number of found tasks to draw from, per native task."""
     evolved_scale: float = Field(default=0.5, ge=0)
-    """(questioning) Factor on the advantages of such tasks, beside native ones."""
+    """(questioning) Factor for the advantages of found tasks if the pool also has native tasks."""
     reward: Literal["verifier", "judge"] = "verifier"
-    """The reward on tasks that no person wrote: by the verifier that execution has proven, or by
-    the model of the section ``analyst``."""
+    """Source of the reward on evolved tasks: the verifier, which execution has proven, or the model
+    in the section ``analyst``."""
     judge_reference: bool = True
-    """(judge) Show the judge the actions that solve the task."""
+    """(judge) Show the judge the actions that are known to solve the task."""
     guided_share: float = Field(default=0.5, ge=0, le=1)
-    """(navigating) Share of a group's rollouts that are told experiences, rounded down. With 1,
-    there is no rollout to compare with, and utilities never change."""
+    """(navigating) Share of a group's rollouts that get experiences, rounded down. With 1, there
+    are no other rollouts to compare with, so utilities never change."""
     experiences: int = Field(default=5, ge=1)
     """(navigating) Maximum number of experiences per rollout."""
     least_cosine: float = Field(default=0.3, ge=-1, le=1)
-    """(navigating) Minimum similarity of an instruction to the tasks that an experience is for."""
+    """(navigating) Minimum similarity between an instruction and an experience's tasks."""
     experiences_by: Literal["rule", "model"] = "rule"
-    """(navigating) The author of experiences: a rule over solved tasks, or the language model of
-    the section ``analyst``, as in the paper."""
+    """(navigating) Author of the experiences: a rule that uses solved tasks, or the language model
+    in the section ``analyst``, as in the paper."""
     check: bool = False
-    """(experiences by a model) Also ask the model for a verdict on each new experience, and refuse
-    those that it does not confirm."""
+    """(model-written experiences) Also ask the model for a verdict on each new experience, and
+    refuse experiences that the model does not confirm."""
     refine: bool = False
-    """(navigating) Let the model of the section ``analyst`` choose among the experiences that are
-    found for a task, and write them anew for it."""
+    """(navigating) Let the model in the section ``analyst`` choose from the experiences found for a
+    task and rewrite them for that task."""
     capacity: int = Field(default=1000, ge=1)
     """(navigating) Maximum number of experiences in the pool."""
     update_every: int = Field(default=0, ge=0)
-    """(navigating) Steps between additions to the pool once it is built; 0 for never."""
+    """(navigating) Number of steps between additions to the finished pool; 0 for no additions."""
     alpha: float = Field(default=0.1, ge=0)
-    """(attributing) Weight of labels against the outcome."""
+    """(attributing) Weight of labels relative to the outcome."""
     length_norm: bool = False
     """(attributing) Divide labels by the square root of an episode's steps, so that they do not
-    outweigh the outcome of a long one."""
+    outweigh the outcome of a long episode."""
     attribution: bool = True
-    """(attributing) Use labels; without them the outcome reaches all steps."""
+    """(attributing) Use labels; without labels, the outcome reaches all steps."""
     outcome: bool = True
-    """(attributing) Use outcomes; without them only labels count."""
+    """(attributing) Use outcomes; without outcomes, only labels count."""
     scheme: Scheme = "decoupled"
-    """(attributing) Mix labels and outcomes, each standardised by itself (``decoupled``), or let
-    labels share out the outcome's sign (``allocation``), which ignores the weights above."""
+    """(attributing) How to mix labels and outcomes: standardise both separately and add them
+    (``decoupled``), or use labels to divide the outcome's sign among the steps (``allocation``),
+    which ignores the weights above."""
     attribution_by: Literal["replay", "model", "both"] = "replay"
-    """(attributing) The source of labels: replays without single steps, as on benchmarks whose
-    replays are cheap, or the language model of the section ``analyst``, as in the paper. With
-    ``both``, the labels of replays count, and those of the model are compared with them."""
+    """(attributing) Source of the labels: replays with single steps removed, which suit benchmarks
+    with cheap replays, or the language model in the section ``analyst``, as in the paper. With
+    ``both``, labels from replays are used, and labels from the model are only compared with them.
+    """
     skip: Skip = "nothing"
-    """(attribution by a model) Groups that the model is not asked about: ``flat`` ones are those
-    whose episodes all have the same outcome."""
+    """(attribution by a model) Groups that the model does not label. In a ``flat`` group, all
+    episodes have the same outcome."""
     questions: int = Field(default=MAX_QUESTIONS, ge=1)
-    """Maximum questions per step of the learner for labels, and for each other use of the
-    model. Rollouts beyond it have no labels, or no judge's reward."""
+    """Maximum number of questions per learner step for labels, and for each other use of the model.
+    Rollouts beyond the limit get no labels or no reward from the judge."""
     hindsight: bool = False
-    """(attribution by replays) Also label as bad the searches that were not needed."""
+    """(attribution by replays) Also label unneeded searches as bad."""
     max_replays: int = Field(default=MAX_REPLAYS, ge=0)
-    """Maximum replays per step for labels, and again for experiences; the groups that may need most
-    replays are skipped. On AppWorld a replay takes seconds."""
+    """Maximum number of replays per step for labels, and the same number for experiences; the
+    groups that may need the most replays are skipped. On AppWorld, a replay takes seconds."""
 
     @property
     def labels(self) -> bool:
@@ -140,17 +143,17 @@ class AgentEvolverSettings(FrozenModel):
 
     @property
     def finds_own_tasks(self) -> bool:
-        """Return True if the arm has a round of its own; see ``MethodSpec``."""
+        """Return True if the arm finds its own tasks in a separate round; see ``MethodSpec``."""
         return self.questioning
 
     @property
     def shows_solutions(self) -> bool:
-        """Return True if the analyst reads the solutions of tasks; see ``MethodSpec``."""
+        """Return True if the analyst reads tasks' solutions; see ``MethodSpec``."""
         return self.reward == "judge" and self.judge_reference
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the most questions of each study per step; see ``MethodSpec``."""
+        """Return the maximum number of questions per step for each study; see ``MethodSpec``."""
         kinds = {"model": ATTRIBUTION, "both": ATTRIBUTION_BY_MODEL}
         found: dict[str, int] = {}
         if self.navigating and self.experiences_by == "model":
@@ -167,8 +170,8 @@ class AgentEvolverSettings(FrozenModel):
     def _verdicts_are_on_texts_of_models(self) -> Self:
         if self.check and self.experiences_by == "rule":
             raise ValueError(
-                "check = true asks for verdicts on experiences that a model wrote: set "
-                "experiences_by = 'model', or leave check off"
+                "check = true only works with model-written experiences: set "
+                "experiences_by = 'model', or turn check off"
             )
         return self
 
@@ -187,7 +190,7 @@ class AgentEvolverSettings(FrozenModel):
     gates={"lexical": 0.8},
 )
 def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Find tasks, guide rollouts by experiences, and judge steps by labels (arXiv 2511.10395)."""
+    """Find tasks, guide rollouts with experiences, and label steps (arXiv 2511.10395)."""
     if settings.questioning:
         found = _questioning(settings, kit)
     else:
@@ -202,15 +205,15 @@ def agentevolver(settings: AgentEvolverSettings, kit: Kit) -> Method:
 
 
 def _questioning(settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Return GRPO on the tasks of the arm's own round, and on native ones if the settings say so.
+    """Create a method that trains with GRPO on tasks that it finds and, optionally, native tasks.
 
     Raises:
-        ConfigError: if later rounds would need a prompt that this explorer lacks.
+        ConfigError: if later rounds would need a prompt that this explorer does not have.
     """
     curriculum = kit.curriculum
     if kit.asked is not None and curriculum.growth.kind == "coverage":
         raise ConfigError(
-            "method.questioning explores with prompts that name no targets, and "
+            "method.questioning explores with prompts without targets, but "
             "curriculum.growth.kind = 'coverage' needs targets. Choose another kind of growth, or "
             "set method.questioning = false."
         )
@@ -241,9 +244,9 @@ def _navigating(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Meth
     recomputes = isinstance(learner, GRPOConfig) and learner.old_logprobs == "recomputed"
     if kit.language_model and not recomputes:
         raise ConfigError(
-            "method.navigating cuts experiences out of the training texts, so the learner must "
-            "recompute log-probabilities. Leave learner.kind = 'pg' and learner.old_logprobs = "
-            "'recomputed'."
+            "method.navigating removes experiences from the training texts, so the learner must "
+            "recompute log-probabilities. Set learner.kind = 'pg' and learner.old_logprobs = "
+            "'recomputed' (the method's defaults)."
         )
     pool = ExperiencePool(kit.embedder(), capacity=settings.capacity)
 
@@ -280,9 +283,9 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
     estimator = credit_of(kit.learner).estimator if isinstance(kit.learner, GRPOConfig) else None
     if not isinstance(estimator, GroupRelative) or not estimator.normalise_std:
         raise ConfigError(
-            "method.attributing judges steps by labels and by the outcomes of their group, both "
-            "divided by their deviations. Leave learner.kind = 'pg', learner.advantage = 'grpo' "
-            "and learner.normalise_std = true, or set method.attributing = false."
+            "method.attributing requires learner.kind = 'pg', learner.advantage = 'grpo' and "
+            "learner.normalise_std = true, because it divides labels and outcomes by their "
+            "deviations. Set these values, or set method.attributing = false."
         )
     credit = AttributionCredit(
         estimator.outcome,
@@ -320,7 +323,7 @@ def _attributing(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Met
 
 
 def _judging(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
-    """Let a model reward the rollouts of evolved tasks."""
+    """Let a judge model compute the rewards for evolved tasks."""
     credit = _credit_of(found, kit, "method.reward = 'judge'", "method.reward = 'verifier'")
     study = JudgeStudy(
         kit.benchmark,
@@ -347,12 +350,12 @@ def _scaling(found: Method, settings: AgentEvolverSettings, kit: Kit) -> Method:
 
 
 def _credit_of(found: Method, kit: Kit, what: str, instead: str) -> Credit:
-    """Return the credit of a method, or the one that its learner's settings name."""
+    """Return a method's credit, or the credit in its learner's settings."""
     if found.credit is not None:
         return found.credit
     if isinstance(kit.learner, GRPOConfig):
         return credit_of(kit.learner)
     raise ConfigError(
-        f"{what} changes advantages, and a learner of kind {kit.learner.kind!r} judges rollouts by "
-        f"itself. Set learner.kind = 'pg', or {instead}."
+        f"{what} modifies advantages, but a learner of kind {kit.learner.kind!r} computes its "
+        f"own. Set learner.kind = 'pg', or {instead}."
     )

@@ -1,4 +1,4 @@
-"""The pool of experiences: search by instruction, admission, utility."""
+"""The pool of experiences, which is searched by instruction and tracks utilities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from coevo_gym.methods.agentevolver.experience import (
 )
 
 _EMBEDDED_AT_ONCE = 1_000
-"""Maximum number of texts to embed in one call, so that their vectors take little memory."""
+"""Maximum number of texts to embed in one call, which limits memory use."""
 
 
 class _Entry(NamedTuple):
@@ -35,25 +35,26 @@ class _Entry(NamedTuple):
 
 
 class ExperiencePool:
-    """A memory of experiences, searched by the instruction of a task.
+    """A memory of experiences, which can be searched by a task's instruction.
 
-    Near copies are refused. A full pool drops its least useful experience, and of equally useful
-    ones the oldest. One that does harm is dropped, and never admitted again.
+    Near copies are refused. A full pool drops its least useful experience; in a tie, the oldest.
+    Harmful experiences are dropped and never admitted again.
 
-    Metrics: ``experiences``, their number; ``measured``, those with a utility, and
-    ``utility``, its mean over them; ``admitted``, ``copies`` (refused), ``harmful`` and ``crowded``
-    (both dropped), counts since the beginning; and ``success_guided`` and ``success_free``, the
-    mean success of both kinds of rollouts over the groups of the latest step that had both.
+    Metrics: ``experiences`` is the number of experiences, ``measured`` the number with a utility,
+        and ``utility`` their mean utility. ``admitted``, ``copies`` (refused), ``harmful`` and
+        ``crowded`` (both dropped) are total counts. ``success_guided`` and ``success_free`` are the
+        mean success of rollouts with and without experiences in the latest step, over groups with
+        both.
 
     Attributes:
-        steps: number of the learner's steps so far.
+        steps: number of learner steps so far.
 
     Args:
-        embed: the embedder of texts.
+        embed: embeds texts.
         capacity: maximum number of experiences.
-        copy: cosine of two ``when_to_use`` from which they count as copies.
+        copy: minimum cosine at which two ``when_to_use`` texts count as copies.
         beta: weight of a new group in the moving average of utility.
-        least_groups: groups after which a negative utility drops an experience.
+        least_groups: number of groups after which experiences with negative utility are dropped.
 
     Example:
         >>> from coevo_gym.curricula.pool.embed import HashingEmbedder
@@ -92,25 +93,25 @@ class ExperiencePool:
         """Return the experiences whose ``when_to_use`` is most similar to a text.
 
         Args:
-            text: the instruction of a task.
+            text: a task's instruction.
             k: maximum number of experiences.
             least: minimum cosine.
 
         Returns:
-            The most similar first; of equally similar ones the older first.
+            The experiences, most similar first; in a tie, the older experience comes first.
         """
         found = self._nearest(self._vector(text), k)
         return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
 
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
-        """Admit an experience, unless it is a copy, did harm before, or all in the pool are better.
+        """Admit an experience unless it is a copy, was harmful, or is worse than all others.
 
         Args:
             experience: the new experience.
             use: its usefulness so far.
 
         Returns:
-            True if it is in the pool now.
+            True if the experience is now in the pool.
         """
         if experience.id in self._harmful:
             return False
@@ -129,11 +130,11 @@ class ExperiencePool:
         return experience.id in self._entries
 
     def usefulness(self, id: str) -> Usefulness | None:
-        """Return the usefulness of an experience; None if it is not in the pool."""
+        """Return the usefulness of an experience, or None if it is not in the pool."""
         return self._entries[id].use if id in self._entries else None
 
     def note(self, notes: Notes) -> None:
-        """Update the pool from the uses of experiences, then from new experiences."""
+        """Update the pool, first with how experiences were used, then with new experiences."""
         self._rates, self._changes = {}, {}
         used = [note for note in notes if note.kind == EXPERIENCE_USE]
         if used:
@@ -156,7 +157,7 @@ class ExperiencePool:
     def _change(
         self, id: str, use: Usefulness, *, why: str = "", origin: AdviceOrigin | None = None
     ) -> None:
-        """Replace the recorded change of an experience; its origin is kept."""
+        """Replace the recorded change of an experience, but keep its origin."""
         before = self._changes.get(id)
         self._changes[id] = AdviceState(
             id=id,
@@ -168,7 +169,7 @@ class ExperiencePool:
         )
 
     def _measure(self, id: str, gained: float) -> None:
-        """Add another group to an experience's usefulness, if the pool still has the experience."""
+        """Add a group to an experience's usefulness if the experience is still in the pool."""
         if id not in self._entries:
             return
         use = self._entries[id].use.after(gained, self._beta)
@@ -190,7 +191,7 @@ class ExperiencePool:
         return found | {name: float(self._counts[name]) for name in counted}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return texts and numbers as JSON; vectors are computed again on loading."""
+        """Return texts and numbers as JSON, without vectors, which are recomputed on loading."""
         return {
             "steps": self.steps,
             "experiences": [
@@ -203,7 +204,7 @@ class ExperiencePool:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
+        """Restore the state from :meth:`state_dict`."""
         self.steps = state["steps"]
         self._harmful, self._counts = list(state["harmful"]), Counter(state["counts"])
         self._rates = dict(state["rates"])
@@ -223,7 +224,7 @@ class ExperiencePool:
         return np.asarray(vector)
 
     def _nearest(self, vector: NDArray[np.float64], k: int) -> list[tuple[str, float]]:
-        """Return ids and cosines of the most similar experiences, the most similar first."""
+        """Return the ids and cosines of the most similar experiences, most similar first."""
         if not self._entries or self._index is None:
             return []
         rows, cosines = self._index.nearest(vector[None], k)
@@ -239,7 +240,7 @@ class ExperiencePool:
         self._ids.append(experience.id)
 
     def _drop(self, id: str, why: str) -> None:
-        """Drop an experience; once most rows of the index are removed ones, make it anew."""
+        """Drop an experience, and rebuild the index if most of its rows have been removed."""
         row = self._entries.pop(id).row
         self._counts[why] += 1
         assert self._index is not None

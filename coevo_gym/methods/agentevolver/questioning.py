@@ -1,7 +1,7 @@
-"""Self-questioning: a round that finds tasks, the mixture with native ones, and their advantages.
+"""Self-questioning, which finds tasks in a round and mixes them with native tasks.
 
 The explorer's agent acts in two phases: a few steps in breadth, in which it sees the whole walk,
-and then steps in depth, in which it sees the latest observations only.
+followed by steps in depth, in which it sees only the latest observations.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from coevo_gym.prompts.cue import load_cue
 from coevo_gym.trainers.token_advantages import mapped
 
 PROMPTS = "agentevolver"
-"""The folder of the prompts for a model that explores."""
+"""The folder of the prompt files for a model that explores."""
 _EVOLVED = "evolved"
 
 
 def questioning_explorer(
     kit: Kit, preference: Preference, *, breadth_steps: int, depth_window: int
 ) -> Explorer:
-    """Create the explorer: a model with the benchmark's profile, or the script without a model.
+    """Create an explorer, which uses a model and the benchmark's profile if a model is available.
 
     Args:
-        kit: the kit of the method.
-        preference: the tasks to look for.
-        breadth_steps: N_b, steps in breadth.
-        depth_window: N_d, observations that are seen in depth.
+        kit: the method's kit.
+        preference: the kind of tasks to look for.
+        breadth_steps: N_b, number of steps in breadth.
+        depth_window: N_d, number of observations that the model sees in depth.
 
     Raises:
-        ConfigError: if a model explores, and the benchmark has no profile.
+        ConfigError: if a model explores but the benchmark has no profile.
     """
     if kit.asked is None:
         return kit.explorer()
@@ -58,12 +58,13 @@ def questioning_explorer(
 
 
 def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int) -> Agent:
-    """Create the agent that explores in breadth first, and then in depth.
+    """Create an agent that explores first in breadth and then in depth.
 
     Args:
         asked: the model that explores.
-        breadth_steps: N_b, steps in breadth, in which the model sees the whole walk.
-        depth_window: N_d, latest observations that it sees afterwards, the present one included.
+        breadth_steps: N_b, number of steps in breadth, in which the model sees the whole walk.
+        depth_window: N_d, number of latest observations that the model sees afterwards, including
+            the current observation.
 
     Source: AgentEvolver (arXiv 2511.10395), 3.1.
     """
@@ -84,13 +85,13 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 
 
 class Questioning:
-    """A growth that begins with a round that looks for tasks anywhere, also in a pool with tasks.
+    """A growth rule that begins with an unguided round, even if the pool already has tasks.
 
-    The curriculum's settings decide later rounds.
+    The curriculum's settings determine later rounds.
 
     Args:
         n: number of tasks to find.
-        later: the growth after that round.
+        later: the growth rule after the first round.
 
     Source: AgentEvolver (arXiv 2511.10395), 3.1 and 3.2.
     """
@@ -100,13 +101,13 @@ class Questioning:
         self._planned = False
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups, and return their signals."""
+        """Record finished groups and return the signals detected in them."""
         return self._later.record(groups)
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return the unguided round once, and later the rounds of the other growth.
+        """Return the unguided round first, and later the rounds of the other growth.
 
-        If the first round has found nothing for an empty pool, no other round is planned.
+        If the pool is still empty after the first round, no other round is planned.
         """
         if self._planned:
             return self._later.plan(pool, rng) if len(pool) else None
@@ -117,15 +118,15 @@ class Questioning:
         return Round.unguided(self._n, seed=int(seed))
 
     def apply(self, result: RoundResult) -> None:
-        """Pass the result of a round on."""
+        """Pass a round's result to the later growth."""
         self._later.apply(result)
 
     def note(self, notes: Notes) -> None:
-        """Pass a step's notes on."""
+        """Pass a step's notes to the later growth."""
         self._later.note(notes)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the other growth."""
+        """Return the metrics of the later growth."""
         return self._later.metrics()
 
     def state_dict(self) -> dict[str, Any]:
@@ -139,34 +140,34 @@ class Questioning:
 
 
 class Mixture(TableSelector):
-    """A selector that draws native tasks and the first evolved ones with fixed shares.
+    """A selector that draws native tasks and the first evolved tasks in fixed shares.
 
-    Its weights follow the pool: each task that joins it changes them. Without native tasks, or as
-    long as there are no evolved ones to draw, all tasks have the same weight.
+    The weights change with each task that joins the pool. All tasks have the same weight if there
+    are no native tasks or no evolved tasks to draw.
 
     Args:
-        lam: share of draws of evolved tasks, in [0, 1].
-        ratio: maximum evolved tasks per native task; later ones are never drawn.
+        lam: share of draws that go to evolved tasks, in [0, 1].
+        ratio: maximum evolved tasks per native task; later evolved tasks are never drawn.
 
     Source: AgentEvolver (arXiv 2511.10395), Eq. 12.
     """
 
     columns: ClassVar = {_EVOLVED: 0.0}
-    """1 for an evolved task."""
+    """The column that is 1 for evolved tasks and 0 for native tasks."""
 
     def __init__(self, lam: float, ratio: float) -> None:
         super().__init__()
         self._lam, self._ratio = lam, ratio
 
     def added(self, tasks: Sequence[Task]) -> None:
-        """Add the new tasks of the pool, in order."""
+        """Add new tasks from the pool, in order."""
         super().added(tasks)
         for task in tasks:
             if (row := self.table.row(task.id)) is not None:
                 self.table[_EVOLVED][row] = float(task.origin == "evolved")
 
     def weights(self) -> Numbers | None:
-        """Return (n,) weights; None for uniform weights."""
+        """Return the (n,) weights, or None for uniform weights."""
         evolved = self.table[_EVOLVED] > 0
         n_evolved = int(evolved.sum())
         n_native = len(evolved) - n_evolved
@@ -180,10 +181,10 @@ class Mixture(TableSelector):
         return np.where(evolved, of_evolved, found.native_weight)
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Ignore outcomes; the shares are fixed."""
+        """Ignore outcomes, because the shares are fixed."""
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of draws of evolved tasks."""
+        """Return the share of draws that go to evolved tasks."""
         weights, evolved = self.weights(), self.table[_EVOLVED]
         if not len(evolved):
             return {"evolved_share": 0.0}
@@ -198,7 +199,7 @@ class Scaled:
     Args:
         factor: the factor, at least 0.
 
-    Source: the published code of AgentEvolver, in which it is off by default.
+    Source: AgentEvolver's published code, in which it is off by default.
     """
 
     def __init__(self, factor: float) -> None:
@@ -207,7 +208,7 @@ class Scaled:
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """Multiply the advantages; see :class:`~coevo_gym.core.seams.Transform`."""
+        """Scale the advantages of evolved tasks; see :class:`~coevo_gym.core.seams.Transform`."""
         return [
             [mapped(each, lambda a: a * self._factor) for each in judged]
             if group.task.origin == "evolved"

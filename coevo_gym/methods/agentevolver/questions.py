@@ -1,4 +1,4 @@
-"""Numbers of self-questioning: the explorer's view, the mixture of tasks, the judge's score."""
+"""Formulas of self-questioning for the explorer's view, the task mixture and the judge's score."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 def shown(step: int, breadth: int, depth: int) -> range:
-    """Return the observations that an explorer sees at a step.
+    """Return the indices of the observations that an explorer sees at a step.
 
     Args:
-        step: steps taken so far.
-        breadth: N_b, steps in breadth, in which all observations are shown.
-        depth: N_d, latest observations to show after that, the present one included.
+        step: number of steps taken so far.
+        breadth: N_b, number of steps in breadth, in which all observations are shown.
+        depth: N_d, number of latest observations to show afterwards, including the current one.
 
     Example:
         >>> list(shown(2, 3, 2)), list(shown(5, 3, 2))
@@ -27,9 +27,9 @@ class MixtureWeights(NamedTuple):
 
     Attributes:
         n_native: number of native tasks to draw from.
-        n_evolved: number of evolved tasks to draw from, the first ones.
-        native_weight: weight of each native task, 0 if there is none.
-        evolved_weight: weight of each of the first evolved tasks, 0 if there is none.
+        n_evolved: number of evolved tasks to draw from, starting with the first.
+        native_weight: weight of each native task; 0 if there are none.
+        evolved_weight: weight of each of the first evolved tasks; 0 if there are none.
     """
 
     n_native: int
@@ -41,15 +41,15 @@ class MixtureWeights(NamedTuple):
 def mixture(
     n_native: int, n_evolved: int, *, lam: float, ratio: float, use_native: bool = True
 ) -> MixtureWeights:
-    """Return the mixture of native and evolved tasks.
+    """Compute the mixture of native and evolved tasks.
 
     Args:
-        n_native: number of native tasks; it limits the evolved ones even if no native task is
+        n_native: number of native tasks, which limits evolved tasks even if native tasks are not
             used.
         n_evolved: number of evolved tasks.
         lam: weight of all evolved tasks together, in [0, 1].
         ratio: maximum evolved tasks per native task; the limit is rounded down.
-        use_native: also draw native tasks.
+        use_native: True to also draw native tasks.
 
     Example:
         >>> mixture(7, 10, lam=0.4, ratio=0.5)[:2]
@@ -76,16 +76,15 @@ def judge_score(
     """Return the reward for a judge's answer.
 
     Args:
-        score: 0 to 100; None where the judge gave none.
+        score: score from 0 to 100; None if the judge did not give a score.
         relevant: True if the trajectory is relevant to the task.
-        looped: True if it was caught in a loop; the score is then 20 at most.
-        achieved: True if it achieved the task; the score is then 60 or more.
+        looped: True if the agent was caught in a loop, which limits the score to 20.
+        achieved: True if the task was achieved, which requires a score of at least 60.
 
     Returns:
-        A number in [0, 1]; None for no verdict: no score, one between 40 and 60, or one that
-        contradicts ``achieved``.
+        The reward in [0, 1]; None if the score is missing, unclear (40 to 60) or contradictory.
 
-    Source: the judge of AgentEvolver's published code.
+    Source: the judge in AgentEvolver's published code.
     """
     if not relevant:
         return 0.0

@@ -1,4 +1,4 @@
-"""Labels of an episode's steps, found by replays."""
+"""Labels for an episode's steps, which are found by replaying the episode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 
 
 def never(step: int, later: Sequence[int]) -> bool:
-    """Return False: every step may be left out."""
+    """Return False, so that every step may be dropped."""
     return False
 
 
@@ -30,30 +30,30 @@ def eliminated(
     errors: Collection[int] = (),
     detours: Sequence[Sequence[int]] = (),
 ) -> list[int]:
-    """Label each step of an episode by comparing the score with and without it.
+    """Label each step of an episode by comparing the score with and without the step.
 
-    From the last step to the first, each is dropped if the rest, without those dropped already,
-    scores as much as the whole. Of two steps that do the same, the earlier is therefore needed.
+    From the last step to the first, a step is dropped if the remaining steps score as much as the
+    whole episode. If two steps do the same, the earlier step is therefore needed.
 
     Args:
-        score: returns the score of some of the steps, given by their rising positions.
+        score: returns the score of some of the steps, given by their increasing positions.
         n: number of steps.
         keep: called with a step and the remaining later steps; returns True to keep the step
-            without a trial.
+            without trying to drop it.
         errors: steps that failed.
-        detours: groups of steps to try together first, in this order, without the steps that were
-            already dropped. A walk and the way back cannot be dropped one by one.
+        detours: groups of steps to drop together first, in this order, without the steps that were
+            already dropped. For example, a walk and the way back cannot be dropped one by one.
 
     Returns:
-        (n,) 1 for a step that was kept, -1 for one that was dropped. If the whole scores 0, no
-        step is tried: steps that failed get -1, the others 0. Besides the whole, each detour and
-        each step is scored at most once.
+        (n,) labels: 1 for steps that were kept, -1 for steps that were dropped. If the whole
+        episode scores 0, no step is tried: failed steps get -1, and other steps 0. Apart from the
+        whole episode, each detour and each step is scored at most once.
 
     Example:
         >>> eliminated(lambda steps: float({0, 2} <= {*steps}), 3)
         [1, -1, 1]
 
-    Source: ours, in place of the judge model of AgentEvolver (arXiv 2511.10395), 5.1.
+    Source: ours, in place of the judge model in AgentEvolver (arXiv 2511.10395), 5.1.
     """
     steps = [*range(n)]
     whole = score(steps)
@@ -74,19 +74,19 @@ logger = logging.getLogger(__name__)
 EXAMINED, LEFT_OUT, UNLIKE, FAULT, NO_ANSWER = (
     "examined", "left_out", "unlike", "fault", "no_answer",
 )  # fmt: skip
-"""Labels of the note about a whole trajectory: its steps are labelled; it would have needed too
-many replays or questions; a replay of all its actions has another score; the engine failed; the
-model gave no usable answer."""
+"""Labels of the note about a trajectory, in this order: its steps are labelled; it would have
+needed too many replays or questions; replaying all its actions gives a different score; the engine
+failed; the model did not give a usable answer."""
 MAX_REPLAYS = 2000
-"""Maximum replays per step of the learner."""
+"""Maximum number of replays per learner step."""
 _SAME_SCORE = 1e-9
 
 
 class Judged(NamedTuple):
-    """The labels of a trajectory.
+    """The labels of a trajectory's steps.
 
     Attributes:
-        how: the result, one of :data:`EXAMINED`, :data:`LEFT_OUT`, :data:`UNLIKE` and
+        how: the result, such as :data:`EXAMINED`, :data:`LEFT_OUT`, :data:`UNLIKE` or
             :data:`FAULT`.
         labels: the label of each step.
         env_steps: total env steps of the replays.
@@ -98,23 +98,23 @@ class Judged(NamedTuple):
 
 
 def unlabelled(trajectory: Trajectory, how: str = LEFT_OUT, env_steps: int = 0) -> Judged:
-    """Return the labels of a trajectory that was not examined."""
+    """Return empty labels for a trajectory that was not examined."""
     return Judged(how, [NO_LABEL] * len(trajectory.steps), env_steps)
 
 
 def most_replays(trajectory: Trajectory) -> int:
-    """Return the maximum number of replays needed to label the steps of a trajectory."""
+    """Return the maximum number of replays needed to label a trajectory's steps."""
     if trajectory.end_reason.lost:
         return 0
     return 1 + 2 * len(trajectory.steps) if trajectory.score > 0.0 else 1
 
 
 def affordable(costs: Sequence[int], most: int) -> list[bool]:
-    """Return True for each episode or group that a limit allows, the cheapest first.
+    """Select the cheapest episodes or groups whose total cost is within a limit.
 
     Args:
-        costs: maximum replays, or questions, of each.
-        most: the limit of their sum.
+        costs: maximum number of replays or questions for each episode or group.
+        most: limit for the sum of the costs.
 
     Example:
         >>> affordable([5, 2, 3], 6)
@@ -132,31 +132,31 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
 def judged(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
 ) -> Judged:
-    """Label the steps of a trajectory by replays; return no labels if the engine fails.
+    """Label a trajectory's steps with replays; if the engine fails, all labels are empty.
 
     Args:
-        benchmark: the benchmark, which replays actions.
-        task: the task of the trajectory.
+        benchmark: the benchmark that replays actions.
+        task: the trajectory's task.
         trajectory: a trajectory that was not lost.
-        hindsight: label all steps that were not needed as bad, searches too.
+        hindsight: True to label all unneeded steps as bad, including searches.
     """
     replays = _Replays(benchmark, task, trajectory.actions)
     try:
         return replays.judged(trajectory.score, hindsight=hindsight)
     except EnvBackendError as error:
-        logger.warning("task=%s: no labels, a replay failed: %s", task.name, error)
+        logger.warning("task=%s: no labels because a replay failed: %s", task.name, error)
         return unlabelled(trajectory, FAULT, replays.env_steps)
 
 
 class _Replays:
-    """Replays of one trajectory, whole and in parts."""
+    """Replays of all or some of a trajectory's actions."""
 
     def __init__(self, benchmark: Benchmark, task: Task, actions: Sequence[str]) -> None:
         self._benchmark, self._task, self._actions = benchmark, task, actions
         self.env_steps = 0
 
     def judged(self, score: float, *, hindsight: bool) -> Judged:
-        """Label the steps; return no labels if a replay of all actions scores otherwise."""
+        """Label the steps; if a replay of all actions has a different score, labels are empty."""
         actions = self._actions
         whole = self._play(range(len(actions)))
         if abs(whole.scores[-1] - score) > _SAME_SCORE:
@@ -186,10 +186,10 @@ class _Replays:
 
 
 def _detours(whole: Replay) -> list[range]:
-    """Return stretches of steps that change the engine but end in its earlier state.
+    """Return sequences of steps that change the engine but return to an earlier state.
 
-    The shortest come first; of equally long ones the latest first. There are at most as many as
-    steps.
+    The shortest sequences come first; in a tie, the latest comes first. The number of sequences is
+    at most the number of steps.
     """
     states, n = whole.states, len(whole.effects)
     found = [
@@ -202,7 +202,7 @@ def _detours(whole: Replay) -> list[range]:
 
 
 def _showing_news(whole: Replay, instruction: str) -> list[int]:
-    """Return the steps that showed a text for the first time."""
+    """Return the indices of steps that showed a text for the first time."""
     shown = {_plain(text) for text in ("", whole.opening, instruction)}
     found = []
     for step, text in enumerate(map(_plain, whole.shown)):

@@ -1,4 +1,4 @@
-"""A study of the usefulness of the experiences that rollouts were told."""
+"""A study of how useful experiences were to the rollouts that used them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from coevo_gym.methods.agentevolver.experience import EXPERIENCE_USE
 
 
 def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
-    """Return the success rate of guided rollouts of a group minus that of free ones.
+    """Return the difference in success rate between rollouts with and without an experience.
 
     Args:
-        guided: success of the rollouts that were told an experience, 0 or 1 each.
-        free: success of the others, 0 or 1 each.
+        guided: success (0 or 1) of each rollout with the experience.
+        free: success (0 or 1) of each rollout without experiences.
 
     Returns:
-        A number in [-1, 1]; None if one of the kinds is missing.
+        The difference in [-1, 1], or None if there are no rollouts of one kind.
 
     Example:
         >>> difference([1, 0], [0, 0])
@@ -31,16 +31,16 @@ def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
 
 
 class ExperienceUse:
-    """A study that writes a note for each experience told in a group with both kinds of rollouts.
+    """A study that compares rollouts with and without an experience in the same group.
 
-    Its value is the difference of the success rates; its label ``helped``, ``harmed`` or ``even``;
-    its evidence has the ``experience``'s id and the rates, ``guided`` and ``free``. Rollouts are
-    told several experiences together, so each gets the credit for all of them. Lost rollouts do
-    not count.
+    It writes a note for each experience. The note's value is the difference in success rates; its
+    label is ``helped``, ``harmed`` or ``even``; and its evidence has the ``experience``'s id and
+    the rates ``guided`` and ``free``. A rollout may get several experiences, each of which gets the
+    credit for all of them. Lost rollouts do not count.
 
     Args:
-        spent: returns the cost of the questions that adapted experiences to tasks, since the last
-            call; it becomes part of the findings' cost.
+        spent: returns the cost of adapting experiences to tasks since the last call, which becomes
+            part of the findings' cost.
     """
 
     kind = EXPERIENCE_USE
@@ -49,7 +49,7 @@ class ExperienceUse:
         self._spent = spent
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Compare the rollouts of each group; see :class:`~coevo_gym.core.seams.Study`."""
+        """Compare the rollouts in each group; see :class:`~coevo_gym.core.seams.Study`."""
         notes = tuple(note for group in groups for note in self._of(group))
         return Findings(notes, self._spent())
 

@@ -1,4 +1,4 @@
-"""Studies of failures: the mode of each failed episode, and other tasks that would show it."""
+"""Studies of failures, which find each failed episode's failure mode and similar tasks."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from coevo_gym.methods.role_agent.failures import FAILURE_MODE, SIMILAR_FAILURE,
 from coevo_gym.prompts.template import FOLDER
 
 PROMPT, RETRIEVE = "role_agent/failure_mode", "role_agent/retrieve"
-"""Names of the prompts that ask for an episode's failure mode, and for tasks that would show it."""
+"""Names of the prompts that ask for an episode's failure mode and for similar tasks."""
 MOST_MODES = 4
-"""Maximum number of failure modes per step for which similar tasks are looked for."""
+"""Maximum number of failure modes per learner step to find similar tasks for."""
 MOST_CANDIDATES = 30
-"""Maximum number of tasks to choose similar ones from."""
+"""Maximum number of candidates when choosing similar tasks."""
 _MOST_FAILURES = 4
-"""Maximum number of failures to describe in the question for similar tasks."""
+"""Maximum number of failures described in a question about similar tasks."""
 _MOST_CHARS, _REQUEST_CHARS = 1_000, 500
-"""Maximum characters to store of each text of an answer, and of a task's request."""
+"""Maximum number of characters stored for each text in an answer and for a task's request."""
 _NUMBER = re.compile(r"(?<![\d-])\d{1,6}")
 
 
@@ -42,10 +42,10 @@ class ModeAnswer(BaseModel):
     """A model's answer about a failed episode.
 
     Attributes:
-        mode: a failure mode of the benchmark's list.
-        detail: the mistake, in words.
-        step: the decisive step, counted from 1, as the model writes it.
-        lesson: a better behaviour for the agent, without names or values of the task.
+        mode: a failure mode from the benchmark's list.
+        detail: a description of the mistake.
+        step: the decisive step, counted from 1, as written by the model.
+        lesson: a better behaviour for the agent, without names or values from the task.
         query: a description of other tasks that would show the same mode.
     """
 
@@ -57,10 +57,10 @@ class ModeAnswer(BaseModel):
 
 
 class Retrieved(BaseModel):
-    """The tasks that a model chose.
+    """The tasks that a model chose as similar.
 
     Attributes:
-        chosen: their numbers, from 1.
+        chosen: the numbers of the chosen tasks, from 1.
     """
 
     chosen: list[int]
@@ -68,12 +68,12 @@ class Retrieved(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class FailedEpisode:
-    """A failed episode.
+    """A failed episode with its position in its group.
 
     Attributes:
-        group: its group.
-        index: its position in the group.
-        trajectory: its steps.
+        group: the episode's group.
+        index: the episode's position in the group.
+        trajectory: the episode's trajectory.
     """
 
     group: Group
@@ -82,29 +82,29 @@ class FailedEpisode:
 
 
 class FailureModes:
-    """A study that notes each failure mode of each task, at the first trajectory that shows it.
+    """A study that writes a note for each failure mode that a task's trajectories show.
 
-    The note's label is the mode. By rule it is the first mode of the trajectory's diagnosis; lost
-    trajectories have none. With an analyst a model names it, and is asked about one failed
-    trajectory of each task first, then about a second one, and so on. Such a note's step is the one
-    that decided the failure, and its evidence has ``detail``, ``lesson`` and ``query``, in the
-    model's words, and ``request``, the task's request. Without a usable answer, the rule's mode
-    is kept.
+    The note is about the first trajectory that shows the mode, and its label is the mode. By rule,
+    this is the first mode in the trajectory's diagnosis; lost trajectories have no mode. With an
+    analyst, a model names the mode. It is asked first about one failed trajectory per task, then
+    about a second trajectory per task, and so on. The step of such a note is the step that decided
+    the failure, and its evidence contains the model's ``detail``, ``lesson`` and ``query``, and the
+    task's ``request``. Without a usable answer, the rule's mode is kept.
 
-    The model sees the task and the episode's steps, but neither goal, solution nor grader's report.
+    The model sees the task and the steps, but not the goal, the solution or the grader's report.
 
     Args:
-        benchmark: diagnoses the episodes, and has the list of modes.
-        analyst: returns the model that is asked; None for rules alone.
-        most: maximum trajectories per step to ask the model about.
+        benchmark: diagnoses the episodes and provides the list of modes.
+        analyst: returns the model to query; None to use only rules.
+        most: maximum number of trajectories per learner step to ask the model about.
 
     Attributes:
-        latest: the notes of the latest step.
+        latest: the notes from the latest learner step.
 
     Raises:
         ConfigError: if the benchmark cannot diagnose episodes.
 
-    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; rules, fallback and cap are ours.
+    Source: Agent-In-World in Role-Agent (arXiv 2606.10917), 3.3; the rules and limits are ours.
     """
 
     kind = FAILURE_MODE
@@ -117,7 +117,7 @@ class FailureModes:
         self.latest: tuple[Note, ...] = ()
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Note the failure modes of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Write notes about the groups' failure modes; see :class:`~coevo_gym.core.seams.Study`."""
         failures = [
             FailedEpisode(group, index, trajectory)
             for group in groups
@@ -139,7 +139,7 @@ class FailureModes:
     def _ask(
         self, groups: Sequence[Group], failures: Sequence[FailedEpisode]
     ) -> tuple[Mapping[int, ModeAnswer], Mapping[str, Usage]]:
-        """Return usable answers by the position of the failure, and their cost."""
+        """Query the model; return usable answers by position of the failure, and their cost."""
         if self._analyst is None or not failures:
             return {}, FrozenDict()
         analyst, places = self._analyst(), by_turns(failures)[: self._most]
@@ -192,15 +192,15 @@ class FailureModes:
 
 
 class SimilarFailures:
-    """A study that notes other tasks that would show a step's most common failure modes.
+    """A study that finds other tasks likely to show a step's most common failure modes.
 
-    A model chooses them among the latest tasks for which a lesson is remembered and that have not
-    shown the mode. The evidence has ``tasks``, their ids. If it chooses none, there is no note.
+    A model chooses from the latest tasks that have a stored lesson and have not shown the mode. The
+    note's evidence contains the chosen ids as ``tasks``. Without a choice, there is no note.
 
     Args:
-        failures: the study that finds the step's modes; it must run before this one.
+        failures: the study that finds the step's modes, which must run before this study.
 
-    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; the caps are ours.
+    Source: Agent-In-World in Role-Agent (arXiv 2606.10917), 3.3; the limits are ours.
     """
 
     kind = SIMILAR_FAILURE
@@ -211,7 +211,7 @@ class SimilarFailures:
         self._failures, self._memory, self._analyst = failures, memory, analyst
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Note similar tasks for the step's modes; see :class:`~coevo_gym.core.seams.Study`."""
+        """Find tasks for the step's failure modes; see :class:`~coevo_gym.core.seams.Study`."""
         found = self._failures.latest
         counts = Counter(note.label for note in found)
         candidates = {mode: self._candidates(mode) for mode, _ in counts.most_common(MOST_MODES)}
@@ -244,7 +244,7 @@ class SimilarFailures:
         return Findings(tuple(notes), usage)
 
     def _candidates(self, mode: str) -> list[str]:
-        """Return the ids of the tasks to choose from, the latest lesson first."""
+        """Return the ids of the candidate tasks, starting with the task with the latest lesson."""
         shown = {note.task_id for note in self._failures.latest if note.label == mode}
         shown |= self._memory.buckets.get(mode, {}).keys()
         return [task for task in reversed(self._memory.lessons) if task not in shown][
@@ -277,7 +277,7 @@ class SimilarFailures:
 
 
 def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
-    """Return the positions of failures: the first of each task, then the second ones, and so on."""
+    """Return the failures' positions, ordered so that tasks take turns."""
     seen = Counter[str]()
     turns = []
     for failure in failures:
@@ -287,7 +287,7 @@ def by_turns(failures: Sequence[FailedEpisode]) -> list[int]:
 
 
 def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
-    """Return the schema of answers that name one of these modes, in any case and spacing."""
+    """Return a schema for answers that name one of these modes, ignoring case and spacing."""
     known = {_folded(mode): mode for mode in modes}
 
     def listed(mode: str) -> str:
@@ -301,13 +301,13 @@ def answer_among(modes: Sequence[str]) -> type[ModeAnswer]:
 
 
 def described(mode: str) -> dict[str, str]:
-    """Return a failure mode and its meaning, as prompts show it; "" if the meaning is unknown."""
+    """Return a failure mode and its meaning for prompts, with "" for an unknown meaning."""
     return {"name": mode, "meaning": meanings().get(mode, "")}
 
 
 @lru_cache(maxsize=1)
 def meanings() -> Mapping[str, str]:
-    """Return the meaning of each failure mode, in a line."""
+    """Return a one-line description of each failure mode."""
     text = (FOLDER / "role_agent" / "modes.toml").read_text(encoding="utf-8")
     return {mode: str(meaning) for mode, meaning in tomllib.loads(text).items()}
 
@@ -317,7 +317,7 @@ def _folded(mode: str) -> str:
 
 
 def _step(said: Any, n_steps: int) -> int:
-    """Return the position of the step that an answer names by its number; -1 if it names none."""
+    """Return the index of the step whose number an answer contains, or -1 without a number."""
     number = _NUMBER.search(str(said)[:40])
     place = int(number[0]) - 1 if number else -1
     return place if place < n_steps else -1

@@ -1,4 +1,4 @@
-"""Counts of failure modes, and the tasks that are drawn more often because of them."""
+"""Counts of failure modes, and a selector that draws tasks with common modes more often."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from coevo_gym.curricula.pool.table import Numbers
 from coevo_gym.curricula.selectors.base import TableSelector
 
 FAILURE_MODE = "failure_mode"
-"""Kind of the notes that name the failure mode of a task."""
+"""The kind of notes that name a task's failure mode."""
 
 SIMILAR_FAILURE = "similar_failure"
-"""Kind of the notes that name other tasks for a failure mode."""
+"""The kind of notes that name other tasks likely to show a failure mode."""
 
 MAX_TASKS = 512
-"""Maximum number of latest tasks to remember for each failure mode."""
+"""Maximum number of tasks to remember for each failure mode; the latest tasks are kept."""
 
 MAX_LESSONS = 2_000
-"""Maximum number of latest tasks whose lessons are remembered."""
+"""Maximum number of tasks whose lessons are remembered; the latest lessons are kept."""
 
 
 def counts_after(
     counts: Mapping[str, float], modes: Iterable[str], *, half_life_steps: float = 20.0
 ) -> dict[str, float]:
-    """Return the decayed counts of failure modes after another step of the learner.
+    """Return the decayed counts of failure modes after another learner step.
 
     Args:
         counts: the counts before the step.
-        modes: mode of each failure in the step.
-        half_life_steps: steps after which a failure counts half.
+        modes: the mode of each failure in the step.
+        half_life_steps: number of steps after which a failure counts half.
 
     Returns:
-        n_m of each mode ever seen: the sum of 0.5 ** (age / half_life_steps) over its failures.
+        The count n_m of each mode: the sum of 0.5 ** (age / half_life_steps) over its failures.
 
     Example:
         >>> counts_after({"loop": 1.0}, ["loop", "grab"], half_life_steps=1.0)
         {'loop': 1.5, 'grab': 1.0}
 
-    Source: ours; Role-Agent (arXiv 2606.10917, 3.3) prints no number.
+    Source: ours; Role-Agent (arXiv 2606.10917, 3.3) does not specify it.
     """
     factor = 0.5 ** (1.0 / half_life_steps)
     found = {mode: count * factor for mode, count in counts.items()}
@@ -54,9 +54,9 @@ def counts_after(
 def mode_weights(
     buckets: Mapping[str, Iterable[str]], counts: Mapping[str, float], *, weight: float = 1.0
 ) -> dict[str, float]:
-    """Return the drawing weights of the tasks that have failed; all others weigh 1.
+    """Return the sampling weights of tasks with failures; all other tasks have weight 1.
 
-    A task weighs 1, plus ``weight`` times the share of failures whose mode it has shown.
+    A task's weight is 1 plus ``weight`` times the share of failures whose mode the task has shown.
 
     Args:
         buckets: ids of the tasks that have shown each mode.
@@ -79,7 +79,7 @@ def mode_weights(
 
 
 class Lesson(NamedTuple):
-    """A model's lesson from the latest failure at a task.
+    """A model's lesson from the latest failure on a task.
 
     Attributes:
         mode: the failure mode.
@@ -93,20 +93,20 @@ class Lesson(NamedTuple):
 
 
 class FailureMemory:
-    """A memory of the frequency of each failure mode, and of the tasks that have shown it.
+    """A memory of how often each failure mode occurs and which tasks have shown it.
 
-    Tasks that a study found to be similar count as tasks that have shown the mode.
+    Tasks that a study has found to be similar also count as having shown the mode.
 
     Args:
-        half_life_steps: steps of the learner after which a failure counts half.
-        capacity: maximum tasks to remember for each mode; beyond it the oldest is forgotten.
+        half_life_steps: number of learner steps after which a failure counts half.
+        capacity: maximum tasks to remember per mode; beyond that, the oldest task is forgotten.
 
     Attributes:
         counts: decayed count of each mode.
         buckets: for each mode, the ids of the tasks that have shown it, in order of arrival.
-        lessons: a model's latest lesson for each task, by its id; the latest last.
+        lessons: a model's latest lesson for each task, by task id; the latest lesson is last.
 
-    Source: Agent-In-World of Role-Agent (arXiv 2606.10917), 3.3; numbers are ours.
+    Source: Agent-In-World in Role-Agent (arXiv 2606.10917), 3.3; the values are ours.
     """
 
     def __init__(self, *, half_life_steps: float = 20.0, capacity: int = MAX_TASKS) -> None:
@@ -117,7 +117,7 @@ class FailureMemory:
         self._total = self._by_model = self._retrieved = 0
 
     def note(self, notes: Notes) -> None:
-        """Count the failures of a learner's step; earlier failures decay."""
+        """Count the failures in a learner step, and let earlier failures decay."""
         failed = [note for note in notes if note.kind == FAILURE_MODE]
         modes = [note.label for note in failed]
         self.counts = counts_after(self.counts, modes, half_life_steps=self._half_life_steps)
@@ -153,10 +153,10 @@ class FailureMemory:
         return {task for bucket in self.buckets.values() for task in bucket}
 
     def metrics(self) -> dict[str, float]:
-        """Return counts of failures and tasks, and the share of each mode.
+        """Return the counts of failures and tasks, and the share of each mode.
 
-        ``total`` counts all failures so far, ``by_model`` those whose mode a model named, ``tasks``
-        the remembered tasks, and ``retrieved`` the similar tasks found so far.
+        ``total`` counts all failures so far, ``by_model`` the failures whose mode a model named,
+        ``tasks`` the remembered tasks, and ``retrieved`` the similar tasks found so far.
         """
         whole = sum(self.counts.values())
         shares = {f"share_{mode}": count / whole for mode, count in self.counts.items() if whole}
@@ -181,10 +181,10 @@ class FailureMemory:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
+        """Restore the state from :meth:`state_dict`."""
         self.counts = {mode: float(count) for mode, count in state["counts"].items()}
         self.buckets = {mode: dict.fromkeys(ids) for mode, ids in state["buckets"].items()}
-        # States of older versions, which asked no model, lack these.
+        # Older versions did not query a model, so their states do not contain these.
         self.lessons = {task: Lesson(*each) for task, each in state.get("lessons", {}).items()}
         self._total = int(state["total"])
         self._by_model = int(state.get("by_model", 0))
@@ -196,22 +196,22 @@ class ByFailureMode(TableSelector):
 
     Args:
         memory: the memory of failure modes and their tasks.
-        weight: lambda, the additional weight of a task with all modes.
+        weight: lambda, the additional weight of a task that has shown all modes.
     """
 
     columns: ClassVar = {"solved": 0.0}
-    """1 for a task whose episodes all succeeded when it was last practised."""
+    """The column that is 1 for tasks whose episodes all succeeded at the last visit."""
 
     def __init__(self, memory: FailureMemory, *, weight: float = 1.0) -> None:
         super().__init__()
         self._memory, self._weight = memory, weight
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Store for each task if all of its episodes succeeded."""
+        """Record whether all episodes of a visit succeeded."""
         self.table["solved"][row] = float(outcomes.all())
 
     def weights(self) -> Numbers | None:
-        """Return (n,) weights, from 1 to 1 + lambda; None before the first failure."""
+        """Return the (n,) weights, from 1 to 1 + lambda, or None before the first failure."""
         memory = self._memory
         raised = mode_weights(memory.buckets, memory.counts, weight=self._weight)
         if not raised:
@@ -224,6 +224,6 @@ class ByFailureMode(TableSelector):
         return found
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of the tasks with failures whose latest episodes all succeeded."""
+        """Return the share of tasks with past failures whose latest episodes all succeeded."""
         rows = [row for row in map(self.table.row, self._memory.tasks) if row is not None]
         return {"overcome": float(self.table["solved"][rows].mean()) if rows else 0.0}

@@ -1,4 +1,4 @@
-"""Foresight: predicted consequences of actions, compared with the real ones."""
+"""Foresight, which measures how well the consequences of actions were predicted."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from coevo_gym.trainers.credit import AtTheEnd
 from coevo_gym.trainers.similarity import MAX_CHARACTERS, Measure, likeness
 
 FORESIGHT = "foresight"
-"""Kind of the notes that store the quality of the predictions at a step."""
+"""The kind of notes that store the quality of predictions at a step."""
 
 
 def horizon(share: float, max_steps: int) -> int:
-    """Return the number of observations to predict per step: a share of an episode's steps.
+    """Return the number of observations to predict per step, a share of an episode's steps.
 
     Args:
-        share: share of the maximum steps of an episode, above 0.
-        max_steps: maximum steps of an episode.
+        share: share of the maximum steps per episode, above 0.
+        max_steps: maximum steps per episode.
 
     Returns:
-        At least 1; a half is rounded up.
+        The number of observations, at least 1; halves are rounded up.
 
     Example:
         >>> horizon(0.05, 50), horizon(0.05, 15)
         (3, 1)
 
-    Source: Role-Agent, Table 4, which gives the share alone; the rounding is our choice.
+    Source: Role-Agent, Table 4, which only specifies the share; the rounding is our choice.
     """
     return max(1, math.floor(share * max_steps + 0.5))
 
@@ -40,28 +40,28 @@ def likenesses(
     horizon: int,
     measure: Measure = "lcs",
 ) -> list[list[float]]:
-    """Compare the predictions at each step of an episode with the observations that followed.
+    """Compare the predictions at each step of an episode with the following observations.
 
     Args:
-        predictions: (T,) for each step, the predicted observations, the next one first; there may
-            be fewer than ``horizon``.
-        observations: (T + 1,) the observation before each step, and the one after the last step.
-        horizon: H, predictions per step that count.
-        measure: the measure of similarity; see :data:`~coevo_gym.trainers.similarity.Measure`.
+        predictions: (T,) the predicted observations at each step, starting with the next
+            observation; there may be fewer than ``horizon``.
+        observations: (T + 1,) the observations before each step and after the last step.
+        horizon: H, number of predictions per step that count.
+        measure: the similarity measure; see :data:`~coevo_gym.trainers.similarity.Measure`.
 
     Returns:
-        (T, H) similarities in [0, 1]; 0 for a prediction that is missing or blank, or whose
-        observation is after the end.
+        (T, H) similarities in [0, 1], with 0 for predictions that are missing, blank or beyond the
+        end of the episode.
 
     Raises:
-        ValueError: if the number of observations is not that of steps plus 1.
+        ValueError: if the number of observations is not the number of steps plus 1.
 
     Source: Role-Agent, Eq. 2 to 4.
     """
     if len(observations) != len(predictions) + 1:
         raise ValueError(
-            f"{len(predictions)} steps need {len(predictions) + 1} observations, the last of which "
-            f"came after the last step, actual: {len(observations)}"
+            f"{len(predictions)} steps need {len(predictions) + 1} observations, including the one "
+            f"after the last step, got {len(observations)}."
         )
     texts = [clean(text) for text in observations]
 
@@ -76,11 +76,11 @@ def likenesses(
 
 
 def bonus(row: Sequence[float], gamma: float) -> float:
-    """Return R_pre of a step: its discounted sum of similarities, not divided by their number.
+    """Return a step's foresight bonus R_pre, the discounted sum of its similarities.
 
     Args:
-        row: (H,) similarities in [0, 1], the next observation's first.
-        gamma: discount from one observation to the next, in [0, 1].
+        row: (H,) similarities in [0, 1], starting with the next observation.
+        gamma: discount per observation, in [0, 1].
 
     Example:
         >>> bonus([1.0, 0.5], 0.5)
@@ -92,19 +92,19 @@ def bonus(row: Sequence[float], gamma: float) -> float:
 
 
 def clean(text: str) -> str:
-    """Return the part of a text to compare: stripped, then its first 2,000 characters."""
+    """Return the part of a text to compare: its first 2,000 characters after stripping."""
     return text.strip()[:MAX_CHARACTERS]
 
 
 @dataclass(frozen=True)
 class ForesightWorth:
-    """A step's discounted outcome times 1 + its foresight: R_t = R_task (1 + R_pre).
+    """Step rewards that multiply the discounted outcome by foresight: R_t = R_task (1 + R_pre).
 
-    A step without a note keeps its return, and so do all steps of a trajectory whose reward is not
-    above 0: penalties are not multiplied.
+    Returns are not multiplied at steps without a note and in trajectories whose reward is not above
+    0, so penalties stay the same.
 
     Attributes:
-        gamma: discount of the outcome from one step to the one before.
+        gamma: discount of the outcome per step.
 
     Source: Role-Agent (arXiv 2606.10917), Eq. 6.
     """
@@ -114,7 +114,7 @@ class ForesightWorth:
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """Return the worth of a step; see :class:`~coevo_gym.trainers.credit.StepWorth`."""
+        """Return the worth of each step; see :class:`~coevo_gym.trainers.credit.StepWorth`."""
         returns = AtTheEnd(self.gamma)(group, rewards, notes)
         return [
             self._multiplied(of_steps, notes, group.id, index) if reward > 0.0 else of_steps

@@ -1,4 +1,4 @@
-"""Role-Agent's formulas by name; see ``coevo_gym.testing.formulas``."""
+"""Role-Agent's formulas by name, for tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 
@@ -107,4 +107,4 @@ ROLE: Mapping[str, Callable[[Inputs], Any]] = {
     "role.rule_modes": _rule_modes,
     "role.empirical": _empirical,
 }
-"""Formulas by name."""
+"""Role-Agent's formulas by name."""

@@ -1,6 +1,6 @@
-"""Role-Agent, assembled: GiGPO with returns that foresight multiplies, on tasks by failure mode.
+"""The Role-Agent method: GiGPO with returns multiplied by foresight, and tasks drawn by failures.
 
-Without predictions and weights, it equals ``gigpo`` on the same tasks, bit for bit.
+Without predictions and weights, it is identical to ``gigpo`` on the same tasks.
 """
 
 from __future__ import annotations
@@ -39,53 +39,52 @@ from coevo_gym.trainers.similarity import Measure
 
 
 class RoleAgentSettings(FrozenModel):
-    """Settings for predictions, and for drawing tasks by failures."""
+    """Settings for Role-Agent's predictions and for drawing tasks by failure mode."""
 
     native: bool = True
-    """Practise all native training tasks, as the paper does, in place of the first tasks."""
+    """Train on all native training tasks, as in the paper, instead of the first tasks."""
     predictor: Literal["auto", "separate", "inline", "empirical", "off"] = "auto"
-    """The predictor of the observations that follow a step: the policy itself, in a chat that
-    continues after its action and is not trained on (``separate``), or in a tag in the answer that
-    holds its action, which is trained on (``inline``); without a model, the observations that most
-    often followed that action in that state (``empirical``); or nothing (``off``). ``auto`` is
-    ``separate`` for a language model and ``empirical`` for the tiny policy."""
+    """Method of predicting the observations after a step. ``separate``: the policy predicts them in
+    a chat that continues after its action and is not trained on. ``inline``: the policy predicts
+    them in a tag in its answer, which is trained on. ``empirical``: without a model, use the
+    observations that most often followed that action in that state. ``off``: make no predictions.
+    ``auto`` is ``separate`` for a language model and ``empirical`` for the tiny policy."""
     predict: Predicted = "rewarded"
-    """Trajectories to predict: only those with a reward, or ``all``, for the correlation of
-    foresight with success."""
+    """Trajectories to make predictions for: only ``rewarded`` trajectories, or ``all`` to measure
+    the correlation between foresight and success."""
     horizon_share: float = Field(default=0.05, gt=0, le=1)
-    """Number of observations to predict at each step, as a share of the maximum steps of an
-    episode."""
+    """Number of observations to predict per step, as a share of the maximum steps per episode."""
     likeness: Measure = "lcs"
-    """The measure of similarity between a prediction and an observation."""
+    """Measure of similarity between predictions and observations."""
     gamma: float = Field(default=0.95, ge=0, le=1)
-    """Discount of the outcome from one step to the one before, and of predictions further ahead."""
+    """Discount per step for the outcome and for predictions further ahead."""
     modes: Literal["rule", "model"] = "rule"
-    """The source of a failed episode's mode: rules over the recorded steps, or the language model
-    of the section ``analyst``, with the rules where it has no usable answer."""
+    """Source of a failed episode's failure mode: rules over the recorded steps, or the language
+    model in the section ``analyst``, falling back to the rules without a usable answer."""
     questions: int = Field(default=32, ge=1)
-    """(model) Maximum failed episodes per step to ask the model about, one of each task first; the
-    rules name the mode of all others."""
+    """(model) Maximum number of failed episodes per step to ask the model about, taking turns
+    between tasks; the rules find the mode of all other episodes."""
     retrieve: bool = False
     """(model) Also ask the model which earlier failed tasks would show a step's most common modes;
     these tasks are drawn more often, as if they had shown the modes."""
     weight: float = Field(default=1.0, ge=0)
-    """Additional weight of a task with all failure modes when tasks are drawn; 0 leaves the drawing
-    to ``curriculum.selector``."""
+    """Additional sampling weight of a task that has shown all failure modes; with 0,
+    ``curriculum.selector`` draws the tasks instead."""
     half_life_steps: float = Field(default=20.0, gt=0)
-    """Steps of the learner after which a failure counts half."""
+    """Number of learner steps after which a failure counts half."""
 
     @model_validator(mode="after")
     def _lessons_are_of_models(self) -> Self:
         if self.retrieve and self.modes == "rule":
             raise ValueError(
-                "retrieve = true compares lessons, and only a model writes them: set modes = "
-                "'model', or leave retrieve off"
+                "retrieve = true requires model-written lessons: set modes = 'model', or turn "
+                "retrieve off"
             )
         return self
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the most questions of each study per step; see ``MethodSpec``."""
+        """Return the maximum number of questions per step for each study; see ``MethodSpec``."""
         found = {FAILURE_MODE: self.questions} if self.modes == "model" else {}
         return {**found, SIMILAR_FAILURE: MOST_MODES} if self.retrieve else found
 
@@ -96,7 +95,7 @@ class RoleAgentSettings(FrozenModel):
     learner={"kind": "pg", "advantage": "gigpo", "loss_mean": "trajectory"},
 )
 def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
-    """Multiply step rewards by foresight, and draw tasks by failure mode (arXiv 2606.10917)."""
+    """Multiply step rewards by foresight and draw tasks by failure mode (arXiv 2606.10917)."""
     estimator = _estimator(kit.learner)
     failures = FailureMemory(half_life_steps=settings.half_life_steps)
     analyst = kit.analyst if settings.modes == "model" else None
@@ -128,20 +127,20 @@ def role_agent(settings: RoleAgentSettings, kit: Kit) -> Method:
 
 
 def _estimator(learner: object) -> StateGrouped:
-    """Return the estimator of the learner's settings, whose returns foresight multiplies."""
+    """Return the estimator in the learner's settings, whose returns foresight multiplies."""
     if isinstance(learner, GRPOConfig) and learner.state_rewards == "at_the_end":
         estimator = credit_of(learner).estimator
         if isinstance(estimator, StateGrouped):
             return estimator
     raise ConfigError(
-        "role_agent multiplies the discounted outcome of each step and compares steps by their "
-        "states. Leave learner.kind = 'pg', learner.advantage = 'gigpo' and "
-        "learner.state_rewards = 'at_the_end'."
+        "role_agent multiplies each step's discounted outcome and compares steps by state, so it "
+        "requires learner.kind = 'pg', learner.advantage = 'gigpo' and "
+        "learner.state_rewards = 'at_the_end' (the method's defaults)."
     )
 
 
 def _predictor(settings: RoleAgentSettings, kit: Kit) -> Predictor | None:
-    """Return the predictor; None if nothing is predicted."""
+    """Create the predictor, or return None if predictions are off."""
     kind, ahead = settings.predictor, horizon(settings.horizon_share, kit.max_steps)
     if kind == "auto":
         kind = "separate" if kit.language_model else "empirical"
@@ -151,15 +150,15 @@ def _predictor(settings: RoleAgentSettings, kit: Kit) -> Predictor | None:
         return EmpiricalPredictor(ahead)
     if kind == "inline" and kit.answer_form != "action":
         raise ConfigError(
-            "method.predictor = 'inline' needs answers in which an <action> tag holds the action, "
-            f"and those of this policy on {kit.benchmark.name} have none. Set method.predictor = "
-            "'auto', or choose a prompt whose header says answer = \"action\"."
+            "method.predictor = 'inline' requires answers with the action in an <action> tag, but "
+            f"this policy's answers on {kit.benchmark.name} have no such tag. Set method.predictor "
+            "= 'auto', or choose a prompt whose header says answer = \"action\"."
         )
     if kind == "inline":
         return InlinePredictor(ahead)
     if not kit.language_model:
         raise ConfigError(
-            "method.predictor = 'separate' asks the policy for texts, and the tiny policy only "
-            "scores actions. Set method.predictor = 'empirical', or train a language model."
+            "method.predictor = 'separate' needs a policy that generates text, but the tiny policy "
+            "only scores actions. Set method.predictor = 'empirical', or train a language model."
         )
     return PolicyPredictor(kit.policy, ahead, seed=kit.seed("foresight"))

@@ -1,4 +1,4 @@
-"""Predictors of the consequences of steps, used before these are compared."""
+"""Predictors of the observations that follow an agent's actions."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.cue import load_cue
 
 MAX_TRANSITIONS = 5_000
-"""Maximum number of latest transitions that the empirical predictor remembers."""
+"""Maximum number of transitions that the empirical predictor remembers."""
 
 PROMPT = "role_agent/predict"
 """Name of the prompt that asks a policy for the next observations."""
 MAX_TOKENS = 96
-"""Maximum tokens of one predicted observation."""
+"""Maximum number of tokens per predicted observation."""
 _MOST_CHARS = 20_000
-"""Maximum characters to read of an answer."""
+"""Maximum number of characters to read from an answer."""
 _NEXT = re.compile(r'<next n="(\d{1,3})">(.*?)</next>', re.DOTALL)
 
 Predictions = Sequence[Sequence[str]]
-"""For each step of a trajectory, the predicted observations, the next one first."""
+"""The predicted observations for each step of a trajectory, in order."""
 
 
 class Made(NamedTuple):
-    """The predictions of a predictor, and their cost.
+    """A predictor's predictions and their cost.
 
     Attributes:
-        predictions: the predictions of each requested trajectory.
-        usage: the cost of asking a model for them.
+        predictions: the predictions for each requested trajectory.
+        usage: the cost of querying a model for the predictions.
     """
 
     predictions: Sequence[Predictions]
@@ -50,10 +50,10 @@ class Predictor(ABC):
     """A predictor of the observations that follow each step of a trajectory.
 
     Args:
-        horizon: H, observations to predict per step.
+        horizon: H, number of observations to predict per step.
 
     Attributes:
-        source: the basis of the predictions, as notes store it.
+        source: origin of the predictions, which is stored in notes.
     """
 
     source: Literal["rule", "model"] = "model"
@@ -63,21 +63,21 @@ class Predictor(ABC):
 
     @abstractmethod
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return the predictions of each requested trajectory.
+        """Return the predictions for each requested trajectory.
 
         Args:
-            asked: trajectories of ``groups``.
-            groups: all groups of the learner's step, except those already studied.
+            asked: the trajectories to make predictions for, which belong to ``groups``.
+            groups: all groups of the learner step, except groups that were already studied.
         """
 
 
 class Transition(NamedTuple):
-    """A step and what followed it.
+    """A step and the observations that followed it.
 
     Attributes:
         state: the observation before the action.
         action: the action.
-        later: the observations that followed, the next one first; at most the horizon.
+        later: the observations that followed, in order, at most as many as the horizon.
     """
 
     state: str
@@ -86,13 +86,14 @@ class Transition(NamedTuple):
 
 
 class EmpiricalPredictor(Predictor):
-    """A predictor without a model: the observation that most often followed an action in a state.
+    """A predictor that returns the observations that most often followed an action in a state.
 
-    It is a control: foresight that no policy had. The same object is a predictor and a memory. A
-    step's transitions are remembered when the step is over, so none is predicted from itself.
+    It does not use a model and is a control, because the policy has no part in the foresight. The
+    same object is a predictor and a memory. A learner step's transitions are remembered when the
+    step is over, so no transition is predicted from itself.
 
     Args:
-        capacity: maximum number of latest transitions to remember.
+        capacity: maximum number of transitions to remember; the latest are kept.
 
     Example:
         >>> predictor = EmpiricalPredictor(1)
@@ -111,7 +112,7 @@ class EmpiricalPredictor(Predictor):
         self._pending: list[Transition] = []
 
     def expected(self, state: str, action: str) -> list[str]:
-        """Return the most common observations, the latest among equals; "" if unseen."""
+        """Return the most common observations, or "" if unseen; in a tie, the latest wins."""
         seen = self._later.get((state, action), ())
         return [
             commonest([later[ahead] for later in seen if ahead < len(later)])
@@ -119,7 +120,7 @@ class EmpiricalPredictor(Predictor):
         ]
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return predictions from earlier steps; store the transitions of all groups for later."""
+        """Return predictions from earlier steps, and store all groups' transitions for later."""
         found = [
             [self.expected(clean(step.observation), step.action) for step in trajectory.steps]
             for trajectory in asked
@@ -131,13 +132,13 @@ class EmpiricalPredictor(Predictor):
         return Made(found)
 
     def note(self, notes: Notes) -> None:
-        """Remember the transitions of the finished learner's step."""
+        """Remember the transitions of the finished learner step."""
         for transition in self._pending:
             self.remember(transition)
         self._pending = []
 
     def remember(self, transition: Transition) -> None:
-        """Remember a transition; beyond the capacity, forget the oldest one."""
+        """Remember a transition, and forget the oldest transition if there are too many."""
         self._known.append(transition)
         self._later.setdefault(transition[:2], deque()).append(transition.later)
         if len(self._known) > self._capacity:
@@ -148,11 +149,11 @@ class EmpiricalPredictor(Predictor):
                 del self._later[oldest[:2]]
 
     def metrics(self) -> dict[str, float]:
-        """Return the numbers of remembered transitions, and of their states and actions."""
+        """Return the numbers of transitions and of distinct pairs of state and action."""
         return {"transitions": float(len(self._known)), "distinct": float(len(self._later))}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as JSON; each text is stored once."""
+        """Return the full state as JSON, with each text stored only once."""
         places: dict[str, int] = {}
 
         def stored(transition: Transition) -> list[Any]:
@@ -167,7 +168,7 @@ class EmpiricalPredictor(Predictor):
         return {"known": known, "pending": pending, "texts": list(places)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
+        """Restore the state from :meth:`state_dict`."""
         texts = state["texts"]
 
         def read(stored: Sequence[Any]) -> Transition:
@@ -181,26 +182,26 @@ class EmpiricalPredictor(Predictor):
 
 
 class Draws(Policy, Protocol):
-    """A policy that samples tokens in this process, and can draw by a separate seed."""
+    """A policy that samples tokens in this process and can use a separate seed."""
 
     def drawing(self, seed: int) -> AbstractContextManager[None]:
-        """Return a scope in which the policy draws by a seed; its own draws continue after it."""
+        """Return a context manager in which the policy samples with a separate seed."""
         ...
 
 
 class PolicyPredictor(Predictor):
-    """A predictor that asks the policy itself, in chats that continue after its actions.
+    """A predictor that queries the policy itself, in chats that continue after its actions.
 
-    A chat continues after the exact token ids of the answer that held the action. Predictions are
-    neither trained on nor taped. They draw by a seed of their own, so that the random draws of
-    training do not change. Steps without tokens, and steps after which the context has no room,
-    have no prediction.
+    A chat continues after the exact token ids of the answer that contained the action. Predictions
+    are not trained on and not stored on a tape. They are sampled with a separate seed, so that
+    training is not affected. Steps without tokens and steps after which the context is full have no
+    prediction.
 
     Args:
         policy: returns the policy under training.
-        seed: the seed of its draws, combined with the first group's id.
+        seed: seed for sampling predictions, which is combined with the first group's id.
 
-    Source: World-In-Agent of Role-Agent (arXiv 2606.10917), 3.2.
+    Source: World-In-Agent in Role-Agent (arXiv 2606.10917), 3.2.
     """
 
     def __init__(self, policy: Callable[[], Policy], horizon: int, *, seed: int) -> None:
@@ -209,7 +210,7 @@ class PolicyPredictor(Predictor):
         self._asking = (Message("user", load_cue(PROMPT).write({"horizon": horizon})),)
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Ask the policy for predictions; return them with the cost."""
+        """Query the policy for predictions, and return the predictions with their cost."""
         found: list[list[list[str]]] = [[[] for _ in one.steps] for one in asked]
         places, requests = list[tuple[int, int]](), list[Prompt]()
         for number, trajectory in enumerate(asked):
@@ -232,7 +233,7 @@ class PolicyPredictor(Predictor):
 
 
 def predicted(said: str, horizon: int) -> list[str]:
-    """Return the predictions in an answer, the next observation's first; "" where one is missing.
+    """Return the predictions in an answer, in order, with "" for missing predictions.
 
     Example:
         >>> predicted('<next n="2">a box</next><next n="9">no</next>', 2)
@@ -242,12 +243,12 @@ def predicted(said: str, horizon: int) -> list[str]:
 
 
 def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
-    """Return the texts in the numbered tags of an answer, from 1; "" where one is missing.
+    """Return the texts in an answer's numbered tags, from 1, with "" for missing texts.
 
     Args:
-        tag: a pattern for a tag's number, "" for 1, and its text.
+        tag: a pattern with groups for a tag's number (or "" for 1) and its text.
         said: the answer; thoughts are ignored.
-        horizon: the last number.
+        horizon: the last number to return.
     """
     read = without_thoughts(said)[:_MOST_CHARS]
     found = {int(number or 1): text.strip() for number, text in tag.findall(read)}
@@ -255,14 +256,14 @@ def numbered_texts(tag: re.Pattern[str], said: str, horizon: int) -> list[str]:
 
 
 def commonest(texts: Sequence[str]) -> str:
-    """Return the most frequent text, the last seen among equals; "" if there is none."""
+    """Return the most frequent text, or "" if there is none; in a tie, the latest text wins."""
     counts = Counter(texts)
     most = max(counts.values(), default=0)
     return next((text for text in reversed(texts) if counts[text] == most), "")
 
 
 def transitions(trajectory: Trajectory, horizon: int) -> list[Transition]:
-    """Return each step of a trajectory with the observations that followed it."""
+    """Return each step of a trajectory with the observations that followed."""
     after = [clean(text) for text in texts_after(trajectory)]
     return [
         Transition(clean(step.observation), step.action, tuple(after[place : place + horizon]))
@@ -276,10 +277,10 @@ _TAG = re.compile(r'<predict_next(?: n="(\d{1,3})")?>(.*?)</predict_next>', re.D
 
 
 class InlineCoach:
-    """A coach that asks for predictions in every answer of a training episode; they are trained on.
+    """A coach that asks for predictions in every answer, which are then trained on.
 
     Args:
-        horizon: H, observations to predict per step.
+        horizon: H, number of observations to predict per step.
     """
 
     def __init__(self, horizon: int) -> None:
@@ -293,20 +294,20 @@ class InlineCoach:
 
 
 class InlinePredictor(Predictor):
-    """A predictor that reads the predictions beside the agent's actions; it asks no questions.
+    """A predictor that reads predictions from the agent's answers, without extra queries.
 
-    Source: the code of Role-Agent, with one tag for each observation ahead.
+    Source: Role-Agent's code, with one tag per predicted observation.
     """
 
     def predict(self, asked: Sequence[Trajectory], groups: Sequence[Group]) -> Made:
-        """Return the predictions written in the answers of each trajectory."""
+        """Return the predictions in the answers of each trajectory."""
         return Made([[written(step.said, self.horizon) for step in one.steps] for one in asked])
 
 
 def written(said: str, horizon: int) -> list[str]:
-    """Return the predictions in an answer, the next observation's first; "" where one is missing.
+    """Return the predictions in an answer, in order, with "" for missing predictions.
 
-    A tag without a number predicts the next observation; of equal numbers the last one counts.
+    A tag without a number predicts the next observation. For repeated numbers, the last tag counts.
 
     Example:
         >>> written('<predict_next n="1">a box</predict_next><action>open it</action>', 2)

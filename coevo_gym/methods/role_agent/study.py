@@ -1,4 +1,4 @@
-"""A study of foresight: the quality of the predictions at each step."""
+"""A study of foresight, which measures the quality of the predictions at each step."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.similarity import Measure, likeness
 
 Predicted = Literal["rewarded", "all"]
-"""The trajectories to predict: those with a reward, the only ones whose advantages foresight
-changes, or all, to compare foresight with success."""
+"""Trajectories to make predictions for: only rewarded trajectories, whose advantages foresight
+changes, or all trajectories, to compare foresight with success."""
 _NOTED_CHARS = 300
-"""Maximum characters of a prediction that its note stores for people to read."""
+"""Maximum number of characters of each prediction in a note, for display to users."""
 
 
 class Foresight:
-    """A study that writes a note for each step of the predicted trajectories.
+    """A study that writes a note about the foresight at each step with predictions.
 
-    Its value is R_pre. Its evidence has ``likeness``, one number for each observation of the
-    horizon; ``predicted``, True if the next one was predicted; ``floor``, the similarity of the
-    present observation to the next one, which a prediction of no change would have earned;
-    ``expected``, the predictions, shortened; and ``success``, the outcome of the episode.
+    A note's value is R_pre. Its evidence contains ``likeness``, the similarity for each observation
+    within the horizon; ``predicted``, True if the next observation was predicted; ``floor``, the
+    similarity between the current and the next observation, which predicting no change would have
+    earned; ``expected``, the shortened predictions; and ``success``, the episode's outcome.
 
     Args:
-        gamma: discount from one observation to the next.
-        measure: the measure of similarity; see :data:`~coevo_gym.trainers.similarity.Measure`.
+        gamma: discount per observation.
+        measure: the similarity measure; see :data:`~coevo_gym.trainers.similarity.Measure`.
 
-    Source: World-In-Agent of Role-Agent (arXiv 2606.10917), Eq. 2 to 5.
+    Source: World-In-Agent in Role-Agent (arXiv 2606.10917), Eq. 2 to 5.
     """
 
     kind = FORESIGHT
@@ -57,7 +57,7 @@ class Foresight:
         self._measure, self._outcome, self._predict = measure, outcome or Outcome(), predict
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Predict and compare the steps of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Compare predictions with observations; see :class:`~coevo_gym.core.seams.Study`."""
         asked = [
             (group, index, trajectory)
             for group in groups
@@ -109,7 +109,7 @@ class Foresight:
 def _noted(
     predicted: Sequence[str], came: Sequence[str], horizon: int
 ) -> dict[str, tuple[str | None, ...]]:
-    """Return predictions as evidence: shortened, None for an exact match; {} if there are none."""
+    """Return shortened predictions as evidence, with None for exact matches."""
     texts = [clean(text) for text in predicted[:horizon]]
     if not any(texts):
         return {}
@@ -121,18 +121,18 @@ def _noted(
 
 
 class ForesightRecord(StepRecord):
-    """A memory of the latest step's foresight; each step replaces the previous one.
+    """A memory of the foresight in the latest learner step, which computes metrics about it.
 
-    Its metrics are means over the predicted steps: ``foresight``, the likeness of the predicted
-    next observation to the one that came; ``foresight_floor``, that of the present one; ``gain``,
-    their difference, which distinguishes foresight from texts that change little;
-    ``predicted``, the share of steps with a prediction; and ``bonus``, the mean R_pre. Where all
-    trajectories are predicted and outcomes differ, ``correlation`` is that of a trajectory's mean
-    R_pre with its success.
+    The metrics are means over steps: ``foresight`` is the similarity between the predicted and the
+    actual next observation; ``foresight_floor`` uses the current observation as the prediction;
+    ``gain`` is the difference, which distinguishes foresight from texts that change little;
+    ``predicted`` is the share of steps with a prediction; and ``bonus`` is the mean R_pre. If there
+    are predictions for all trajectories and their outcomes differ, ``correlation`` is the
+    correlation of a trajectory's mean R_pre with its success.
     """
 
     def measure(self, notes: Notes) -> dict[str, float]:
-        """Return the metrics that the class describes; {} for a step without predictions."""
+        """Return the metrics that the class describes, or {} for a step without predictions."""
         found = [note for note in notes if note.kind == FORESIGHT]
         return _means(found) | _correlation(found) if found else {}
 

@@ -1,5 +1,5 @@
-"""SEAL (arXiv 2605.24426): failed turns change the agent's interface and the weights of learning.
+"""SEAL (arXiv 2605.24426), in which failed turns change the agent's interface and the advantages.
 
-This package has its formulas as pure functions, the memory of failures, the interface that follows
-from them, and the method. Its labels come from :mod:`coevo_gym.envs.diagnosis`.
+This package contains SEAL's formulas as pure functions, the memory of failures, the interface based
+on this memory, and the method. The labels come from :mod:`coevo_gym.envs.diagnosis`.
 """

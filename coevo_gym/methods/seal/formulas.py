@@ -1,4 +1,4 @@
-"""SEAL's formulas by name; see ``coevo_gym.testing.formulas``."""
+"""SEAL's formulas by name, for tests; see ``coevo_gym.testing.formulas``."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ SEAL: Mapping[str, Callable[[Inputs], Any]] = {
     "seal.position": lambda v: [position(turn, v["turns"]) for turn in range(v["turns"])],
     "seal.task_target": _target,
 }
-"""Formulas by name."""
+"""SEAL's formulas by name."""

@@ -1,4 +1,4 @@
-"""The interface that SEAL shows an agent: its schema, its texts, and the coach that gives both."""
+"""SEAL's interface, which adds notes, hints and cues to the agent's input, and its coach."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from coevo_gym.methods.seal.profile import FAILURES, FailureProfile
 from coevo_gym.prompts.template import FOLDER
 
 _ONE_OF = re.compile(r"value in (\[.*\])", re.DOTALL)
-"""A pattern for the allowed values of a parameter in the document of an API."""
+"""A pattern for a parameter's allowed values in API documentation."""
 
 
 def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Add to each parameter's description if it is required, and its allowed values.
+    """Note required parameters and allowed values in a tool's parameter descriptions.
 
     Args:
-        tool: JSON schema of a function: ``name``, ``description`` and ``parameters``.
+        tool: a function's JSON schema with ``name``, ``description`` and ``parameters``.
 
     Returns:
-        A new schema. Parameters that are neither required nor limited to some values do not change,
-        nor does any part with an unexpected shape.
+        A new schema. Optional parameters without a list of allowed values and parts with an
+        unexpected shape are not changed.
 
     Example:
         >>> mode = {"type": "string", "enum": ["r", "w"], "description": "How to open it."}
@@ -40,7 +40,7 @@ def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
         >>> schema_note(tool)["parameters"]["properties"]["mode"]["description"]
         'How to open it. Allowed values: r, w'
 
-    Source: SEAL, Appendix D.2: required and enum, nothing else.
+    Source: SEAL, Appendix D.2, which only uses ``required`` and ``enum``.
     """
     parameters = tool.get("parameters")
     properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
@@ -53,7 +53,7 @@ def schema_note(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _noted(schema: Any, required: bool) -> Any:
-    """Return the schema of one parameter with its notes."""
+    """Return a parameter's schema with notes added to its description."""
     if not isinstance(schema, Mapping):
         return schema
     described, allowed = schema.get("description"), schema.get("enum")
@@ -65,11 +65,11 @@ def _noted(schema: Any, required: bool) -> Any:
 
 
 def document_note(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Add notes to an API's document, which lists its parameters; see :func:`schema_note`.
+    """Add notes to API documentation that lists parameters; see :func:`schema_note`.
 
     Args:
-        document: a document with ``parameters``, each with ``description``, ``required`` and
-            ``constraints``.
+        document: a JSON object with ``parameters``, each of which has a ``description``,
+            ``required`` and ``constraints``.
 
     Example:
         >>> order = {"name": "order", "required": False, "constraints": ["value in ['up', 'down']"]}
@@ -94,7 +94,7 @@ def _noted_parameter(parameter: Any) -> Any:
 
 
 def _allowed(constraint: Any) -> tuple[Any, ...]:
-    """Return the values that a constraint allows; () for other constraints."""
+    """Return the values that a constraint allows, or () for any other kind of constraint."""
     found = _ONE_OF.fullmatch(constraint) if isinstance(constraint, str) else None
     try:
         values = ast.literal_eval(found[1]) if found else []
@@ -105,22 +105,21 @@ def _allowed(constraint: Any) -> tuple[Any, ...]:
 
 _ROOM = FOLDER / "seal"
 _MOST_TOOLS = 12
-"""Maximum names of tools in a hint."""
+"""Maximum number of tool names in a hint."""
 _TAIL = 1_000
-"""Number of characters at the end of an observation in which to look for an error."""
+"""Number of characters at the end of an observation that are searched for an error."""
 
 
 class Hint(FrozenModel):
-    """A hint to show after an action that failed; see ``prompts/seal/hints.toml``.
+    """A hint to show after a failed action; see ``prompts/seal/hints.toml``.
 
     Attributes:
-        name: the name of its class of errors.
-        kinds: kinds of error that it applies to; any if empty.
-        words: words of which the error's text must contain one, in any case; no condition if empty.
-        pattern: a pattern that the error's text must contain, too; its groups are words of the
-            text.
+        name: the name of the error class.
+        kinds: kinds of errors that the hint applies to; if empty, any kind.
+        words: words, one of which must be in the error text, ignoring case; if empty, no condition.
+        pattern: a pattern that the error text must also contain; its groups are words in the text.
         text: the text to show.
-        more: an addition, shown if all names in it are known.
+        more: an additional text, which is shown if all names in it are known.
     """
 
     name: str
@@ -133,13 +132,13 @@ class Hint(FrozenModel):
 
 @lru_cache(maxsize=1)
 def hints() -> tuple[Hint, ...]:
-    """Return all hints in the order in which they are tried; the last one is the fallback."""
+    """Return all hints in the order in which they are tried; the last hint is the fallback."""
     return tuple(Hint.model_validate(hint) for hint in _read("hints.toml")["hints"])
 
 
 @lru_cache(maxsize=1)
 def cues() -> Mapping[str, str]:
-    """Return the cue of each label that stands for a failure."""
+    """Return the cue for each failure label."""
     return {label: str(text) for label, text in _read("cues.toml").items()}
 
 
@@ -148,10 +147,10 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def hint_after(view: View) -> str:
-    """Return the line for an agent whose last action failed; "" if it did not fail.
+    """Return a hint for an agent whose last action failed, or "" if it did not fail.
 
-    The line depends on the view: the kind of the error, its text, and the available tools. It
-    contains only names from the error or from a tool's own schema.
+    The hint depends on the view: the error's kind and text, and the available tools. It contains
+    only names from the error or from a tool's own schema.
     """
     kind = view.info.get("error_kind", "")
     if not kind:
@@ -162,7 +161,7 @@ def hint_after(view: View) -> str:
 
 @lru_cache(maxsize=1024)
 def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
-    """Return the hint for an error, and the words of the error that its pattern matches."""
+    """Return the hint for an error and the words in the error that match the hint's pattern."""
     lowered = error.lower()
     for hint in hints()[:-1]:
         if hint.kinds and kind not in hint.kinds:
@@ -176,13 +175,13 @@ def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
 
 
 def _error_in(view: View) -> str:
-    """Return the text of the error: the env's own, or else the end of the observation."""
+    """Return the env's error text, or else the end of the observation."""
     told = [text for key, text in view.info.items() if key.endswith(".reason") and text]
     return str(told[0]) if told else view.observation[-_TAIL:]
 
 
 def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
-    """Return the addition of a hint, if all names in it are known."""
+    """Return a hint's additional text if all names in it are known, and otherwise ""."""
     if not hint.more:
         return ""
     words = dict(found)
@@ -200,14 +199,14 @@ def _more(hint: Hint, found: Mapping[str, str], view: View) -> str:
 
 
 def tools_of(view: View) -> dict[str, str]:
-    """Return the texts of info that hold the schemas of tools, by key."""
+    """Return the texts in info that contain tool schemas, by key."""
     texts = view.info.items()
     return {key: text for key, text in texts if key.endswith(".tools") and isinstance(text, str)}
 
 
 @lru_cache(maxsize=256)
 def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """Return name and parameters of each tool in a text of schemas; none for other texts."""
+    """Return the name and parameters of each tool in a JSON text of schemas, or () otherwise."""
     try:
         functions = [tool["function"] for tool in json.loads(text)]
         return tuple((str(each["name"]), dict(each.get("parameters", {}))) for each in functions)
@@ -216,29 +215,29 @@ def _named(text: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 
 _DOCUMENT = re.compile(r'\{\s*"app_name"')
-"""A pattern for the start of the document of an API, as it is printed."""
+"""A pattern for the start of printed API documentation."""
 _MOST_DOCUMENTS = 32
 HEADING = "Keep in mind (from recent mistakes):"
-"""Line above the cues."""
+"""The line above the cues."""
 REQUIRED = "Parameters marked [required] must be given."
-"""The meaning of the note, at the end of the description of each document that has one. The prompt
-of a benchmark with schemas states it above them."""
+"""An explanation of ``[required]`` notes, which is added to API documentation. Benchmarks with
+schemas explain these notes in their prompt."""
 _INDENTS = (None, 1, 2, 4)
 
 
 @dataclass(frozen=True)
 class FailureInterface:
-    """Notes in the schemas of tools, a hint after each error, and the cues that go with them.
+    """An interface that adds notes to tool schemas, hints after errors, and cues about failures.
 
-    The interface depends on the view, the files of texts, and the labels that are on. So it is the
-    same for all tasks, regardless of their solutions and verdicts.
+    The interface depends only on the view, the text files and the labels that are on. It is
+    therefore the same for all tasks, regardless of their solutions and verdicts.
 
     Attributes:
-        schema_notes: mark required parameters and allowed values in schemas.
-        error_hints: show a line after an action that failed.
-        on: labels whose cues are told.
+        schema_notes: True to mark required parameters and allowed values in schemas.
+        error_hints: True to show a hint after a failed action.
+        on: labels whose cues are shown.
 
-    Source: phi_schema, phi_err and phi_cap of SEAL (arXiv 2605.24426), Eq. 8 and 9.
+    Source: phi_schema, phi_err and phi_cap in SEAL (arXiv 2605.24426), Eq. 8 and 9.
     """
 
     schema_notes: bool = False
@@ -247,7 +246,7 @@ class FailureInterface:
 
     @cached_property
     def version(self) -> str:
-        """Return the hash of the switches, and of the texts that they show."""
+        """Return a hash of the switches and the texts that each switch adds."""
         found = digest(
             {
                 "schema_notes": self.schema_notes,
@@ -259,14 +258,14 @@ class FailureInterface:
 
     @property
     def cues(self) -> tuple[Cue, ...]:
-        """Return a line for each label that is on, in a fixed order."""
+        """Return a cue for each label that is on, in a fixed order."""
         texts = cues()
         told = (label for label in FAILURES if label in self.on and label in texts)
         return tuple(Cue(texts[label], "system", label, heading=HEADING) for label in told)
 
     @property
     def says(self) -> tuple[str, ...]:
-        """Return a description of the interface, in words for people."""
+        """Return a human-readable description of the interface."""
         parts = (
             (self.schema_notes, "Schemas say what is required, and which values are allowed."),
             (self.error_hints, f"A hint after an error, one of {len(hints())}."),
@@ -274,7 +273,7 @@ class FailureInterface:
         return (*(text for shown, text in parts if shown), *(cue.text for cue in self.cues))
 
     def show(self, view: View) -> View:
-        """Return a view with notes and a hint; see :class:`~coevo_gym.core.seams.Interface`."""
+        """Add notes and a hint to a view; see :class:`~coevo_gym.core.seams.Interface`."""
         observation, noted = view.observation, dict[str, str]()
         if self.schema_notes:
             noted = {key: noted_tools(text) for key, text in tools_of(view).items()}
@@ -289,7 +288,7 @@ class FailureInterface:
 
 @lru_cache(maxsize=256)
 def noted_tools(text: str) -> str:
-    """Return the schemas of tools, a JSON list, with their notes; return other text unchanged."""
+    """Return a JSON list of tool schemas with notes added; return other text unchanged."""
     try:
         tools = json.loads(text)
     except (ValueError, RecursionError):
@@ -306,7 +305,7 @@ def _noted_tool(tool: Any) -> Any:
 
 
 def _explained(noted: dict[str, Any]) -> dict[str, Any]:
-    """Return a document whose description explains its notes, if a note says ``[required]``."""
+    """Explain ``[required]`` in the description of API documentation that contains this note."""
     described = noted.get("description")
     if "[required]" not in json.dumps(noted.get("parameters")) or not isinstance(described, str):
         return noted
@@ -314,9 +313,9 @@ def _explained(noted: dict[str, Any]) -> dict[str, Any]:
 
 
 def noted_documents(text: str) -> str:
-    """Return a text with notes in the documents of APIs that were printed in it as JSON.
+    """Add notes to API documentation that is printed as JSON in a text.
 
-    A document that is printed in another way than Python prints JSON stays as it is.
+    Documentation that is not formatted like Python's JSON output is not changed.
     """
     parts, end = [], 0
     for start, stop in _documents_in(text):
@@ -327,7 +326,7 @@ def noted_documents(text: str) -> str:
 
 
 def _documents_in(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the positions of JSON objects that begin as documents do."""
+    """Yield the start and end positions of JSON objects that look like API documentation."""
     decoder = json.JSONDecoder()
     for number, found in enumerate(_DOCUMENT.finditer(text)):
         if number >= _MOST_DOCUMENTS:
@@ -348,15 +347,15 @@ def _noted_document(text: str) -> str:
 
 
 class InterfaceCoach:
-    """A coach that shows all episodes the same interface, which changes when the profile evolves.
+    """A coach that uses the same interface in all episodes and updates it when the profile changes.
 
     Args:
-        profile: the memory of failures, with the cues that are on.
-        schema_notes: a switch of :class:`FailureInterface`.
-        error_hints: another of its switches.
-        cues: True to tell the cues that are on.
+        profile: the memory of failures, which determines the cues that are on.
+        schema_notes: see :class:`FailureInterface`.
+        error_hints: see :class:`FailureInterface`.
+        cues: True to show the cues that are on.
 
-    Source: Eq. 8, 9 and 15 of SEAL (arXiv 2605.24426).
+    Source: Eq. 8, 9 and 15 in SEAL (arXiv 2605.24426).
     """
 
     def __init__(
@@ -376,7 +375,7 @@ class InterfaceCoach:
         return self._latest
 
     def guide(self, tickets: Sequence[Ticket]) -> list[Guidance]:
-        """Return the guidance of an episode; see :class:`~coevo_gym.core.seams.Coach`."""
+        """Return the guidance for each ticket; see :class:`~coevo_gym.core.seams.Coach`."""
         interface = self.interface
         nothing = interface == FailureInterface()
         guidance = Guidance() if nothing else Guidance(interface, interface.cues)
@@ -384,11 +383,11 @@ class InterfaceCoach:
 
 
 class InterfaceVersions:
-    """A study that notes each version of the interface, at the first trajectory that saw it.
+    """A study that writes a note for each interface version, about the first trajectory with it.
 
-    The note's label is the version. Its evidence has ``version``, too; ``says``, a description of
-    the version for people; ``cues``, the line of each label that is on; and the switches of
-    :class:`FailureInterface`.
+    The note's label is the version. Its evidence contains the ``version``; ``says``, a
+    human-readable description of the version; ``cues``, the text for each label that is on; and the
+    switches of :class:`FailureInterface`.
     """
 
     kind = INTERFACE
@@ -397,7 +396,7 @@ class InterfaceVersions:
         self._schema_notes, self._error_hints = schema_notes, error_hints
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Note the interface versions of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Write notes about the interface versions; see :class:`~coevo_gym.core.seams.Study`."""
         found: dict[str, Note] = {}
         for group in groups:
             for index, trajectory in enumerate(group.trajectories):

@@ -1,6 +1,6 @@
-"""SEAL, assembled: GRPO on the same tasks, guided by failures and weighted by them.
+"""The SEAL method, which trains with GRPO and uses failures for guidance and weights.
 
-Without its interface and its weights, it equals ``static``, bit for bit.
+Without the interface and the weights, it is identical to ``static``.
 """
 
 from __future__ import annotations
@@ -30,29 +30,28 @@ from coevo_gym.trainers.settings import GRPOConfig
 
 
 class SEALSettings(FrozenModel):
-    """Settings for the agent's interface, for weights, and for the time at which both change."""
+    """Settings for SEAL's interface and weights, and for when they change."""
 
     schema_notes: bool = True
-    """Mark in schemas of tools, and in documents of APIs, the required parameters and the allowed
-    values."""
+    """Mark required parameters and allowed values in tool schemas and API documentation."""
     error_hints: bool = True
-    """Show, after an action that failed, a line about its class of error."""
+    """Show a hint about the class of error after a failed action."""
     cues: bool = True
-    """Show, in the system text, a line about each common failure."""
+    """Show a line about each common failure in the system message."""
     utility: Utility | Literal["none"] = "fixed"
-    """The weight of a label: a fixed value, a moving value (``ema``), or nothing (``none``)."""
+    """Weight of each label: a fixed value, a moving value (``ema``), or no weights (``none``)."""
     clip: Clip = CLIP
-    """Lowest and highest weight of a trajectory."""
+    """Lowest and highest weight that a trajectory can have."""
     apply_to: ApplyTo = "all"
-    """Advantages to weight: all, or the ``negative`` ones."""
+    """Advantages to weight: ``all``, or only ``negative`` advantages."""
     strength: float = Field(default=1.0, ge=0, le=1)
-    """Share of a weight's distance from 1 to keep."""
+    """Share of each weight's distance from 1 to keep; 0 makes all weights 1."""
     normalise_mean: bool = False
-    """Divide weights by their mean over the group's trajectories with labels."""
+    """Divide weights by their mean over the group's labelled trajectories."""
     task_weights: bool = False
-    """Draw tasks by their last failure, in place of ``curriculum.selector``."""
+    """Draw tasks by their last failure instead of using ``curriculum.selector``."""
     native: bool = False
-    """Practise all native training tasks, as the paper does, in place of the first tasks."""
+    """Train on all native training tasks, as in the paper, instead of the first tasks."""
     profile: ProfileConfig = ProfileConfig()
     """Settings for switching cues on and off, and for moving utilities."""
 
@@ -60,19 +59,19 @@ class SEALSettings(FrozenModel):
     def _clip_is_a_range(self) -> Self:
         low, high = self.clip
         if not 0 <= low <= 1 <= high:
-            raise ValueError(f"clip must be a range around 1, from 0 up, actual: {self.clip}")
+            raise ValueError(f"clip must be a non-negative range that includes 1, got {self.clip}")
         return self
 
     @property
     def budget(self) -> WeightLimits | None:
-        """Return the limits of the weights around 1; None for those of the clip alone."""
+        """Return the limits on weights, or None if only ``clip`` applies."""
         found = WeightLimits(self.strength, self.normalise_mean)
         return None if found == WeightLimits() else found
 
 
 @method("seal", curriculum={"growth": {"kind": "none"}})
 def seal(settings: SEALSettings, kit: Kit) -> Method:
-    """Change the interface and the weights of learning by failed turns (arXiv 2605.24426)."""
+    """Use failed turns to change the interface and weight advantages (arXiv 2605.24426)."""
     profile = FailureProfile(settings.profile, clip=settings.clip)
     selector = LastFailure(profile) if settings.task_weights else None
     found = replace(
@@ -94,11 +93,11 @@ def seal(settings: SEALSettings, kit: Kit) -> Method:
 def _weighing(
     found: Method, profile: FailureProfile, settings: SEALSettings, utility: Utility
 ) -> Method:
-    """Return the method with a credit that weights advantages by labels."""
+    """Make a method weight its advantages by labels."""
     if not isinstance(found.learner, GRPOConfig):
         raise ConfigError(
-            f"SEAL weighs advantages, and a learner of kind {found.learner.kind!r} judges rollouts "
-            "by itself. Set learner.kind=pg, or method.utility=none."
+            f"SEAL weights advantages, but a learner of kind {found.learner.kind!r} computes its "
+            "own. Set learner.kind = 'pg', or method.utility = 'none'."
         )
     weighing = Weighing()
     transform = Reweighted(

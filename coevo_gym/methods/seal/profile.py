@@ -1,4 +1,4 @@
-"""The memory of failures, from which interface and weights are read."""
+"""The memory of failures, which determines SEAL's interface and weights."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from coevo_gym.envs.diagnosis import NO_FAILURES, TurnLabel, diagnosable
 
 
 class WindowLabel(NamedTuple):
-    """A label in a window.
+    """Statistics about a label in a window.
 
     Attributes:
         turns: number of turns with the label.
-        mean: mean success of the episodes of these turns, in [0, 1].
+        mean: mean success of these turns' episodes, in [0, 1].
     """
 
     turns: int
@@ -29,11 +29,11 @@ class WindowLabel(NamedTuple):
 
 
 Window = Mapping[str, WindowLabel]
-"""Labels that count, with their counts."""
+"""Statistics for each label that counts."""
 
 
 Clip = tuple[float, float]
-"""Lowest and highest weight."""
+"""The lowest and highest weight that a trajectory can have."""
 
 CLIP: Clip = (0.5, 2.0)
 
@@ -51,17 +51,17 @@ _UTILITIES: Mapping[str, float] = {
     "instance_mismatch": 0.6,  # only the authors' own benchmark code emits it
 }
 UTILITIES: Mapping[str, float] = MappingProxyType({str(x): u for x, u in _UTILITIES.items()})
-"""Utility of each label that counts; all others, such as ``not_reached``, are ignored.
+"""Utility of each label that counts; other labels, such as ``not_reached``, are ignored.
 
-The values are from the paper's Table 6, and ours for the labels that are only in its Table 5.
+The values are from the paper's Table 6; the values for labels that are only in Table 5 are ours.
 """
 
 FAILURES: tuple[str, ...] = tuple(x for x in UTILITIES if x not in NO_FAILURES)
-"""The labels that count and stand for a failure, those of the highest utility first."""
+"""The labels that count and stand for a failure, in order of decreasing utility."""
 
 
 def clipped(value: float, clip: Clip = CLIP) -> float:
-    """Return the number of the range that is nearest to a value."""
+    """Clip a value to a range."""
     low, high = clip
     return min(max(value, low), high)
 
@@ -69,7 +69,7 @@ def clipped(value: float, clip: Clip = CLIP) -> float:
 def trajectory_weight(
     labels: Iterable[str], utilities: Mapping[str, float] = UTILITIES, clip: Clip = CLIP
 ) -> float:
-    """Return the mean utility of a trajectory's labels, clipped; 1 if no label counts.
+    """Return the clipped mean utility of a trajectory's labels, or 1 if no label counts.
 
     Args:
         labels: the label of each turn.
@@ -95,25 +95,25 @@ def moved_utilities(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> dict[str, float]:
-    """Return the utilities after a window.
+    """Return the updated utilities after a window.
 
     A failure's utility moves by ``beta`` towards
     clip(rho (1 + alpha s (1 - r) min(1, n / confident))) with its fixed utility rho, its share s of
-    all turns of the window, its mean success r and its count n. So it returns to rho if the
-    window does not contain the failure. Utilities of other labels stay.
+    all turns in the window, its mean success r and its count n. It therefore moves back to rho if
+    the window does not contain the failure. Utilities of other labels do not change.
 
     Args:
-        utilities: the utilities before it.
-        window: the labels of the window.
+        utilities: the utilities before the window.
+        window: the labels in the window.
         alpha: maximum distance of a target from the fixed utility.
-        beta: share of the way to the target.
-        confident: count from which a label's numbers count in full.
+        beta: share of the distance to the target by which a utility moves.
+        confident: minimum count at which a label's statistics have their full effect.
         clip: lowest and highest target.
 
     Returns:
         The utility of each label that counts.
 
-    Source: the code of SEAL; its paper says that utilities are fixed.
+    Source: SEAL's code; the paper says that utilities are fixed.
     """
     turns = sum(seen.turns for seen in window.values())
     found = dict(utilities)
@@ -136,19 +136,19 @@ def cues_on(
     reward: float = 0.6,
     top: int = 3,
 ) -> tuple[str, ...]:
-    """Return the labels whose cues are on after a window, the most urgent first.
+    """Return the labels whose cues are on after a window, most urgent first.
 
-    A label comes on if it was seen often enough, is common among the failures, and its episodes
-    do badly. It stays on as long as it was seen often enough and is not rare. The most urgent are
-    those of the highest share x (1 - mean success).
+    A label is turned on if it was seen often enough, is common among the failures, and its episodes
+    have low success. It stays on as long as it was seen often enough and is not rare. The most
+    urgent labels have the highest share x (1 - mean success).
 
     Args:
-        window: the labels of the window.
+        window: the labels in the window.
         on: the labels whose cues are on now.
-        count: minimum turns with a label.
-        prevalence: minimum share of the failures to come on.
-        keep: minimum share of the failures to stay on; None to apply ``prevalence`` each time.
-        reward: mean success below which a label comes on.
+        count: minimum number of turns with a label.
+        prevalence: minimum share of the failures for a label to be turned on.
+        keep: minimum share of the failures for a label to stay on; None to use ``prevalence``.
+        reward: mean success below which a label is turned on.
         top: maximum number of cues that are on.
 
     Source: Eq. 15 with the thresholds of the authors' code; ``keep`` is ours.
@@ -169,37 +169,36 @@ def cues_on(
 
 
 TURN_LABEL = "turn_label"
-"""Kind of the notes that the memory grows from, one per user turn."""
+"""The kind of notes that store the label of a user turn."""
 
 
 class ProfileConfig(FrozenModel):
-    """Settings for switching cues on and off, and for moving utilities."""
+    """Settings for turning cues on and off, and for moving utilities."""
 
     evolve_every_steps: int = Field(default=13, ge=1)
-    """Learner's steps in a window; 13 are an epoch of 400 tasks in batches of 32."""
+    """Number of learner steps per window; 13 steps are an epoch of 400 tasks in batches of 32."""
     count: int = Field(default=8, ge=1)
-    """Minimum turns with a label for its cue to be on."""
+    """Minimum number of turns with a label for its cue to be on."""
     prevalence: float = Field(default=0.1, ge=0, le=1)
-    """Minimum share of the failures for a cue to come on."""
+    """Minimum share of the failures for a cue to be turned on."""
     keep: float | None = Field(default=0.05, ge=0, le=1)
-    """Minimum share of the failures for a cue to stay on; None to require ``prevalence`` each
-    time."""
+    """Minimum share of the failures for a cue to stay on; None to use ``prevalence`` instead."""
     reward: float = Field(default=0.6, ge=0)
-    """Mean success of a label's episodes below which its cue comes on."""
+    """Mean success of a label's episodes below which its cue is turned on."""
     top: int = Field(default=3, ge=0)
     """Maximum number of cues that are on."""
     alpha: float = Field(default=1.0, ge=0)
     """Maximum distance of a moving utility's target from the fixed utility."""
     beta: float = Field(default=0.25, ge=0, le=1)
-    """Share of the way to its target that a utility moves."""
+    """Share of the distance to its target by which a utility moves."""
     confident: int = Field(default=32, ge=1)
-    """Count from which a label's numbers move its utility in full."""
+    """Minimum count at which a label's statistics have their full effect on its utility."""
 
 
 def turn_notes(
     labels: Sequence[str], *, task_id: str, group_id: str, index: int, success: bool
 ) -> Iterator[Note]:
-    """Return a note for each user turn of a trajectory, as :class:`FailureProfile` reads them."""
+    """Yield a note for each user turn in a trajectory, in the format that the profile reads."""
     for turn, label in enumerate(labels):
         yield Note(
             kind=TURN_LABEL,
@@ -214,12 +213,12 @@ def turn_notes(
 
 
 class TurnLabels:
-    """A study that notes each user turn, with its label and the episode's success.
+    """A study that writes a note for each user turn, with its label and the episode's success.
 
     Raises:
         ConfigError: if the benchmark cannot label turns.
 
-    Source: Psi of SEAL (arXiv 2605.24426), Eq. 5 and 6.
+    Source: Psi in SEAL (arXiv 2605.24426), Eq. 5 and 6.
     """
 
     kind = TURN_LABEL
@@ -228,7 +227,7 @@ class TurnLabels:
         self._benchmark = diagnosable(benchmark)
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Label the turns of the groups; see :class:`~coevo_gym.core.seams.Study`."""
+        """Label the groups' turns; see :class:`~coevo_gym.core.seams.Study`."""
         return Findings(
             tuple(
                 note
@@ -246,7 +245,7 @@ class TurnLabels:
 
 
 class _Tally:
-    """The number of turns with each label, and the sum of their episodes' success."""
+    """A tally of the turns with each label and of their episodes' success."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
@@ -271,19 +270,19 @@ class _Tally:
 
 
 class FailureProfile:
-    """A memory that counts labels, and at the end of a window updates cues and utilities.
+    """A memory that counts labels and updates cues and utilities at the end of each window.
 
-    A window is a fixed number of the learner's steps. Labels that never count are ignored.
+    A window is a fixed number of learner steps. Labels that do not count are ignored.
 
     Args:
         clip: lowest and highest target of a moving utility.
 
     Attributes:
-        on: labels whose cues are on, the most urgent first; () until the first window is over.
-        utilities: the present utility of each label, where utilities move.
+        on: labels whose cues are on, most urgent first; () until the first window is over.
+        utilities: the current utility of each label if utilities move.
         evolutions: number of finished windows.
 
-    Source: C_t of SEAL (arXiv 2605.24426), Eq. 14.
+    Source: C_t in SEAL (arXiv 2605.24426), Eq. 14.
     """
 
     def __init__(self, config: ProfileConfig | None = None, *, clip: Clip = CLIP) -> None:
@@ -296,16 +295,16 @@ class FailureProfile:
 
     @property
     def window(self) -> Window:
-        """Return the counts since the last window ended; the total counts if there are none."""
+        """Return the statistics since the last window, or else the total statistics."""
         return self._window.seen() or self.total
 
     @property
     def total(self) -> Window:
-        """Return the counts so far."""
+        """Return the statistics of all labels so far."""
         return self._total.seen()
 
     def note(self, notes: Notes) -> None:
-        """Count the labels of a learner's step; the last step of a window ends it."""
+        """Count the labels in a learner step; the last step of a window ends the window."""
         for note in notes:
             if note.kind == TURN_LABEL and note.label in UTILITIES:
                 for tally in (self._window, self._total):
@@ -337,7 +336,7 @@ class FailureProfile:
         self.evolutions += 1
 
     def metrics(self) -> dict[str, float]:
-        """Return finished windows, cues that are on, and the share of each label in the window."""
+        """Return the numbers of finished windows and active cues, and the share of each label."""
         seen = self.window
         turns = sum(label.turns for label in seen.values())
         return {
@@ -348,7 +347,7 @@ class FailureProfile:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state as JSON."""
+        """Return the full state as JSON."""
         return {
             "steps": self._steps,
             "evolutions": self.evolutions,
@@ -359,7 +358,7 @@ class FailureProfile:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
+        """Restore the state from :meth:`state_dict`."""
         self._steps, self.evolutions = int(state["steps"]), int(state["evolutions"])
         self.on = tuple(state["on"])
         self.utilities = {label: float(value) for label, value in state["utilities"].items()}

@@ -1,4 +1,4 @@
-"""Weights of a group's trajectories, and its weighted advantages."""
+"""Weights for a group's trajectories, and its weighted advantages."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def task_target(
     confident: int = 32,
     clip: Clip = CLIP,
 ) -> float | None:
-    """Return the target of a task's weight: clip(1 + alpha (1 - r) min(1, n / confident)).
+    """Return the target for a task's weight: clip(1 + alpha (1 - r) min(1, n / confident)).
 
     Args:
         label: the task's last label.
-        seen: number of turns n and mean success r of that label over all tasks.
-        min_samples: minimum turns with the label.
+        seen: number of turns n and mean success r for this label over all tasks.
+        min_samples: minimum number of turns with the label.
         alpha: maximum distance of the target from 1.
-        confident: count from which the numbers count in full.
+        confident: minimum count at which the statistics have their full effect.
         clip: lowest and highest target.
 
     Returns:
-        The target; None if the label stands for no failure, or was too rare.
+        The target, or None if the label does not stand for a failure or was too rare.
 
-    Source: the code of SEAL; its paper does not have it.
+    Source: SEAL's code; the paper does not include it.
     """
     if label not in FAILURES or seen.turns < min_samples:
         return None
@@ -58,34 +58,34 @@ def task_target(
 
 
 class LastFailure(TableSelector):
-    """A selector that draws tasks by their last failure: frequent, rarely solved ones weigh more.
+    """A selector that draws tasks more often if their last failure is frequent and rarely solved.
 
-    A task weighs 1 if it had no failure when it was last practised, was never practised, or had a
+    A task has weight 1 if it was never trained on, had no failure at its last visit, or had a
     failure that is too rare for statistics.
 
-    Source: the code of SEAL; its paper (arXiv 2605.24426) does not have it.
+    Source: SEAL's code; the paper (arXiv 2605.24426) does not include it.
     """
 
     columns: ClassVar = {"failure": 0.0}
-    """Position of the label in ``FAILURES``, counted from 1; 0 for none."""
+    """The column with the label's position in ``FAILURES``, counted from 1, or 0 for no failure."""
 
     def __init__(self, profile: FailureProfile) -> None:
         super().__init__()
         self._profile = profile
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Discard the failures of an earlier visit."""
+        """Discard the failure from an earlier visit."""
         self.table["failure"][row] = 0.0
 
     def note(self, notes: Notes) -> None:
-        """Remember the last failure of each task that a learner's step has practised."""
+        """Remember the last failure of each task in a learner step."""
         for note in notes:
             row = self.table.row(note.task_id)
             if row is not None and note.kind == TURN_LABEL and note.label in FAILURES:
                 self.table["failure"][row] = 1 + FAILURES.index(note.label)
 
     def weights(self) -> Numbers:
-        """Return (n,) weights, from 1 to 2."""
+        """Return the (n,) weights, from 1 to 2."""
         seen, config = self._profile.total, self._profile.config
         targets = [
             task_target(label, seen[label], alpha=config.alpha, confident=config.confident)
@@ -97,17 +97,17 @@ class LastFailure(TableSelector):
         return weights[self.table["failure"].astype(np.int64)]
 
     def metrics(self) -> dict[str, float]:
-        """Return the share of the tasks whose last visit had a failure."""
+        """Return the share of tasks with a failure at their last visit."""
         failed = self.table["failure"] > 0
         return {"failed": float(failed.mean()) if len(failed) else 0.0}
 
 
 ApplyTo = Literal["all", "negative", "positive"]
-"""The trajectories to weight: all, or those that did worse or better than their group."""
+"""The advantages to weight: all, or only negative or positive advantages."""
 
 
 def applies(apply_to: ApplyTo, advantage: float) -> bool:
-    """Return True if an advantage is weighted."""
+    """Return True if an advantage should be weighted."""
     match apply_to:
         case "all":
             return True
@@ -118,11 +118,11 @@ def applies(apply_to: ApplyTo, advantage: float) -> bool:
 
 
 class WeightLimits(NamedTuple):
-    """The limits of weights around 1.
+    """Limits on how far weights may be from 1.
 
     Attributes:
-        strength: 0 makes all weights 1; 1 does not change them.
-        normalise_mean: divide by their mean over the group's trajectories with labels that count.
+        strength: share of the distance from 1 to keep; 0 makes all weights 1.
+        normalise_mean: True to divide weights by their mean over the group's labelled trajectories.
     """
 
     strength: float = 1.0
@@ -136,13 +136,13 @@ def weights_of(
     clip: Clip = CLIP,
     budget: WeightLimits | None = None,
 ) -> list[float]:
-    """Return (K,) weights of a group's trajectories.
+    """Return the (K,) weights of a group's trajectories.
 
     Args:
         labels: (K,) the labels of each trajectory's turns.
         utilities: the utility of each label that counts.
         clip: lowest and highest weight, before the budget.
-        budget: the limits of the weights; None to keep the weights.
+        budget: limits on the weights; None for no limits.
     """
     weights = [trajectory_weight(each, utilities, clip) for each in labels]
     if budget is None:
@@ -154,16 +154,16 @@ def weights_of(
 def weighed(
     advantages: Sequence[Advantage], weights: Sequence[float], apply_to: ApplyTo = "all"
 ) -> list[Advantage]:
-    """Multiply each trajectory's advantage by its weight, where it applies.
+    """Multiply each trajectory's advantages by its weight, if ``apply_to`` includes them.
 
-    The sum over the group, 0 before, is not 0 afterwards. This follows the paper, which also
-    weights successes.
+    Afterwards, a group's advantages no longer sum to 0. As in the paper, successes are also
+    weighted.
 
     Example:
         >>> weighed([1.0, -1.0], weights_of([["pass"], ["spurious_tool_call"]]))
         [1.0, -2.0]
 
-    Source: Eq. 12; ``apply_to`` and budgets are switches of the authors' code only.
+    Source: Eq. 12; ``apply_to`` and budgets only exist in the authors' code.
     """
 
     def times(weight: float, judged: Advantage) -> Advantage:
@@ -173,7 +173,7 @@ def weighed(
 
 
 def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[bool]) -> list[float]:
-    """Return the weights within a budget; those without a label that counts stay at 1."""
+    """Apply limits to weights; trajectories without labels that count keep the weight 1."""
     found = [1.0 + budget.strength * (weight - 1.0) for weight in weights]
     labelled = [weight for weight, count in zip(found, counts, strict=True) if count]
     if not budget.normalise_mean or not labelled:
@@ -183,12 +183,12 @@ def _within(budget: WeightLimits, weights: Sequence[float], counts: Sequence[boo
 
 
 Utility = Literal["fixed", "ema"]
-"""The utility of labels: fixed, or moving."""
+"""The kinds of label utilities: fixed or moving."""
 _UNCLIPPED: Clip = (-math.inf, math.inf)
 
 
 class Weighing:
-    """A memory of the weights of a step's advantages; the next step starts again."""
+    """A memory of the weights in the latest learner step, which computes metrics about them."""
 
     def __init__(self) -> None:
         self._forget()
@@ -199,11 +199,11 @@ class Weighing:
         self._clipped = 0
 
     def add(self, weights: Sequence[float], advantages: Sequence[float], clipped: int) -> None:
-        """Add the weights of a group.
+        """Add a group's weights.
 
         Args:
             weights: (K,) weight of each trajectory.
-            advantages: (K,) weighted advantages; the mean if a trajectory has several.
+            advantages: (K,) weighted advantage of each trajectory, or its mean over steps.
             clipped: number of weights that were clipped.
         """
         self._weights += weights
@@ -211,14 +211,14 @@ class Weighing:
         self._clipped += clipped
 
     def note(self, notes: Notes) -> None:
-        """Prepare for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
+        """Clear the weights for a new step; see :class:`~coevo_gym.core.seams.Memory`."""
         self._forget()
 
     def metrics(self) -> dict[str, float]:
-        """Return sum and mean of weights, sums of advantages, and share clipped, of the last step.
+        """Return the latest step's metrics about weights and weighted advantages.
 
-        ``sum_advantages`` is over all groups, ``sum_advantages_of_group`` the mean distance from 0
-        of a group's sum, which is 0 without weights.
+        ``sum_advantages`` is the sum over all groups, and ``sum_advantages_of_group`` the mean
+        distance of a group's sum from 0, which would be 0 without weights.
         """
         n = len(self._weights)
         return {
@@ -232,27 +232,27 @@ class Weighing:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return {}: the memory describes one step, and checkpoints are saved between steps."""
+        """Return an empty dict, because checkpoints are saved between steps."""
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that :meth:`state_dict` returned."""
+        """Clear the weights, because the saved state is empty."""
         self._forget()
 
 
 class Reweighted:
-    """A transform that multiplies each advantage by the weight of its trajectory, of successes too.
+    """A transform that multiplies advantages by their trajectory's weight, including successes.
 
     Args:
-        profile: the moving utilities of labels, for ``ema``.
-        weighing: the record of the weights.
-        utility: the source of the utilities.
+        profile: provides the labels' moving utilities for ``ema``.
+        weighing: records the weights.
+        utility: the kind of label utilities.
         clip: lowest and highest weight.
         apply_to: the advantages to weight.
-        budget: the limits of the weights around 1; None for those of the clip alone.
+        budget: limits on how far weights may be from 1; None if only ``clip`` applies.
 
-    Source: Eq. 10 to 12 of SEAL (arXiv 2605.24426); ``ema``, ``apply_to`` and ``budget`` are in
-    the authors' code only.
+    Source: Eq. 10 to 12 in SEAL (arXiv 2605.24426); ``ema``, ``apply_to`` and ``budget`` are from
+        the authors' code.
     """
 
     def __init__(
@@ -270,13 +270,13 @@ class Reweighted:
 
     @property
     def utilities(self) -> Mapping[str, float]:
-        """Return the present utility of each label that counts."""
+        """Return the current utility of each label that counts."""
         return self._profile.utilities if self._utility == "ema" else UTILITIES
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """Multiply the advantages of a group; see :class:`~coevo_gym.core.seams.Transform`."""
+        """Weight the groups' advantages; see :class:`~coevo_gym.core.seams.Transform`."""
         return [
             self._weigh(group, notes, judged)
             for group, judged in zip(groups, advantages, strict=True)
@@ -298,7 +298,7 @@ class Reweighted:
 
 
 def _mean(advantage: Advantage) -> float:
-    """Return the mean of a trajectory's advantages; a step may have several."""
+    """Return the mean of a trajectory's advantages, which may be nested by step."""
     if isinstance(advantage, (int, float)):
         return advantage
     steps = [_mean(each) for each in advantage]
