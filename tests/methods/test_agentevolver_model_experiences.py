@@ -20,11 +20,11 @@ from coevo_gym.methods.agentevolver.coach import ExperienceCoach, told_ids
 from coevo_gym.methods.agentevolver.experience import Experience
 from coevo_gym.methods.agentevolver.experience_studies import (
     UNCONFIRMED,
+    ExperienceUse,
     ModelExperiences,
     batches,
 )
 from coevo_gym.methods.agentevolver.method import AgentEvolverSettings, agentevolver
-from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.methods.contract import kit_of
 from coevo_gym.testing.models import HostilePolicy, ScriptedPolicy
 from tests.curricula.episodes import TRAIN

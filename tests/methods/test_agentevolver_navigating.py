@@ -32,10 +32,13 @@ from coevo_gym.methods.agentevolver.experience import (
     Usefulness,
     leak,
 )
-from coevo_gym.methods.agentevolver.experience_studies import RuleExperiences, rule_experience
+from coevo_gym.methods.agentevolver.experience_studies import (
+    ExperienceUse,
+    RuleExperiences,
+    rule_experience,
+)
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.replays import EXAMINED, FAULT, LEFT_OUT, UNLIKE
-from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.trainers.loop import Loop, LoopConfig
 from tests.curricula.episodes import TRAIN
 from tests.toy import BENCHMARK, ToyBenchmark

@@ -112,16 +112,7 @@ def label_notes(
     found: Judged,
     source: Literal["replay", "model"],
 ) -> list[Note]:
-    """Return the note about a trajectory and the notes about its labelled steps.
-
-    Args:
-        kind: kind of the notes.
-        group: the trajectory's group.
-        index: the trajectory's position in the group.
-        outcome: the trajectory's reward.
-        found: the labels of the trajectory's steps.
-        source: where the labels come from.
-    """
+    """Return the note about a trajectory and the notes about its labelled steps."""
     about = {"kind": kind, "task_id": group.task.id, "group_id": group.id, "index": index}
     labels = FrozenDict({LABELS: tuple(found.labels)})
     whole = Note(**about, label=found.how, value=outcome, evidence=labels, source=source)
@@ -145,9 +136,6 @@ class AttributionRecord(StepRecord):
     ``both_labelled`` is the share of all steps that have both labels, ``agreement`` the share of
     these steps whose labels are equal, and ``kappa`` Cohen's kappa of their labels; ``agreement``
     and ``kappa`` are omitted if they are undefined.
-
-    Args:
-        credit: computes the advantages.
     """
 
     def __init__(self, credit: AttributionCredit) -> None:

@@ -97,12 +97,7 @@ def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Tra
     A text gives a task away if it contains one of the task's answers; a value with at least 4
     digits or an id (a word with letters and digits) that appears in the rollouts but not in the
     instruction; or 3 consecutive actions of a reference (all actions of a shorter reference).
-
-    Args:
-        text: the experience's text.
-        benchmark: the benchmark, which provides the answers.
-        task: the rollouts' task.
-        trajectories: the rollouts behind the experience.
+    The benchmark provides the answers.
     """
     for answer in benchmark.evidence(task).answers:
         if stands_in(text, answer):
@@ -133,12 +128,7 @@ def experience_note(
 ) -> Note:
     """Return a note that offers an experience, or refuses it if it gives its task away.
 
-    Args:
-        benchmark: the benchmark, which provides the answers.
-        group: the group of the rollouts that the experience comes from.
-        index: position of the first of these rollouts in the group.
-        made: the experience.
-        source: the author of the experience.
+    ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """
     texts = f"{made.when_to_use}\n{made.content}"
     why = leak(texts, benchmark, group.task, group.trajectories)

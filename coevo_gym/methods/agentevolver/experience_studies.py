@@ -1,4 +1,4 @@
-"""Studies that write experiences from rollouts, with a rule or with a model."""
+"""Studies that write experiences, with a rule or with a model, and that measure their use."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, compress, groupby, islice, zip_longest
+from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel
 
 from coevo_gym.core.benchmark import Benchmark
-from coevo_gym.core.inquiry import Analyst, Inquiry
+from coevo_gym.core.inquiry import Analyst, Inquiry, ModelT
 from coevo_gym.core.notes import Findings, Note
 from coevo_gym.core.spaces import clean_text
+from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, Task
 from coevo_gym.core.trajectory import Group, Trajectory
 from coevo_gym.curricula.explore.summarise import retraced
+from coevo_gym.methods.agentevolver.coach import told_ids
 from coevo_gym.methods.agentevolver.credit import GOOD
 from coevo_gym.methods.agentevolver.experience import (
     EXPERIENCE,
+    EXPERIENCE_USE,
     MAX_QUESTIONS,
     OFFERED,
     REFUSED,
@@ -83,11 +87,7 @@ def rule_experience(
 ) -> Experience | None:
     """Return the experience from a success, or None if its steps have no symbols.
 
-    Args:
-        benchmark: the benchmark, which names the effects of steps.
-        task: the task.
-        trajectory: the success.
-        needed: (T,) True for each step that was needed.
+    ``needed``, of shape (T,), is True for each step that was needed.
     """
     symbols = [symbol for symbol, _ in groupby(_symbols(benchmark, trajectory, needed))]
     when = " ".join(re.sub(r"\S*\d\S*", "", task.instruction).split())
@@ -245,7 +245,10 @@ class ModelExperiences:
             return Findings()
         analyst = self._analyst()
         with analyst.studying(self.kind, groups) as spent:
-            answers = analyst.advisor.ask([_asks_for_lessons(each, analyst) for each in found])
+            more = {"most": MAX_LESSONS}
+            answers = analyst.advisor.ask(
+                [_asks(one, analyst, PROMPT, Lessons, EXPERIENCE, more) for one in found]
+            )
             made = [
                 self._notes(batch, answer.value)
                 for batch, answer in zip(found, answers, strict=True)
@@ -285,15 +288,22 @@ class ModelExperiences:
         return checked
 
 
-def _asks_for_lessons(batch: EpisodeBatch, analyst: Analyst) -> Inquiry[Lessons]:
+def _asks(
+    batch: EpisodeBatch,
+    analyst: Analyst,
+    prompt: str,
+    schema: type[ModelT],
+    purpose: str,
+    more: Mapping[str, Any],
+) -> Inquiry[ModelT]:
     def inputs(cap: int) -> Mapping[str, Any]:
-        return {**_shown(batch, cap), "most": MAX_LESSONS}
+        return {**_shown(batch, cap), **more}
 
     return Inquiry(
-        prompt=PROMPT,
-        schema=Lessons,
+        prompt=prompt,
+        schema=schema,
         inputs=inputs(_CHARS),
-        purpose=EXPERIENCE,
+        purpose=purpose,
         sampling=analyst.sampling,
         shorten=lambda: inputs(_CHARS // 4),
     )
@@ -306,18 +316,8 @@ def _asks_for_verdict(
         {"number": number, **{name: note.evidence[name] for name in ("when_to_use", "content")}}
         for number, note in enumerate(offered, start=1)
     ]
-
-    def inputs(cap: int) -> Mapping[str, Any]:
-        return {**_shown(batch, cap), "lessons": lessons}
-
-    return Inquiry(
-        prompt=CHECK,
-        schema=Confirmed,
-        inputs=inputs(_CHARS),
-        purpose="experience_check",
-        sampling=analyst.sampling,
-        shorten=lambda: inputs(_CHARS // 4),
-    )
+    more = {"lessons": lessons}
+    return _asks(batch, analyst, CHECK, Confirmed, "experience_check", more)
 
 
 def _shown(batch: EpisodeBatch, cap: int) -> dict[str, Any]:
@@ -349,3 +349,77 @@ def _text(said: Any) -> str:
 
 def _refused(note: Note) -> Note:
     return note.model_copy(update={"label": REFUSED, "evidence": FrozenDict(why=UNCONFIRMED)})
+
+
+def difference(guided: Sequence[float], free: Sequence[float]) -> float | None:
+    """Return the difference in success rate between rollouts with and without an experience.
+
+    Args:
+        guided: success (0 or 1) of each rollout with the experience.
+        free: success (0 or 1) of each rollout without experiences.
+
+    Returns:
+        The difference in [-1, 1], or None if there are no rollouts of one kind.
+
+    Example:
+        >>> difference([1, 0], [0, 0])
+        0.5
+    """
+    return fmean(guided) - fmean(free) if guided and free else None
+
+
+class ExperienceUse:
+    """A study that compares rollouts with and without an experience in the same group.
+
+    It writes a note for each experience. The note's value is the difference in success rates; its
+    label is ``helped``, ``harmed`` or ``even``; and its evidence has the ``experience``'s id and
+    the rates ``guided`` and ``free``. A rollout may get several experiences, each of which gets the
+    credit for all of them. Lost rollouts do not count.
+
+    Args:
+        spent: returns the cost of adapting experiences to tasks since the last call, which becomes
+            part of the findings' cost.
+    """
+
+    kind = EXPERIENCE_USE
+
+    def __init__(self, spent: Callable[[], Mapping[str, Usage]] = dict) -> None:
+        self._spent = spent
+
+    def examine(self, groups: Sequence[Group]) -> Findings:
+        """Compare the rollouts in each group; see :class:`~coevo_gym.core.seams.Study`."""
+        notes = tuple(note for group in groups for note in self._of(group))
+        return Findings(notes, self._spent())
+
+    def _of(self, group: Group) -> list[Note]:
+        free: list[float] = []
+        guided: dict[str, list[float]] = {}
+        first: dict[str, int] = {}
+        for index, trajectory in enumerate(group.trajectories):
+            if trajectory.end_reason.lost:
+                continue
+            told = told_ids(trajectory.cue_ids)
+            for id in told:
+                guided.setdefault(id, []).append(float(trajectory.success))
+                first.setdefault(id, index)
+            if not told:
+                free.append(float(trajectory.success))
+        found = []
+        for id, outcomes in guided.items():
+            gained = difference(outcomes, free)
+            if gained is not None:
+                found.append(self._note(group, first[id], id, gained, fmean(outcomes), fmean(free)))
+        return found
+
+    def _note(
+        self, group: Group, index: int, id: str, gained: float, guided: float, free: float
+    ) -> Note:
+        return Note(
+            kind=self.kind,
+            task_id=group.task.id,
+            group_id=group.id,
+            index=index,
+            label="helped" if gained > 0 else "harmed" if gained < 0 else "even",
+            value=gained,
+            evidence=FrozenDict(experience=id, guided=guided, free=free),
+        )

@@ -10,10 +10,10 @@ import numpy as np
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import allocated, attributed
 from coevo_gym.methods.agentevolver.experience import Experience, Usefulness
+from coevo_gym.methods.agentevolver.experience_studies import difference
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questions import judge_score, mixture, shown
 from coevo_gym.methods.agentevolver.replays import eliminated
-from coevo_gym.methods.agentevolver.use import difference
 from coevo_gym.testing.formulas import Formula, Inputs
 
 

@@ -32,7 +32,11 @@ from coevo_gym.methods.agentevolver.credit import (
     Scheme,
 )
 from coevo_gym.methods.agentevolver.experience import EXPERIENCE, MAX_QUESTIONS
-from coevo_gym.methods.agentevolver.experience_studies import ModelExperiences, RuleExperiences
+from coevo_gym.methods.agentevolver.experience_studies import (
+    ExperienceUse,
+    ModelExperiences,
+    RuleExperiences,
+)
 from coevo_gym.methods.agentevolver.judge import JUDGE, JudgeRecord, JudgeStudy, judged_reward
 from coevo_gym.methods.agentevolver.pool import ExperiencePool
 from coevo_gym.methods.agentevolver.questioning import (
@@ -42,7 +46,6 @@ from coevo_gym.methods.agentevolver.questioning import (
     questioning_explorer,
 )
 from coevo_gym.methods.agentevolver.replays import MAX_REPLAYS
-from coevo_gym.methods.agentevolver.use import ExperienceUse
 from coevo_gym.methods.coevolve import StaticSettings, static
 from coevo_gym.methods.kit import Kit
 from coevo_gym.methods.method import Method, method

@@ -90,15 +90,10 @@ class ExperiencePool:
         return len(self._entries)
 
     def retrieve(self, text: str, *, k: int, least: float) -> tuple[Experience, ...]:
-        """Return the experiences whose ``when_to_use`` is most similar to a text.
+        """Return at most ``k`` experiences whose ``when_to_use`` is most similar to a text.
 
-        Args:
-            text: a task's instruction.
-            k: maximum number of experiences.
-            least: minimum cosine.
-
-        Returns:
-            The experiences, most similar first; in a tie, the older experience comes first.
+        Their cosine is at least ``least``. The most similar experience comes first; in a tie, the
+        older one.
         """
         found = self._nearest(self._vector(text), k)
         return tuple(self._entries[id].experience for id, cosine in found if cosine >= least)
@@ -106,12 +101,7 @@ class ExperiencePool:
     def admit(self, experience: Experience, use: Usefulness = UNMEASURED) -> bool:
         """Admit an experience unless it is a copy, was harmful, or is worse than all others.
 
-        Args:
-            experience: the new experience.
-            use: its usefulness so far.
-
-        Returns:
-            True if the experience is now in the pool.
+        Return True if the experience is now in the pool.
         """
         if experience.id in self._harmful:
             return False

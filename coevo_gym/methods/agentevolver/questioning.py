@@ -38,11 +38,7 @@ def questioning_explorer(
 ) -> Explorer:
     """Create an explorer, which uses a model and the benchmark's profile if a model is available.
 
-    Args:
-        kit: the method's kit.
-        preference: the kind of tasks to look for.
-        breadth_steps: N_b, number of steps in breadth.
-        depth_window: N_d, number of observations that the model sees in depth.
+    See :func:`phased_agent` for ``breadth_steps`` and ``depth_window``.
 
     Raises:
         ConfigError: if a model explores but the benchmark has no profile.
@@ -87,11 +83,7 @@ def phased_agent(asked: ExplorerModel, *, breadth_steps: int, depth_window: int)
 class Questioning:
     """A growth rule that begins with an unguided round, even if the pool already has tasks.
 
-    The curriculum's settings determine later rounds.
-
-    Args:
-        n: number of tasks to find.
-        later: the growth rule after the first round.
+    This round looks for ``n`` tasks. The growth rule ``later`` plans all later rounds.
 
     Source: AgentEvolver (arXiv 2511.10395), 3.1 and 3.2.
     """
@@ -194,10 +186,7 @@ class Mixture(TableSelector):
 
 
 class Scaled:
-    """A transform that multiplies the advantages of evolved tasks by a factor.
-
-    Args:
-        factor: the factor, at least 0.
+    """A transform that multiplies the advantages of evolved tasks by a factor of at least 0.
 
     Source: AgentEvolver's published code, in which it is off by default.
     """

@@ -110,11 +110,7 @@ def most_replays(trajectory: Trajectory) -> int:
 
 
 def affordable(costs: Sequence[int], most: int) -> list[bool]:
-    """Select the cheapest episodes or groups whose total cost is within a limit.
-
-    Args:
-        costs: maximum number of replays or questions for each episode or group.
-        most: limit for the sum of the costs.
+    """Select the cheapest episodes or groups whose total cost is at most ``most``.
 
     Example:
         >>> affordable([5, 2, 3], 6)
@@ -132,13 +128,9 @@ def affordable(costs: Sequence[int], most: int) -> list[bool]:
 def judged(
     benchmark: Benchmark, task: Task, trajectory: Trajectory, *, hindsight: bool = False
 ) -> Judged:
-    """Label a trajectory's steps with replays; if the engine fails, all labels are empty.
+    """Label the steps of a trajectory that was not lost with replays.
 
-    Args:
-        benchmark: the benchmark that replays actions.
-        task: the trajectory's task.
-        trajectory: a trajectory that was not lost.
-        hindsight: True to label all unneeded steps as bad, including searches.
+    If the engine fails, all labels are empty. With ``hindsight``, unneeded searches are also bad.
     """
     replays = _Replays(benchmark, task, trajectory.actions)
     try:
