@@ -64,9 +64,9 @@ def rate_warnings(
     for key, (rate, usual) in rates.items():
         if rate >= limit:
             yield (
-                f"{key} = {rate:g} is a rate for the tiny policy, and is likely to destroy a language "
-                f"model if {trained} trained. Leave it unset to use {usual:g}, or set it below "
-                f"{limit:g}."
+                f"{key} = {rate:g} is a rate for the tiny policy, and is likely to destroy a "
+                f"language model if {trained} trained. Leave it unset to use {usual:g}, or set it "
+                f"below {limit:g}."
             )
 
 

@@ -83,9 +83,8 @@ class RolloutSettings(FrozenModel):
     max_envs: int | None = Field(default=None, ge=1)
     """Maximum number of simultaneous episodes; None uses the limit of the benchmark's engine."""
     workers: int = Field(default=0, ge=0)
-    """Number of worker processes that run engines in parallel; 0 runs the engines in the training
-    process. The results are the same. Workers are useful for ALFWorld on machines with spare
-    cores."""
+    """Number of worker processes that run engines in parallel; 0 runs engines in the training
+    process. The results are the same. Workers help with ALFWorld on machines with spare cores."""
 
 
 class EvaluationSettings(FrozenModel):
@@ -103,10 +102,9 @@ class EvaluationSettings(FrozenModel):
     """Sampling temperature of the policy in evaluations; 0 is greedy. Sampling in evaluations does
     not affect sampling in training."""
     samples: int = Field(default=1, ge=1)
-    """Episodes per task in each evaluation of a run, including that of the random baseline; more
-    than 1 requires a temperature above 0. Success is a task's share of successful episodes,
-    averaged over tasks, so each task counts once in the interval. `coevo eval` has --samples
-    instead."""
+    """Episodes per task in each evaluation of a run, also of the random baseline; more than 1
+    requires a temperature above 0. Success is a task's share of successful episodes, averaged over
+    tasks, so each task counts once in the interval. `coevo eval` has --samples instead."""
     last: int = Field(default=1, ge=1)
     """Number of an arm's last evaluations that are averaged into its result, without the warm-up's
     evaluation. With 1, the result is the last evaluation."""
@@ -121,9 +119,7 @@ class EvaluationSettings(FrozenModel):
         if len(set(final)) != len(final):
             raise ValueError("each set of tasks may be named only once")
         if "train" in final:
-            raise ValueError(
-                "train tasks are used for training. Name tasks that training never sees."
-            )
+            raise ValueError("training uses train tasks. Name tasks that training never sees.")
         if info.data.get("split") in final:
             raise ValueError(
                 f"{info.data['split']} tasks are evaluated during training (evaluation.split), so "
@@ -164,8 +160,7 @@ class PluginSettings(FrozenModel):
     """The user's own plugins."""
 
     methods: str | None = None
-    """Folder of .py files that define methods. In a TOML file, the path is relative to that
-    file."""
+    """Folder of .py files with methods. In a TOML file, the path is relative to that file."""
 
 
 class ArmSettings(FrozenModel):
@@ -250,8 +245,8 @@ class TapeSettings(FrozenModel):
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``
-    uses only stored answers. ``fill`` uses stored answers, and queries the model and stores its
-    answer if there is none."""
+    uses only stored answers. ``fill`` uses stored answers, queries the model for all others,
+    and stores those as well."""
     file: str | None = None
     """A JSON Lines file to use instead of the run's own database; for replays, it can also be
     another run's ``run.db``. In a TOML file, the path is relative to that file."""
