@@ -40,7 +40,7 @@ class CellRecord:
         manifest: settings and versions; see :mod:`coevo_gym.runs.manifest`.
         summary: numbers at the end of the run.
         measures: measurements after the run; see :mod:`coevo_gym.runs.experiments.measures`.
-        where: the place that it was read from, for messages.
+        where: the source of the record, for error messages.
     """
 
     name: str
@@ -80,7 +80,7 @@ def read_record(folder: RunFolder) -> CellRecord:
 
 
 def read_records(path: Path) -> dict[str, CellRecord]:
-    """Read a file of records; return them by name of the cell.
+    """Read a file of records, and return the records by cell name.
 
     Raises:
         StoreError: if the file is missing or damaged, or contains a cell twice.

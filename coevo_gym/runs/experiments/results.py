@@ -23,7 +23,7 @@ Printed = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class RowComparison:
-    """A comparison of a row with a baseline, over the seeds that both have.
+    """A comparison of a row with a baseline, over the seeds that both rows have.
 
     Attributes:
         baseline: key of the other row.
@@ -83,8 +83,9 @@ class ResultTable:
 
     Attributes:
         source: paper and table that it reproduces.
-        metric: name of the number by which rows are compared.
-        columns: names of the other numbers that some line has, the table's own first.
+        metric: name of the metric on which rows are compared.
+        columns: names of the other columns that have values, beginning with the table's own
+            columns.
         parts: additional parts by name; see ``sections.py``.
         notes: remarks about these cells.
     """
@@ -104,17 +105,17 @@ class ResultTable:
 def lines_of(
     chosen: Chosen, values: Values, printed: Mapping[str, Mapping[str, float]] = FrozenDict()
 ) -> tuple[TableLine, ...]:
-    """Return the lines of a table; each is compared with its baselines among the rows.
+    """Return the lines of a table; each line is compared with its baselines among the rows.
 
     Raises:
-        ConfigError: if none of the finished cells has the number by which rows are compared.
+        ConfigError: if no finished cell has the metric on which rows are compared.
     """
     experiment = chosen.experiment
     known = {name for cells in values.values() for numbers in cells.values() for name in numbers}
     if known and experiment.metric not in known:
         hint = suggest(experiment.metric, sorted(known))
         raise ConfigError(
-            f"No cell has the number {experiment.metric!r}, by which rows are compared. {hint}"
+            f"No cell has the metric {experiment.metric!r}, on which rows are compared. {hint}"
         )
     return tuple(
         _line(experiment, row, values, chosen.budget, printed.get(row.key, FrozenDict()))
@@ -129,7 +130,7 @@ def table_of(
     parts: Mapping[str, Any] = FrozenDict(),
     notes: Iterable[str] = (),
 ) -> ResultTable:
-    """Return a table made of lines; see :class:`ResultTable`."""
+    """Create a table from its lines; see :class:`ResultTable`."""
     experiment = chosen.experiment
     wanted = dict.fromkeys((*experiment.columns, *USUAL))
     about = (experiment.about.strip(),) if experiment.about else ()
