@@ -58,7 +58,7 @@ def test_a_typo_names_key_origin_and_suggestion(toml: Path) -> None:
         load(toml, "", COEVO_CFG__LOOP__SEEED="1")
     with pytest.raises(ConfigError, match=r"'epochs' \(from command line\).*mean learner.epochs\?"):
         load(toml, "", "epochs=1")
-    with pytest.raises(ConfigError, match=r"takes section.key=value, actual: 'seed'"):
+    with pytest.raises(ConfigError, match=r"must have the form section.key=value, got 'seed'"):
         load(toml, "", "seed")
 
 
@@ -84,7 +84,7 @@ def test_a_section_may_be_given_by_its_name_alone(toml: Path) -> None:
         ("arms=statc", "there is no method 'statc'. Did you mean 'static'"),
         ("arms=static,static", "each arm may be named only once"),
         ("benchmark.name=webshp", "Did you mean 'webshop'"),
-        ("curriculum.growth.kind=none", "decided by each arm"),
+        ("curriculum.growth.kind=none", "determined by each arm"),
         ("loop.max_env_steps=none", "training needs a limit"),
         ("name=../up", "a name takes letters, digits and"),
         ("evaluation.split=train", "Input should be 'val', 'test' or 'held_out'"),
@@ -247,7 +247,7 @@ def test_a_curriculum_of_an_older_version_is_read(kind: str, toml: Path) -> None
 
 @pytest.mark.parametrize("key", ["growth.kind=signals", "growth.kind=none", "evolve=guided"])
 def test_the_kind_of_growth_is_set_by_methods_only(key: str) -> None:
-    with pytest.raises(ConfigError, match=r"curriculum\.growth\.kind is decided by each arm"):
+    with pytest.raises(ConfigError, match=r"curriculum\.growth\.kind is determined by each arm"):
         load_config("quickstart", sets=[f"curriculum.{key}"], environ={})
 
 

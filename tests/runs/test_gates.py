@@ -184,7 +184,7 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
 
 def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:
     sets = {"gates.hold.benchmarks": ["toy"], "warmup.max_epochs": 1}
-    with pytest.raises(CoevoError, match=r"tasks to begin with wait for a person.*gates\.hold"):
+    with pytest.raises(CoevoError, match=r"first tasks are held for review.*gates\.hold"):
         coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 

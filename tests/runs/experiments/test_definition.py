@@ -151,13 +151,13 @@ WRONG = [
     ('title = "x"', "benchmarks: Field required"),
     ("colour = 1", "colour: Extra inputs are not permitted"),
     ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
-    ('baselines = ["none"]', "row 'static' has the unknown baseline 'none'"),
+    ('baselines = ["none"]', "row 'static' refers to an unknown baseline, 'none'"),
     ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
         "question ('static', 'other') is not a comparison of this table",
     ),
-    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not one of"),
+    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not one of"),
 ]
 
 

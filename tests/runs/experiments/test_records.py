@@ -138,18 +138,18 @@ def test_only_chosen_cells_are_exported(tmp_path: Path) -> None:
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:
     chosen, file = chosen_in(tmp_path), tmp_path / "cells.jsonl"
-    with pytest.raises(ConfigError, match="has no finished cell"):
+    with pytest.raises(ConfigError, match="has no finished cells for"):
         export(chosen, file)
     end(chosen, "static-1")
     with pytest.raises(ConfigError, match=r"ends in \.jsonl; actual: .*README\.md"):
         export(chosen, tmp_path / "README.md")
     (tmp_path / "toy_table" / "static-1" / "cell.json").unlink()
-    with pytest.raises(ConfigError, match=r"static-1, .*lacks the measures seconds, solved, div"):
+    with pytest.raises(ConfigError, match=r"static-1 .*missing the measures seconds, solved, div"):
         export(chosen, file)
     assert not file.exists()
     simulated = choose(load("simulated"), tmp_path)
     for refused in (lambda: export(simulated, file), lambda: finished(simulated)):
-        with pytest.raises(ConfigError, match="simulated is simulated; --from, --finished"):
+        with pytest.raises(ConfigError, match="simulated is simulated, but --from, --finished"):
             refused()
 
 
