@@ -1,4 +1,4 @@
-"""An arm of a run: training with the arm's method, its saved state, and its records."""
+"""Training of one arm of a run, with its checkpoints and its records."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class Arm:
         )
 
     def as_evaluated(self) -> AbstractContextManager[None]:
-        """Return a context in which the policy has its averaged weights, if there are any."""
+        """Return a context manager that switches to the policy's averaged weights, if any."""
         average = None if isinstance(self.learner, ReST) else self.learner.average
         return average.in_place() if average else nullcontext()
 
@@ -274,7 +274,7 @@ class ArmEvents(Events):
     _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store the groups of the current step, which is one after the last finished step."""
+        """Store the groups of the current step, which is the last finished step plus 1."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
@@ -389,8 +389,7 @@ class ArmEvents(Events):
     def rewind(self, step: int) -> None:
         """Delete the records of all later steps; -1 deletes all records.
 
-        Prints a warning if records of earlier steps are missing because a file was damaged or
-        deleted.
+        Warns if records of earlier steps are missing because a file was damaged or deleted.
         """
         self.store.rewind(self.arm.name, step)
 

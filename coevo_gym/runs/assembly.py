@@ -76,7 +76,7 @@ class Assembly:
 
     @cached_property
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
-        """The task sets on which policies are scored once, by name as in ``evaluation.final``.
+        """The task sets in ``evaluation.final``, on which policies are scored once, by name.
 
         Each set contains all tasks of that name, ordered by id.
 
@@ -235,7 +235,7 @@ class Assembly:
         return spec(arm.settings, self.kit(arm, on_verdict))
 
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
-        """Return the kit that an arm's method is built from; None stands for the first rounds."""
+        """Return the kit for building an arm's method, or for the first rounds if arm is None."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)

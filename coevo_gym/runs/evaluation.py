@@ -321,7 +321,7 @@ def in_words(found: list[str]) -> str:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect a policy's behaviour, without those for its speed."""
+    """Return the settings that affect a policy's behaviour, but not its speed."""
     policy = config.policy
     if policy.kind == "tiny":
         return {"tiny": policy.tiny.model_dump(mode="json")}

@@ -15,15 +15,14 @@ _EVENT = "final"
 
 
 def stored_as(policy: str, name: str) -> str:
-    """Return the database name of a policy's final episodes, which no arm can have."""
+    """Return the database name for a policy's final episodes; no arm can have this name."""
     return f"{policy}/{name}"
 
 
 def final_scores(folder: RunFolder) -> FinalScores:
     """Return all scores on final tasks so far: the warm-up's first, then the arms' in order.
 
-    Each score consists of the metrics from
-    :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
+    Scores are metrics from :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """
     found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
     for line in read_lines(folder.metrics):

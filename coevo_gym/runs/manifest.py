@@ -165,7 +165,7 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
-    """Return the content hashes of user-defined method files by name; {} without any."""
+    """Return the content hashes of user-defined method files by name; {} if there are none."""
     folder = config.plugins.methods
     return {} if folder is None else folder_hashes(folder)
 

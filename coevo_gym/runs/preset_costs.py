@@ -27,7 +27,7 @@ Fit = Literal["yes", "lower", "no"]
 
 @dataclass(frozen=True)
 class PresetCost:
-    """Upper bounds for one arm of a preset, on the smallest device that it fits.
+    """Upper bounds on the cost of one arm of a preset, on the smallest device that fits.
 
     Attributes:
         model: path of the trained language model; "" for the tiny policy.

@@ -28,10 +28,10 @@ _MOST_PHASES = 50
 
 
 class ProgressSink(Protocol):
-    """Receiver of progress reports, phase by phase; it may ignore any of them."""
+    """A receiver of progress reports, which may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the work, such as a cell of a table, with phases of its own.
+        """Begin a part of the work, such as a cell of a table, which has its own phases.
 
         Args:
             number: number of the part, from 1.
@@ -67,7 +67,7 @@ class ProgressSink(Protocol):
         return
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Report env steps and tokens as they are taken; see :func:`coevo_gym.core.waiting.acted`.
+        """Report env steps and tokens as they are used; see :func:`coevo_gym.core.waiting.acted`.
 
         Several threads may call this method.
         """
@@ -78,7 +78,7 @@ class ProgressSink(Protocol):
         return
 
     def say(self, text: str) -> None:
-        """Print a line that stays visible."""
+        """Print a line of text that remains on the screen."""
         return
 
 

@@ -31,16 +31,14 @@ def stack(
     shared: Round | None = None,
     on_known: Callable[[RoundResult], None] | None = None,
 ) -> StoredEvolver:
-    """Add a similarity filter, seeding and storage to an evolver, as the settings say.
+    """Wrap an evolver with storage and, if configured, with a similarity filter and seeding.
 
-    Its tasks are limited to one bin of similarity if the gates say so, the trained policy's
-    sampling is seeded with the round's seed if the policy takes part, and results are stored.
-    ``arm`` is None for the rounds that find first tasks. See :class:`StoredEvolver` for ``shared``
-    and ``on_known``.
+    The filter keeps the tasks of one bin of similarity. The seed of a round seeds the sampling of
+    the policy under training. ``arm`` is None for the rounds that find first tasks. See
+    :class:`StoredEvolver` for ``shared`` and ``on_known``.
 
     Raises:
-        ConfigError: if there are no tasks to compare with, or the policy's sampling cannot be
-            seeded.
+        ConfigError: if there are no tasks to compare with, or the policy cannot be seeded.
     """
     settings: ArmConfig | RunConfig = config if arm is None else arm
     bin = settings.gates.similarity.bin

@@ -1,4 +1,4 @@
-"""Handling of Ctrl-C: the first one stops at the next step boundary, the second one at once."""
+"""Ctrl-C handling: the first signal stops work at the next step boundary, the second at once."""
 
 from __future__ import annotations
 

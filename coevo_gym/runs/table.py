@@ -16,7 +16,7 @@ from coevo_gym.core.task import FrozenDict
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the baselines in a run's table."""
 PERSON = "person"
-"""Policy name of episodes that a user plays by hand."""
+"""Policy name for episodes that a user plays by hand."""
 
 FinalScores = Mapping[str, Mapping[str, Mapping[str, float]]]
 """Scores on the tasks of ``evaluation.final``, by policy and task set."""
@@ -104,7 +104,7 @@ def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
-    """Return columns of success rates in [0, 1] on final tasks, by header and policy.
+    """Return success rates in [0, 1] on final tasks as columns, by header and policy.
 
     If scenarios have several tasks, a second column is the share of scenarios in which every
     episode succeeded (AppWorld's scenario goal completion).

@@ -267,7 +267,7 @@ def test_several_samples(coevo: Coevo) -> None:
         ("toy-run --arm static --arm static", "Both sides are"),
         ("toy-run --arm nosuch", "has no arm 'nosuch'. Choose one of: static, coevolve, warm-up"),
         ("toy-run --arm static --arm random --arm coevolve", "--arm may be given twice"),
-        ("here", "an evaluation covers only one policy. Name two"),
+        ("here", "here is only one policy's evaluation"),
         ("here elsewhere", "so they cannot be compared"),
         ("here here --arm static", "--arm was given"),
         ("toy-run there", "have no tasks in common"),

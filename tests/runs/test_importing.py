@@ -122,7 +122,7 @@ def test_an_engine_that_fails_once_is_asked_again(
     first, second, third = judge(tmp_path, ACCEPTED, HELD, told.SECOND)
     assert first.task == ACCEPTED
     assert second.task is None
-    assert second.problem == "could not be judged because its engine failed: the engine is gone"
+    assert second.problem == "not judged because its engine failed: the engine is gone"
     assert third.task == told.SECOND
 
 

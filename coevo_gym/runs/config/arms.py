@@ -64,7 +64,7 @@ class ArmError(ConfigError):
 
 
 class ArmConfig(FrozenModel):
-    """The settings of one arm: the run's settings, those that define its method, and the arm's own.
+    """The settings of one arm, combined from the run, the arm's method and the arm itself.
 
     Attributes:
         name: name of the arm.
@@ -174,7 +174,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Reject the policy under training as an analyst if it cannot write or may not read."""
+    """Reject a policy as its own analyst if it cannot write text or would see solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:

@@ -26,7 +26,7 @@ _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
 
 
 def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
-    """Add all derived settings that a tree's sections do not set.
+    """Fill in the derived settings that are not set in a tree's sections.
 
     Only the given sections are completed. They and the policy may be mappings or models.
     """
@@ -89,14 +89,14 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
 
 
 def _kind(learner: Any) -> str:
-    """Return the kind of a learner's section, a mapping or a model."""
+    """Return the kind of a learner section, which is a mapping or a model."""
     if isinstance(learner, Mapping):
         return str(learner.get("kind", "pg"))
     return "rest" if isinstance(learner, RestConfig) else ""
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
-    """Add defaults for the values that a section, a mapping or a model, does not set."""
+    """Fill in defaults for values that a section (a mapping or a model) does not set."""
     if isinstance(section, Mapping):
         given: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):

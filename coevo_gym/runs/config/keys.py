@@ -30,7 +30,7 @@ RENAMED: Mapping[str, str] = MappingProxyType(
         **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},
     }
 )
-"""Keys of older versions with their new names. Old keys are still accepted, also in arms."""
+"""Keys of older versions with their new names. Old keys are still accepted."""
 
 
 def current(key: str, value: Any) -> tuple[str, Any]:
@@ -112,7 +112,7 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a tree in which the settings of older versions have their new names.
+    """Rename settings from older versions in a tree to their current names.
 
     Settings that moved within their section are kept, because the section reads them itself.
     Settings that moved to another section are dropped, because that section has its own value.

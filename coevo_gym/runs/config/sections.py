@@ -94,20 +94,20 @@ class EvaluationSettings(FrozenModel):
     """Split to evaluate on. ``test`` is for final results; ``held_out`` contains the training
     scenarios that ``benchmark.hold_out`` sets aside."""
     n_tasks: int = Field(default=200, ge=1)
-    """Number of held-out tasks, the same for every seed; all of them if there are fewer."""
+    """Maximum number of held-out tasks, which are the same for every seed."""
     n_trained: int = Field(default=0, ge=0)
-    """Number of warm-up tasks, and also of tasks from an arm's current pool, on which each
-    evaluation measures success as well, to reveal forgetting and overfitting; 0 turns this off."""
+    """Each evaluation also measures success on this many warm-up tasks and as many tasks from an
+    arm's current pool, which reveals forgetting and overfitting. 0 turns this off."""
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature of the policy in evaluations; 0 is greedy. Sampling in evaluations does
     not affect sampling in training."""
     samples: int = Field(default=1, ge=1)
-    """Episodes per task in each evaluation of a run, also of the random baseline; more than 1
+    """Episodes per task in each evaluation of a run, including the random baseline's; more than 1
     requires a temperature above 0. Success is a task's share of successful episodes, averaged over
     tasks, so each task counts once in the interval. `coevo eval` has --samples instead."""
     last: int = Field(default=1, ge=1)
-    """Number of an arm's last evaluations that are averaged into its result, without the warm-up's
-    evaluation. With 1, the result is the last evaluation."""
+    """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's.
+    With 1, the result is the last evaluation."""
     final: tuple[str, ...] = ()
     """Task sets on which the warm-up and each arm are scored once, after the last step: ``test``, a
     subset of the benchmark's test tasks, such as ``test_normal``, or ``val`` or ``held_out`` if
@@ -164,7 +164,7 @@ class PluginSettings(FrozenModel):
 
 
 class ArmSettings(FrozenModel):
-    """Settings for an arm that is more than just a method."""
+    """The method of an arm, and the settings that only this arm has."""
 
     method: str = ""
     """Name of the arm's method; defaults to the name of the arm."""
@@ -214,7 +214,7 @@ class AnalystModelSettings(ExplorerModelSettings):
 
 
 class AnalystSettings(FrozenModel):
-    """The model that answers a method's questions about episodes, such as why one failed.
+    """The model that answers a method's questions, such as why an episode failed.
 
     Only methods whose studies ask questions use it. Its answers are stored on the tape, and the
     caps in ``advisor`` apply to explorer and analyst together.
@@ -241,7 +241,7 @@ class EvolverSettings(FrozenModel):
 
 
 class TapeSettings(FrozenModel):
-    """Settings for the tape, which stores model answers. Runs without such models have no tape."""
+    """Settings for the tape of model answers; runs that do not query models have no tape."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
     """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``

@@ -64,7 +64,7 @@ class Resolved:
         return Resolved(config, {**self.origins, "name": "name"})
 
     def rows(self) -> list[tuple[str, Any, str]]:
-        """Return dotted key, value and origin of every setting, in the order of the tree."""
+        """Return the dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
         origins = {key: origin for key, (_, origin) in self.config.derived().items()}
         origins |= self.origins
@@ -267,7 +267,7 @@ def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
 
 
 def _parse(key: str, value: Any, origin: str) -> Any:
-    """Parse a text by the type of its setting."""
+    """Parse a text value according to its setting's type."""
     annotation = annotation_of(RunConfig, key)
     if annotation is None:
         hint = suggest_key(RunConfig, key)

@@ -83,7 +83,7 @@ class ComparedType:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A task-by-task comparison of B with A. A task is solved if half of its episodes succeed.
+    """A comparison of B with A. A task counts as solved if at least half of its episodes succeed.
 
     Attributes:
         a: name of A.
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The result in words, for these two policies, not the methods that trained them."""
+        """The result in words; it is about these two policies, not about their methods."""
         if self.low > 0 or self.high < 0:
             found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
             differ = (

@@ -98,7 +98,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
 
 
 def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
-    """Return names and types of the keyword arguments of a class and its bases."""
+    """Yield the names and types of the keyword arguments of a class and its bases."""
     for base in env_class.__mro__:
         init = vars(base).get("__init__")
         if not inspect.isfunction(init):
@@ -113,7 +113,7 @@ def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
 
 
 def _value(name: str, text: str, wanted: Any) -> Any:
-    """Parse the text of an argument's value, if the argument accepts it."""
+    """Parse the value of an argument, and check that the argument accepts it."""
     adapter = TypeAdapter(wanted)
     try:
         return adapter.validate_python(json.loads(text), strict=True)
@@ -184,7 +184,7 @@ class EvalJob:
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
-        """The tasks, in the order of their ids."""
+        """The tasks to play, ordered by id."""
         if self.final:
             return self.assembly.final_tasks[self.final]
         return self.assembly.tasks_to_evaluate(self.split)
@@ -220,7 +220,7 @@ def run_job(
     final: str = "",
     sets: Sets = (),
 ) -> EvalJob:
-    """Create the evaluation of a run's saved policy, on as many tasks as the run evaluates.
+    """Create an evaluation job for a run's saved policy, with the run's number of tasks.
 
     Args:
         folder: the run.
@@ -292,7 +292,7 @@ def model_job(
     sets: Sets = (),
     env: Sequence[str] = (),
 ) -> EvalJob:
-    """Create the evaluation of an untrained language model or a baseline.
+    """Create an evaluation job for an untrained language model or a baseline.
 
     Args:
         benchmark: name of the benchmark.
@@ -345,7 +345,7 @@ def model_job(
 
 
 def person_job(benchmark: str, split: str) -> EvalJob:
-    """Create the evaluation of a user who plays by hand, without any agents.
+    """Create an evaluation job for a user who plays by hand, without any agents.
 
     Raises:
         ConfigError: if a setting in an environment variable is invalid.
@@ -398,7 +398,7 @@ def _baseline(job: EvalJob) -> EvalJob:
 
 
 def _random(assembly: Assembly) -> Players:
-    """Return players with a random agent, which is seeded anew after earlier episodes."""
+    """Return players for the random agent, with new seeds after earlier episodes."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()

@@ -40,9 +40,7 @@ def find_sides(
     first = find_source(a)
     if b is None:
         if not isinstance(first, RunFolder):
-            raise ConfigError(
-                f"Nothing to compare {a} with: an evaluation covers only one policy. Name two."
-            )
+            raise ConfigError(f"{a} is only one policy's evaluation. Name a second one to compare.")
         return _arms_of(first, arms, final)
     second = find_source(b)
     runs = [found for found in (first, second) if isinstance(found, RunFolder)]
@@ -74,7 +72,7 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
 
 
 def other_arms(run: str) -> Sequence[str]:
-    """Return a run's arms without the first and the last one."""
+    """Return all arms of a run except the first and the last."""
     _, config = read_manifest(RunFolder.of(run))
     return config.arms[1:-1]
 
@@ -102,7 +100,7 @@ def find_source(name: str) -> Source:
 
 
 def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
-    """Return two arms of one run as sides."""
+    """Return two arms of a run as the sides of a comparison."""
     _, config = read_manifest(run)
     match len(arms):
         case 0:
@@ -117,7 +115,7 @@ def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Sid
         case 2:
             first, second = arms
         case _:
-            raise ConfigError(f"--arm may be given twice, got {', '.join(arms)}.")
+            raise ConfigError(f"--arm may be given at most twice, got {', '.join(arms)}.")
     return _two(_arm(run, first, final), _arm(run, second, final))
 
 

@@ -38,7 +38,7 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_jso
 PROMPT = "reflexion/reflect"
 _USED = ("prompt_tokens", "completion_tokens", "usd")
 _MOST_CHARS = 2_000
-"""Maximum characters of a reflection."""
+"""Maximum number of characters in a reflection."""
 
 
 class Reflection(BaseModel):
@@ -67,7 +67,7 @@ def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TrialFolder(EvalFolder):
-    """A folder of trials, which is not an evaluation and is never compared with one."""
+    """A folder of trials. It is not an evaluation folder, so comparisons do not accept it."""
 
     @property
     def config(self) -> Path:
@@ -76,7 +76,7 @@ class TrialFolder(EvalFolder):
 
     @property
     def results(self) -> Path:
-        """Path of the results, with one line per task and trial, written when its episode ends."""
+        """Path of the results: one line per task and trial, written as soon as its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
@@ -122,8 +122,7 @@ def run_trials_in(
 
     ``cues`` returns the hints about a task that the policy's prompt contains in each trial. With
     it, there are no reflections, and each task is played in full as often as in an evaluation
-    (:attr:`EvalJob.samples`). See :func:`~coevo_gym.runs.evaluation.evaluate_in` for the other
-    arguments.
+    (:attr:`EvalJob.samples`). For the rest, see :func:`~coevo_gym.runs.evaluation.evaluate_in`.
 
     Raises:
         ConfigError: if the folder has other trials, the policy cannot reflect, or the trials may
@@ -236,7 +235,7 @@ def _used(usage: Usage) -> dict[str, int | float]:
 
 
 def cues_of(folder: RunFolder, arm: str) -> Told:
-    """Return the hints that a finished arm's coach would give about a task, from its last memories.
+    """Return the hints that a finished arm's coach gives about a task, with its final memories.
 
     Returns:
         A function that returns the cues of the first episode in a group that gets any; () if no

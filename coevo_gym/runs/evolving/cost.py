@@ -43,7 +43,7 @@ class Spending:
         self._progress.spent(self._known + meter.total.less(over))
 
     def first_tasks(self, round: Round, result: RoundResult) -> None:
-        """Count the cost of a first round."""
+        """Record the cost of a round that found first tasks."""
         self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
         self._progress.spent(self._known)
 
@@ -70,7 +70,7 @@ _AGAIN = 2
 
 
 class CostEstimate(FrozenModel):
-    """The maximum use of one model by a run's rounds and studies, or by an evaluation.
+    """The maximum cost of one model in a run's rounds and studies, or in an evaluation.
 
     Attributes:
         model: the model, with its location.
@@ -117,7 +117,7 @@ class CostEstimate(FrozenModel):
 
 
 def estimates(config: RunConfig) -> list[CostEstimate]:
-    """Return a cost estimate for each model that a run may query; a replay queries none."""
+    """Return a cost estimate for each model that a run may query, or [] for a replay."""
     if config.tape.mode == "replay":
         return []
     found: dict[str, CostEstimate] = {}

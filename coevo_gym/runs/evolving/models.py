@@ -157,7 +157,7 @@ class Models:
 
     @property
     def store(self) -> AnswerStore | None:
-        """The storage of the tape; None if there is no tape."""
+        """The tape's storage; None if there is no tape."""
         if self._store is None and self.config.tape.mode != "off":
             self._store = self._open()
         return self._store

@@ -94,7 +94,7 @@ class Cell:
 
 @dataclass
 class CellCounts:
-    """Numbers of cells by state.
+    """The number of cells in each state.
 
     Attributes:
         there: cells that were already finished, or are in a file of cells.
@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the baselines and measures that are shown from a row's runs, by row name."""
+        """Return the baselines and measures that other rows show from a row's runs, by its name."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -229,7 +229,7 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
 
 
 def require_runs(chosen: Chosen) -> None:
-    """Refuse a simulated table.
+    """Raise an error if the table is simulated.
 
     Raises:
         ConfigError: if the table is simulated.

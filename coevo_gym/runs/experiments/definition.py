@@ -23,7 +23,7 @@ _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Parse a text into seeds.
+    """Parse seeds from a text.
 
     Args:
         text: a number of seeds, or a list with commas and ranges; None for the default seeds.
@@ -257,9 +257,7 @@ class Experiment(FrozenModel):
         for row in self.rows:
             for baseline in self.baselines if row.baselines is None else row.baselines:
                 if baseline not in names:
-                    raise ValueError(
-                        f"row {row.name!r} refers to an unknown baseline, {baseline!r}"
-                    )
+                    raise ValueError(f"row {row.name!r} has an unknown baseline, {baseline!r}")
             if row.of and row.of not in names:
                 raise ValueError(f"row {row.name!r} refers to an unknown row, {row.of!r}")
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
@@ -273,7 +271,7 @@ class Experiment(FrozenModel):
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
-        """Return the name of the row whose runs contain the numbers of a row.
+        """Return the name of the row whose runs contain a given row's results.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """
@@ -304,7 +302,7 @@ class Experiment(FrozenModel):
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
-        """Return the baselines of a row; a baseline is compared with the baselines before it."""
+        """Return a row's baselines; a baseline itself is compared only with earlier baselines."""
         found = self.baselines if row.baselines is None else row.baselines
         return found[: found.index(row.name)] if row.name in found else found
 

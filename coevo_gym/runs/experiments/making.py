@@ -77,7 +77,7 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write the finished cells to a file of records, and the table of all its cells beside it.
+    """Write finished cells to a file of records, and write a table of all its cells beside it.
 
     Other cells in the file are kept. The table is written to a file of the same name that ends in
     ``.md``.
@@ -110,7 +110,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
 
 
 def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
-    """Return the part of a table that the records cover, including rows without own runs."""
+    """Return the part of a table that records cover, including rows without their own runs."""
     of_row = defaultdict[str, list[CellRecord]](list)
     for record in records.values():
         of_row[record.row_and_seed[0]].append(record)
@@ -274,7 +274,7 @@ def _average(
     benchmark: str,
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
-    """Return the mean of a row's numbers over benchmarks as ``average``; {} if one is missing."""
+    """Return the mean of a row's results over benchmarks as ``average``; {} if any is missing."""
     found = []
     for other, names in experiment.average.items():
         if other != benchmark:

@@ -1,4 +1,4 @@
-"""Measures of a finished cell beyond its summary, which are taken once and stored beside it.
+"""Measures of a finished cell in addition to its summary, each taken once and then stored.
 
 | measure | what it is |
 |---|---|
@@ -69,7 +69,7 @@ _EVALUATIONS = "measured"
 
 @dataclass(frozen=True)
 class _Ended:
-    """A finished run to be measured."""
+    """A finished run to measure."""
 
     folder: RunFolder
     config: RunConfig
@@ -129,7 +129,7 @@ def measure(
 
 
 def read_measures(folder: RunFolder) -> dict[str, Any]:
-    """Return the stored measures of a run by name; {} without any.
+    """Return a run's stored measures by name; {} if there are none.
 
     Raises:
         StoreError: if their file is damaged.
@@ -142,7 +142,7 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
 def missing_measures(
     known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return the measures that are missing in a cell, as pairs of policy and name.
+    """Return the measures that are missing from a cell, as pairs of policy and name.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
     :func:`measure` for ``wanted`` and ``shown``.
@@ -196,7 +196,7 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
 
 
 def _likeness(ended: _Ended) -> float | None:
-    """Return the mean cosine of evolved tasks to the nearest set-aside task; None without any."""
+    """Return the mean cosine similarity of evolved tasks to the nearest set-aside task, or None."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     texts = [
         task.instruction

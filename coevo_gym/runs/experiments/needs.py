@@ -21,11 +21,11 @@ from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve
 from coevo_gym.runs.experiments.definition import Experiment, Size
 
 OFFICIAL = "official"
-"""The name of an installation's data that is not built in."""
+"""Name for an installation's official data, which is not built in."""
 
 
 class Need(NamedTuple):
-    """A requirement of cells.
+    """A requirement for running cells.
 
     Attributes:
         what: a short description of the requirement.

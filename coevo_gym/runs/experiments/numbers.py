@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 
 REPORTED = "reported"
-"""Success on the first task set of ``evaluation.final``, or on the evaluated tasks if empty."""
+"""Success on the first task set in ``evaluation.final``, or else on the evaluated tasks."""
 COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
     REPORTED: Column("success, reported", "{:.1%}"),

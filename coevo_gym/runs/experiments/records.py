@@ -24,7 +24,7 @@ from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, finite, read_json, write_atomic
 
 ENDING = ".jsonl"
-"""Ending of the names of files with records."""
+"""File name extension of files with records."""
 _NOT_READ = ("origins",)
 """Parts of a manifest that no table reads."""
 _PARTS = ("manifest", "summary", "measures")
@@ -110,7 +110,7 @@ def _parsed(line: bytes, where: str) -> CellRecord:
         sound = False
     if not sound:
         raise StoreError(
-            f"{where[0].upper()}{where[1:]} is not the record of a cell. Restore the file, or "
+            f"{where[0].upper()}{where[1:]} is not a cell record. Restore the file, or "
             "delete that line to run the cell again."
         )
     config_in(parts["manifest"], where)

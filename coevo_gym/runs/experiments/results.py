@@ -84,8 +84,7 @@ class ResultTable:
     Attributes:
         source: paper and table that it reproduces.
         metric: name of the metric on which rows are compared.
-        columns: names of the other columns that have values, beginning with the table's own
-            columns.
+        columns: names of the other columns that have values, the table's own columns first.
         parts: additional parts by name; see ``sections.py``.
         notes: remarks about these cells.
     """

@@ -103,7 +103,7 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
 def efficiencies(
     experiment: Experiment, row: Row, measured: Measured
 ) -> dict[int, dict[str, float]]:
-    """Return the speed of learning of a row's cells by seed, from the measure ``curve``.
+    """Return the learning speed of a row's cells by seed, based on the measure ``curve``.
 
     ``auc`` is the mean success over training, and ``steps_90`` is the first evaluated learner step
     with 90 % of the highest success of the row's first baseline with the same seed. ``steps_90`` is
@@ -122,7 +122,7 @@ def efficiencies(
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the learner step and the success of each evaluation of a cell."""
+    """Return the learner step and the success at each evaluation of a cell."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
 

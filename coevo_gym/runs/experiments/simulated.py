@@ -69,7 +69,7 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 def run_batches(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Run the missing seeds of a table, whose rows have worlds; return the numbers of all seeds.
+    """Run the missing seeds of a table whose rows have worlds; return the results of all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.

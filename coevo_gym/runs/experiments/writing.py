@@ -114,7 +114,7 @@ def _head_of_printed(name: str, metric: str) -> str:
 
 
 def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[list[str]]]]]:
-    """Yield heading, column titles and rows of each table below the main one."""
+    """Yield the heading, column titles and rows of each table below the main table."""
     points = _is_share(table.metric)
     further = [(line, one) for line in table.lines for one in line.comparisons[1:]]
     if further:

@@ -1,4 +1,4 @@
-"""State and size of the folders of runs, tables and evaluations."""
+"""The state and size of run, table and evaluation folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Literal["running", "finished", "stopped", "damaged"]
 
 
 def state_of_run(folder: RunFolder) -> tuple[State, str]:
-    """Return a run's state, and a description of its damage or "".
+    """Return a run's state and a description of any damage.
 
     Files are opened but not read completely, so a damaged row may be missed.
     """
@@ -34,7 +34,7 @@ def state_of_run(folder: RunFolder) -> tuple[State, str]:
 
 
 def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
-    """Return an evaluation's state, and a description of its damage or ""."""
+    """Return an evaluation's state and a description of any damage."""
     try:
         folder.read_config()
         return _state(folder, stored=folder.database.is_file()), ""

@@ -36,7 +36,7 @@ class Device:
 
     @property
     def reserve(self) -> int:
-        """The bytes to reserve for everything that estimates do not count; this is a guess.
+        """The bytes to reserve for memory that the estimates do not cover; this is a guess.
 
         On a GPU this is CUDA with its graphs and workspaces, logits, and gaps between allocations;
         on a CPU the interpreter, libraries, envs, and logits.
@@ -75,7 +75,7 @@ _CUDA_NAMES = {
     "NVIDIA L4": "l4",
     "NVIDIA GeForce RTX 4090": "rtx4090",
 }
-"""Known GPUs by the name that CUDA reports, without variants that have other rates."""
+"""Known GPUs by the name that CUDA reports, excluding variants with different rates."""
 
 
 def find_card(name: str) -> Device:
@@ -133,7 +133,7 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
 
 
 def is_for_gpu(settings: PolicySettings) -> bool:
-    """Return True if a policy's settings are for a GPU.
+    """Return True if a policy's settings are meant for a GPU.
 
     This is the case if they name a GPU, or if vLLM takes a share of the device's memory
     (``gpu_memory_utilization``). On a CPU, ``kv_cache_gib`` takes the place of that share.

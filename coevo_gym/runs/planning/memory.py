@@ -1,4 +1,4 @@
-"""Estimates of a language model's memory in training, with advice if it does not fit."""
+"""Estimates of the memory for training a language model, with advice if it does not fit."""
 
 from __future__ import annotations
 
@@ -217,14 +217,13 @@ _PHASES = {
 
 
 def require_memory(config: RunConfig) -> None:
-    """Refuse a run whose language model cannot fit into this machine's GPU or memory.
+    """Reject a run whose language model cannot fit in this machine's GPU or main memory.
 
     The check counts only certain needs: weights, gradients, optimiser state, reference and vLLM's
     share. It is skipped for other policies, for models of unknown shape, and without PyTorch.
 
     Raises:
-        ConfigError: if the model cannot fit; the message has suggestions, and a way to start
-            anyway.
+        ConfigError: if the model cannot fit; the message says how to save memory or start anyway.
     """
     found = _on_this_machine(config, lambda memory: memory.least)
     if found is None or found.memory.least <= found.device.memory:
@@ -292,7 +291,7 @@ class _Found(NamedTuple):
 
 
 def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
-    """Return the estimate for the arm with the largest ``most``; None if unknown."""
+    """Return the estimate for the arm with the highest value of ``most``; None if unknown."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
     try:
@@ -307,7 +306,7 @@ def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -
 
 
 def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
-    """Yield suggestions for smaller activations and caches in a phase."""
+    """Yield suggestions for reducing the activations and caches in a phase."""
     settings = config.policy.model
     if phase == "sampling" and config.policy.kind == "transformers":
         yield "lower policy.model.prefix_cache_gib"
@@ -324,7 +323,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 def _ways(
     config: RunConfig, learner: LearnerConfig, memory: MemoryEstimate, device: Device
 ) -> Iterator[str]:
-    """Yield suggestions for smaller weights, gradients, moments and references."""
+    """Yield suggestions for reducing weights, gradients, moments and references."""
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_setting(config)}"

@@ -1,4 +1,4 @@
-"""Import of tasks from a file through the gates.
+"""Import of tasks from a file; each task has to pass the gates.
 
 Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
 training task to start from. The import does not trust the claims in a line: it runs the actions,
@@ -123,9 +123,7 @@ class Importer:
         except (TaskError, SplitLeakError) as error:
             return ImportedLine(number, problem=str(error))
         except EnvBackendError as error:
-            return ImportedLine(
-                number, problem=f"could not be judged because its engine failed: {error}"
-            )
+            return ImportedLine(number, problem=f"not judged because its engine failed: {error}")
         if result.task is None:
             return ImportedLine(number, verdict=result.verdict)
         task = _imported(result, candidate)

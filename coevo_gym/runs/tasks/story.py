@@ -15,7 +15,7 @@ from coevo_gym.store.reader import HOLD, RunReader
 from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
 
 FEWEST = 4
-"""Fewest characters of an abbreviated id."""
+"""Minimum number of characters in an abbreviated id."""
 _NAMED = 6
 
 
@@ -210,7 +210,7 @@ def _origin(
 
 
 def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
-    """Return parents, their parents, and so on, each once."""
+    """Return all ancestors of a task, parents first, each once."""
     found: dict[str, Ancestor] = {}
     generation, ids = 1, list(parents)
     while ids:

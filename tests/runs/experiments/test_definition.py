@@ -151,7 +151,7 @@ WRONG = [
     ('title = "x"', "benchmarks: Field required"),
     ("colour = 1", "colour: Extra inputs are not permitted"),
     ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
-    ('baselines = ["none"]', "row 'static' refers to an unknown baseline, 'none'"),
+    ('baselines = ["none"]', "row 'static' has an unknown baseline, 'none'"),
     ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
