@@ -71,7 +71,7 @@ class Assembly:
 
     @cached_property
     def held_out_tasks(self) -> Sequence[Task]:
-        """The held-out tasks on which arms are compared, independent of the seed."""
+        """The held-out tasks on which arms are compared; they do not depend on the seed."""
         return self.tasks_to_evaluate(self.config.evaluation.split)
 
     @cached_property

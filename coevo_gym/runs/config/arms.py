@@ -68,7 +68,7 @@ class ArmConfig(FrozenModel):
 
     Attributes:
         name: name of the arm.
-        method: name of its method.
+        method: name of the arm's method.
         settings: the method's own settings.
     """
 

@@ -165,7 +165,7 @@ def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProb
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Return a problem whose keys are the error's location, without kinds added by pydantic."""
+    """Convert an error into a problem, leaving out the kinds that pydantic adds to its location."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()

@@ -37,7 +37,7 @@ class Asked:
         tape: the tape of stored answers.
         meter: counts and caps, shared by all models of the arm.
         model: settings of the model.
-        stopped: returns True when no more questions may be asked.
+        stopped: returns True once no more questions may be asked.
     """
 
     def __init__(

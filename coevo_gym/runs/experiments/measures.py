@@ -92,7 +92,7 @@ def measure(
 
     Args:
         folder: the folder of the run.
-        arm: its arm.
+        arm: name of the arm.
         wanted: names of measures, in addition to those of every cell.
         others: for ``transfer``: the benchmark to test on, by the benchmark trained on; a subset of
             its test tasks may follow, as in ``appworld/test_normal``. The subset is only used for

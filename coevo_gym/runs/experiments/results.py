@@ -61,8 +61,8 @@ class TableLine:
         values: the metric by seed.
         mean: mean of the metric; None without a finished cell.
         sd: sample standard deviation of the metric; None for a single seed.
-        comparisons: comparisons with each of its baselines.
-        columns: means of the other numbers over the cells that have them.
+        comparisons: comparisons of the row with each of its baselines.
+        columns: means of the other metrics over the cells that have them.
         paper: numbers printed in the paper, in its own units, by name.
     """
 
@@ -86,7 +86,7 @@ class ResultTable:
         metric: name of the metric on which rows are compared.
         columns: names of the other columns that have values, the table's own columns first.
         parts: additional parts by name; see ``sections.py``.
-        notes: remarks about these cells.
+        notes: remarks about the table.
     """
 
     experiment: str

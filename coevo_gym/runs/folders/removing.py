@@ -30,7 +30,7 @@ class Removable:
     """A run, table or evaluation to delete.
 
     Attributes:
-        path: its folder.
+        path: path of the folder.
         kind: ``run``, ``table`` or ``evaluation``.
         folders: folders to lock during the deletion.
         size: size in bytes.
@@ -99,7 +99,7 @@ OLD, DAMAGED, PART, EMPTY = (
     "an older checkpoint of a finished run",
     "a damaged checkpoint",
     "left by a process that was killed",
-    "holds no run and no evaluation",
+    "contains no run or evaluation",
 )
 
 
@@ -108,7 +108,7 @@ class Freeable:
     """A removable file or folder.
 
     Attributes:
-        path: its path.
+        path: path of the file or folder.
         why: reason why the file is not needed.
         folder: folder of the run or evaluation that it belongs to.
         size: size in bytes.

@@ -20,7 +20,7 @@ UNKNOWN_CONTEXT = 8192
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Estimated memory of a language model while one arm trains it.
+    """Estimated memory of a language model during the training of one arm.
 
     All values except ``trained`` are bytes. Weights, gradients, moments, reference and average are
     exact except for norms and biases; activations are an estimate.
@@ -28,7 +28,7 @@ class MemoryEstimate:
     Attributes:
         trained: number of trained weights.
         learner: weights of the learner, including the model below an adapter.
-        sampler: copy of the weights for sampling; 0 if the learner's are used.
+        sampler: copy of the weights for sampling; 0 if the learner's weights are used.
         gradients: gradients of an update, in fp32.
         moments: AdamW's two moments, in fp32.
         reference: the frozen reference; 0 with an adapter, which is disabled instead.
@@ -39,7 +39,7 @@ class MemoryEstimate:
         share: total memory of vLLM; None if transformers samples.
         prefixes: upper bound for keys and values of past conversations; 0 with vLLM.
         kept: on a CPU, the initial weights of all arms, which the run holds in memory.
-        checkpoint: on a CPU, a checkpoint during its writing.
+        checkpoint: on a CPU, a checkpoint while it is written.
     """
 
     trained: int
@@ -160,7 +160,7 @@ def computes_in_half(config: RunConfig, device: Device) -> bool:
 
 
 def updates_of(learner: LearnerConfig) -> UpdateConfig:
-    """Return a learner's update settings; for imitation, as if all samples were accepted."""
+    """Return a learner's update settings, assuming that imitation accepts all samples."""
     if isinstance(learner, UpdateConfig):
         return learner
     settings = learner.imitation

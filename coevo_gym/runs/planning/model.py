@@ -28,7 +28,7 @@ sampling."""
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A language model's needs on one device, as upper bounds in bytes and seconds.
+    """Resource needs of a language model on one device, as upper bounds in bytes and seconds.
 
     Attributes:
         device: the device for training and sampling.
@@ -37,10 +37,10 @@ class ModelPlan:
         weights: bytes of the weights, including the sampler's copy.
         sampler: bytes of the sampler's copy; 0 if sampling uses the learner's weights.
         training: bytes of gradients, the optimiser's state, the reference and averaged weights.
-        reference: bytes of the reference alone; an adapter needs none.
+        reference: bytes of the reference alone; 0 with an adapter.
         activations: approximate bytes of forward and backward pass of one microbatch.
         context: bytes of the key-value cache of one full context.
-        cache: bytes for key-value caches: those in vLLM's share, or the remaining memory.
+        cache: bytes left for key-value caches, in vLLM's share or in the device's memory.
         prefixes: maximum bytes of the caches that store past conversations; 0 with vLLM.
         share: total bytes of vLLM; None if transformers samples.
         peaks: peak bytes by phase: ``sampling``, ``update``, ``warm-up`` if there is one, and

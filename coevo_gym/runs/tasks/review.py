@@ -28,7 +28,7 @@ class HeldDraft:
     Attributes:
         task: the task.
         verdict: the reason for holding the task, and the gates that it had passed.
-        arms: names of the arms whose rounds found it.
+        arms: names of the arms whose rounds found the task.
         round_id: the first of these rounds.
         decision: the user's decision; None if there is no decision yet.
         joined: arms whose pools the task has joined since, each with the round.

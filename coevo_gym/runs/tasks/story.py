@@ -67,7 +67,7 @@ class Story:
     """The history of a draft.
 
     Attributes:
-        verdict: its final verdict, with the draft.
+        verdict: the final verdict on the draft, with the draft itself.
         round_id: the round that judged it; "" for an imported task that has not joined yet.
         step: step of the arm at which the round was applied.
         arms: names of the arms with this round; several arms share the first one.
@@ -75,9 +75,9 @@ class Story:
         context: start of the exploration; None if it was not stored.
         signal: the signal behind the context; None if there was none, or it was not stored.
         explored: summary and walks of the exploration; None if no model explored.
-        ancestors: its ancestors, parents first.
+        ancestors: ancestors of the task, parents first.
         decision: the user's decision about the task, or None.
-        joined: the arms whose pool contains it, each with the round in which it joined.
+        joined: the arms whose pool contains the task, each with the round in which it joined.
         practice: number of episodes by arm.
         elsewhere: other verdicts about the same draft or task.
     """
