@@ -274,7 +274,7 @@ class ArmEvents(Events):
     _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store the groups of the current step, which is the last finished step plus 1."""
+        """Store the groups of the current step (one more than the last finished step)."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)

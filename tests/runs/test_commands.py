@@ -75,7 +75,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("eval toy --env =", "has no argument ''"),
         ("eval toy --set benchmark=webshop", "Run `coevo eval webshop` instead"),
         ("eval toy --set seed=-1", "seed = '-1' (from command line)"),
-        ("eval toy --set nosuch", "--set takes section.key=value"),
+        ("eval toy --set nosuch", "--set must have the form section.key=value"),
         ("eval ty", "Did you mean 'toy'?"),
         ("eval toy-rn", "Did you mean 'toy-run'?"),
         ("train toy.toml --name=", "name = ''"),

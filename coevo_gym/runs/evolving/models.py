@@ -67,7 +67,7 @@ class Asked:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the spending as JSON; an endpoint has its own caps and counts."""
+        """Return the spending as JSON, including the counts of the model's endpoint."""
         endpoint = self._endpoint
         return {
             **self.meter.state_dict(),

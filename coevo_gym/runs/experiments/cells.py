@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the baselines and measures that other rows show from a row's runs, by its name."""
+        """Map each row to the baselines and measures that other rows show from its runs."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
