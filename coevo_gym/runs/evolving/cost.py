@@ -170,7 +170,7 @@ def require_consent(asked: list[CostEstimate]) -> None:
         ConfigError: if work may cost money; the message says how much, and how to agree.
     """
     if paid := [estimate for estimate in asked if estimate.paid]:
-        raise ConfigError(f"{in_words(paid)}\nTo agree to it, pass --yes, or yes=True in Python.")
+        raise ConfigError(f"{in_words(paid)}\nTo accept it, pass --yes, or yes=True in Python.")
 
 
 def in_words(paid: list[CostEstimate]) -> str:
@@ -188,7 +188,7 @@ def may_cost(endpoint: EndpointConfig) -> bool:
 
 
 def is_local(url: str) -> bool:
-    """Return True if a URL is on this machine or in a private network.
+    """Return True if a URL points to this machine or a private network.
 
     Example:
         >>> is_local("http://127.0.0.1:8000/v1"), is_local("https://api.openai.com/v1")
