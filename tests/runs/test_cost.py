@@ -183,7 +183,7 @@ def test_a_look_at_it() -> None:
 @pytest.mark.parametrize(
     ("sets", "problem"),
     [
-        ({"explorer.model": "policy"}, "does not talk"),
+        ({"explorer.model": "policy"}, "cannot write text"),
         (
             {"explorer.model": "policy", "policy": "transformers", "evolver.overlap": True},
             "its weights change meanwhile",
