@@ -1,4 +1,4 @@
-"""One arm of a run: its method at work, the state of that, and the records of its training."""
+"""Training of one arm of a run, with its checkpoints and its records."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ _TOLD = (
     "warmup_tasks_success",
     "pool_tasks_success",
 )
-"""The metrics of each evaluation in a summary."""
+"""Metrics of each evaluation that a run's summary contains."""
 
 
 class Arm:
-    """A method at work.
+    """Trains one arm of a run with the arm's method, and saves and restores its state.
 
     Attributes:
         settings: the settings of the arm.
-        assembly: the assembly, which makes the parts.
-        events: the listener for the loop, once the arm has one.
-        evaluated: the agent that acts in evaluations, in the scope of :meth:`as_evaluated`.
+        assembly: the assembly that creates the run's parts.
+        events: the listener for the training loop; set after construction.
+        evaluated: the agent for evaluations; use it within :meth:`as_evaluated`.
     """
 
     events: ArmEvents
@@ -82,8 +82,8 @@ class Arm:
         self.learner = make_learner(
             method.learner, self.policy, method.credit, seed=assembly.seed("learner")
         )
-        # The reference is what the arm starts from. That is saved once, for all arms; a checkpoint
-        # only says which it was.
+        # The reference is the policy that the arm starts from. It is saved once for all arms, so a
+        # checkpoint contains only its hash.
         refers = isinstance(method.learner, UpdateConfig) and method.learner.kl_coef > 0
         self.start = weights_hash(self.policy) if refers else ""
         self.first_round = method.first_round
@@ -133,14 +133,14 @@ class Arm:
         )
 
     def as_evaluated(self) -> AbstractContextManager[None]:
-        """Give the policy, in this scope, the weights to evaluate and to save at the end."""
+        """Return a context manager that switches to the policy's averaged weights, if any."""
         average = None if isinstance(self.learner, ReST) else self.learner.average
         return average.in_place() if average else nullcontext()
 
     def success_on_trained(self) -> dict[str, float]:
-        """Success on tasks of the warm-up and of the pool, of each the first ones by id.
+        """Measure success on the first warm-up tasks and the first pool tasks, ordered by id.
 
-        Empty unless ``evaluation.n_trained`` asks for it; without the pool where there is none.
+        Returns an empty mapping if ``evaluation.n_trained`` is 0; an empty pool is skipped.
         """
         n = self.assembly.config.evaluation.n_trained
         if not n:
@@ -158,12 +158,12 @@ class Arm:
             }
 
     def weights_hash(self) -> str:
-        """Hash of the weights that are evaluated, bit by bit."""
+        """Return a bit-exact hash of the evaluated weights."""
         with self.as_evaluated():
             return weights_hash(self.policy)
 
     def most_left(self) -> tuple[int, str]:
-        """Return the most env steps that training still takes, as a number and in words."""
+        """Return the maximum number of remaining env steps, as a number and as text."""
         config, state = self.loop.config, self.loop.state
         if config.max_steps is None:
             left = (config.max_env_steps or 0) - state.env_steps
@@ -174,7 +174,7 @@ class Arm:
         return left * episodes * each, words
 
     def outcome(self) -> dict[str, Any]:
-        """Return what the arm did and how it ended, for the run's summary."""
+        """Return the arm's results for the run's summary."""
         state, numbers = self.loop.state, self.loop.session.metrics()
         return {
             "steps": state.step,
@@ -192,10 +192,10 @@ class Arm:
         }
 
     def close(self) -> None:
-        """Call off a round that runs beside training, and wait until nothing of it runs any more.
+        """Cancel a round that runs in parallel with training, and wait until it has stopped.
 
-        It ends at its next draft, or when it asks a model; requests in flight are given up. What
-        models said by then is on the tape.
+        The round stops at its next draft or model call. Requests in flight are abandoned; answers
+        received before are on the tape.
         """
         self._closed = True
         if self.loop.session.evolving:
@@ -212,7 +212,7 @@ class Arm:
         self._on_verdict(verdict)
 
     def save(self, checkpoints: Checkpoints) -> None:
-        """Save all that the arm needs to go on."""
+        """Save everything that is needed to resume the arm."""
         state = {
             "policy": self.policy.state_dict(),
             "learner": self.learner.state_dict(reference=False),
@@ -225,18 +225,18 @@ class Arm:
         checkpoints.save(self.loop.state.step, state)
 
     def load(self, saved: Checkpoint) -> None:
-        """Restore :meth:`save`.
+        """Restore the state that :meth:`save` wrote.
 
         Raises:
-            StoreError: if the arm had begun with other weights, which are its reference, or the
-                checkpoint does not fit.
+            StoreError: if the checkpoint does not fit, or the arm started from other weights, which
+                are its reference.
         """
-        # One that an older version wrote does not say its start, and holds the reference itself.
+        # Checkpoints of older versions lack the hash and contain the reference itself.
         if saved.state.get("start", self.start) != self.start:
             raise StoreError(
-                f"{saved.path} was trained from other first weights than those that this run has "
-                f"now: the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or "
-                "replaced. Bring it back, or train anew with --overwrite."
+                f"{saved.path} was trained from different initial weights than this run has now: "
+                f"the checkpoint in {saved.path.parent.with_name(WARMUP)} was lost or replaced. "
+                "Restore it, or start over with --overwrite."
             )
         with restoring(saved, self.policy):
             self.policy.load_state_dict(saved.state["policy"])
@@ -250,14 +250,14 @@ class Arm:
 
 @dataclass
 class ArmEvents(Events):
-    """Listener for the loop of one arm, which records what happens in it.
+    """A listener that records the events of an arm's training loop.
 
     Attributes:
         stop: returns True to stop at the next step boundary.
-        checkpoints: checkpoints of the arm.
-        on_cost: called when the cost of the arm has grown.
+        checkpoints: the arm's checkpoints.
+        on_cost: called after the arm's cost has increased.
         send: called with each line of metrics, for sinks.
-        evaluation: numbers of the latest evaluation.
+        evaluation: results of the latest evaluation.
     """
 
     arm: Arm
@@ -274,7 +274,7 @@ class ArmEvents(Events):
     _last_took_s: float | None = field(default=None, init=False)
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Store the groups of the current step, whose number is the last step's plus 1."""
+        """Store the groups of the current step (one more than the last finished step)."""
         step = self.arm.loop.state.step + 1
         self.store.add_groups(self.arm.name, step, groups, signals)
         shown = dict.fromkeys(t.interface for group in groups for t in group.trajectories)
@@ -284,11 +284,11 @@ class ArmEvents(Events):
                 self._interfaces.add(version)
 
     def on_notes(self, notes: Notes) -> None:
-        """Store the notes about the groups of the step."""
+        """Store the notes about the current step's groups."""
         self.store.add_notes(self.arm.name, self.arm.loop.state.step + 1, notes)
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Store the changes of advice in the step."""
+        """Store the current step's changes to advice."""
         self.store.add_advice(self.arm.name, self.arm.loop.state.step + 1, changes)
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
@@ -326,7 +326,7 @@ class ArmEvents(Events):
         )
 
     def note_evaluation(self, numbers: Mapping[str, float], solved: str = "") -> None:
-        """Record the numbers of an evaluation; its env steps do not count for the arm.
+        """Record the results of an evaluation, without counting its env steps for the arm.
 
         ``solved`` has one digit per task, in order: 1 if at least half of its episodes succeeded.
         """
@@ -334,10 +334,10 @@ class ArmEvents(Events):
         self._log("eval", solved=solved, **{f"eval.{k}": value for k, value in numbers.items()})
 
     def evaluations(self) -> list[dict[str, float]]:
-        """Return the numbers of all evaluations so far, with their step and env steps.
+        """Return the results of all evaluations so far, with their learner step and env steps.
 
-        The first is the warm-up's. They are read from the metrics file, so that an interrupted run
-        has all of them.
+        The first evaluation is the warm-up's. Results are read from the metrics file, so a resumed
+        run still has all of them.
         """
         found: dict[int, dict[str, float]] = {}
         for line in read_lines(self.folder.metrics):
@@ -352,7 +352,7 @@ class ArmEvents(Events):
         return list(found.values()) or [{"step": self.arm.loop.state.step, **self.evaluation}]
 
     def on_step(self, metrics: Metrics) -> None:
-        """Record the numbers of the step, and save a checkpoint if one is due."""
+        """Record the step's metrics, and save a checkpoint if one is due."""
         self._log("step", **metrics)
         state = self.arm.loop.state
         self.on_cost()
@@ -368,7 +368,7 @@ class ArmEvents(Events):
         self._last_took_s = self._step_began - began
 
     def step_under_way(self) -> str:
-        """Describe the step that a stop waits for, and about how long it will take."""
+        """Describe the step that has to finish before a stop, and its expected duration."""
         began = f"step {self.arm.loop.state.step + 1} of {self.arm.name} began "
         began += f"{duration(monotonic() - self._step_began)} ago"
         if self._last_took_s is None:
@@ -376,7 +376,7 @@ class ArmEvents(Events):
         return f"{began}; the last one took {duration(self._last_took_s)}"
 
     def _pool(self, metrics: Metrics) -> dict[str, str]:
-        """Describe the pool; the round that finds a fixed task set is not mentioned."""
+        """Return the pool size and the number of rounds, or the size of a fixed task set."""
         size = f"{metrics.get('curriculum.pool_size', 0.0):.0f}"
         if self.arm.settings.curriculum.growth.kind == "none":
             return {"fixed_task_set": size}
@@ -387,9 +387,9 @@ class ArmEvents(Events):
         return self.stop()
 
     def rewind(self, step: int) -> None:
-        """Delete the records after a step; -1 deletes all.
+        """Delete the records of all later steps; -1 deletes all records.
 
-        Warns about earlier steps without a record, whose file was damaged or deleted.
+        Warns if records of earlier steps are missing because a file was damaged or deleted.
         """
         self.store.rewind(self.arm.name, step)
 
@@ -401,12 +401,12 @@ class ArmEvents(Events):
         if missing := self._without_record(step):
             self.progress.say(
                 f"warning: {self.folder.metrics} has no record of {self.arm.name} at step "
-                f"{_ranges(missing)}: the file was damaged or deleted. The run goes on, but its "
-                "report and its table lack these numbers."
+                f"{_ranges(missing)}: the file was damaged or deleted. The run continues, but its "
+                "report and its table will lack these values."
             )
 
     def _without_record(self, last: int) -> list[int]:
-        """Return the steps up to ``last`` that lack the line of the step or of its evaluation."""
+        """Return the steps up to ``last`` whose step record or evaluation record is missing."""
         events: dict[str, set[int]] = {"step": set(), "eval": set()}
         for line in read_lines(self.folder.metrics):
             if line.get("arm") == self.arm.name and line.get("event") in events:
@@ -428,7 +428,7 @@ class ArmEvents(Events):
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return ascending numbers as text, such as ``"1-3, 7"``."""
+    """Format ascending numbers as ranges, such as ``"1-3, 7"``."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][-1] == number - 1:

@@ -1,4 +1,4 @@
-"""The parts of a run, made from its config: benchmark, envs, policy, evolver, evaluation."""
+"""Creation of a run's parts from its config: benchmark, envs, policy and evaluations."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assembly:
-    """Makes the parts of a run; equal configs make equal parts.
+    """A factory for the parts of a run; equal configs produce equal parts.
 
     Attributes:
         config: the run's settings.
-        env_arguments: more arguments of the benchmark's env; for evaluation only.
-        database: where the run's tape is kept; None where rounds are not carried out.
+        env_arguments: extra arguments for the benchmark's env, used only in evaluations.
+        database: path of the database with the run's tape; None if no rounds are run.
     """
 
     config: RunConfig
@@ -60,29 +60,29 @@ class Assembly:
 
     @cached_property
     def benchmark(self) -> Benchmark:
-        """Return the benchmark to practise."""
+        """The benchmark to train on."""
         settings = self.config.benchmark
         return benchmark_of(settings.name, settings.hold_out)
 
     @cached_property
     def train_tasks(self) -> Sequence[Task]:
-        """Native training tasks."""
+        """The benchmark's native training tasks."""
         return self.benchmark.tasks(Split.TRAIN, self.config.benchmark.subset)
 
     @cached_property
     def held_out_tasks(self) -> Sequence[Task]:
-        """The tasks that arms are compared on; they depend on no seed."""
+        """The held-out tasks on which arms are compared; they do not depend on the seed."""
         return self.tasks_to_evaluate(self.config.evaluation.split)
 
     @cached_property
     def final_tasks(self) -> Mapping[str, Sequence[Task]]:
-        """The tasks that policies are scored on once, by their names in ``evaluation.final``.
+        """The task sets in ``evaluation.final``, on which policies are scored once, by name.
 
-        All tasks of a name, in the order of their ids.
+        Each set contains all tasks of that name, ordered by id.
 
         Raises:
-            ConfigError: if some of them are evaluated during training.
-            TaskError: if the benchmark has no test tasks of a name.
+            ConfigError: if some of these tasks are also evaluated during training.
+            TaskError: if the benchmark has no test tasks of that name.
         """
         evaluated = {task.id for task in self.held_out_tasks}
         found = {name: self._final(name) for name in self.config.evaluation.final}
@@ -103,7 +103,7 @@ class Assembly:
 
     @property
     def task_sets(self) -> dict[str, Sequence[Task]]:
-        """The tasks in use that no round found, by what they are used for."""
+        """The predefined tasks that the run uses, by purpose."""
         found = {"training": self.train_tasks, "held-out": self.held_out_tasks}
         found |= {f"final {name}": tasks for name, tasks in self.final_tasks.items()}
         return {**found, "demonstrated": self.demonstrations} if self.demonstrations else found
@@ -116,7 +116,7 @@ class Assembly:
 
     @cached_property
     def demonstrations(self) -> Sequence[Task]:
-        """Return the demonstrated tasks, with the demonstrated actions as solutions."""
+        """The demonstrated tasks, with the demonstrated actions as their solutions."""
         path = self.config.warmup.demonstrations
         return () if path is None else read_demonstrations(Path(path), self.benchmark)
 
@@ -130,7 +130,7 @@ class Assembly:
         return [*self.demonstrations, *(task for task in native if task.id not in shown)]
 
     def seed(self, purpose: str) -> int:
-        """Return the seed of one part of the run."""
+        """Return the seed for one part of the run."""
         return episode_seed(self.config.seed, purpose)
 
     def rng(self, purpose: str) -> Generator:
@@ -144,12 +144,12 @@ class Assembly:
 
     @property
     def max_steps(self) -> int:
-        """The most steps of an episode."""
+        """The maximum number of steps per episode."""
         given = self.env_arguments.get("max_steps", self.config.benchmark.max_steps)
         return given or self.env_class.default_max_steps
 
     def make_env(self, split: str = "train") -> gym.Env[str, str]:
-        """One raw env."""
+        """Create an env without wrappers."""
         settings = self.config.benchmark
         keywords = {"split": split, "subset": settings.subset, **self.env_arguments}
         if settings.hold_out:
@@ -171,52 +171,52 @@ class Assembly:
 
     @cached_property
     def policy(self) -> LearnablePolicy:
-        """The policy that all arms train, one after the other, each from the state it is given.
+        """The policy that all arms train, one after another, each from its own state.
 
-        There is one, because a language model may fill a GPU.
+        All arms share one object, because a language model may fill a GPU.
         """
         return make_learnable(self.config.policy, seed=self.seed("policy"))
 
     def agent(self, policy: Policy, temperature: float | None = None) -> PolicyAgent:
-        """Create the agent that acts with a policy.
+        """Create an agent that acts with a policy.
 
-        Without a ``temperature``, it samples as in training.
+        Without a ``temperature``, the agent samples as in training.
         """
         return make_agent(self.config.policy, policy, self.benchmark, temperature=temperature)
 
     def evaluated(self, policy: Policy) -> PolicyAgent:
-        """Create the agent that acts with a policy in evaluations of the run."""
+        """Create the agent that acts with a policy in the run's evaluations."""
         return self.agent(policy, self.config.evaluation.temperature)
 
     def drawing(self, policy: object, *part: int) -> AbstractContextManager[None]:
-        """Let a policy draw by a seed in a scope; its draws in training go on as before.
+        """Return a context in which a policy's sampling is seeded, without affecting training.
 
-        The draws of a policy without a method ``drawing`` do not change. The numbers of ``part``, a
-        part of an evaluation, make its draws differ from those of other parts.
+        A policy without a ``drawing`` method is not seeded. The numbers in ``part`` identify a part
+        of an evaluation, and each part gets its own seed.
         """
         drawing = getattr(policy, "drawing", None)
         seed = int(digest([self.seed("samples"), *part]), 16) % 2**31
         return nullcontext() if drawing is None else drawing(seed)
 
     def random_agent(self, purpose: str = "random agent") -> RandomAgent:
-        """Create the random agent; the purpose determines its draws."""
+        """Create a random agent, which is seeded according to its purpose."""
         return RandomAgent(self.benchmark.choices, self.rng(purpose))
 
     @cached_property
     def arms(self) -> Mapping[str, ArmConfig]:
-        """Return the settings of each arm by name, in order.
+        """The settings of each arm by name, in order.
 
         Raises:
-            ConfigError: if a method cannot be found, or an arm sets what it may not.
+            ConfigError: if a method cannot be found, or an arm sets a key that it may not set.
         """
         return arm_configs(self.config)
 
     def check(self) -> None:
-        """Look whether what the settings ask for can be made, before anything is begun.
+        """Check that the run is possible with these settings, before anything starts.
 
         Raises:
-            ConfigError: if a method cannot be found, an arm sets what it may not, or a model is to
-                do what it cannot.
+            ConfigError: if a method cannot be found, an arm sets a key that it may not set, or a
+                model cannot do its task.
         """
         parts: list[ArmConfig | RunConfig] = [self.config, *self.arms.values()]
         for settings in parts:
@@ -235,7 +235,7 @@ class Assembly:
         return spec(arm.settings, self.kit(arm, on_verdict))
 
     def kit(self, arm: ArmConfig | None, on_verdict: OnVerdict | None = None) -> Kit:
-        """Return the kit of an arm's method; without an arm, the kit for the first rounds."""
+        """Return the kit for building an arm's method, or for the first rounds if arm is None."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         check_gates(settings, reads=self.config.policy.kind != "tiny")
         prompt = prompt_of(self.config.policy, self.benchmark.name)
@@ -264,13 +264,13 @@ class Assembly:
         )
 
     def asked(self, arm: ArmConfig | None) -> AskedExplorer | None:
-        """Return the model for an arm's rounds, or for the first rounds; None if they ask none."""
+        """Return the model that an arm's rounds query, or None if they use no model."""
         settings: ArmConfig | RunConfig = self.config if arm is None else arm
         name = "" if arm is None else arm.name
         return self.models.asked(name, settings.explorer, settings.advisor)
 
     def asked_by_studies(self, arm: ArmConfig) -> Asked | None:
-        """Return the model that an arm's studies ask; None if they ask none."""
+        """Return the model that an arm's studies query, or None if they use no model."""
         if not arm.questions_per_step:
             return None
         return self.models.analyst(arm.name, arm.analyst, arm.advisor)
@@ -279,15 +279,15 @@ class Assembly:
         asked = None if arm is None else self.asked_by_studies(arm)
         if arm is None or asked is None:
             raise ConfigError(
-                "A study asks questions, and the settings of its method do not say how many. Give "
-                "the settings a property questions_per_step, so that the run's cost is estimated."
+                "A study asks questions, but the settings of its method do not say how many. Add a "
+                "property questions_per_step to the settings, so that the cost can be estimated."
             )
         sampling = Sampling(arm.analyst.temperature, arm.analyst.max_answer_tokens)
         return Analyst(asked.advisor, asked.scope, sampling)
 
     @cached_property
     def models(self) -> Models:
-        """The models that rounds and studies ask."""
+        """The models that rounds and studies query."""
         return Models(
             self.config,
             database=self.database,
@@ -297,10 +297,10 @@ class Assembly:
         )
 
     def first_round(self, n: int, initial: str = "unguided") -> Round:
-        """Return the round that finds the first ``n`` tasks (D_0), the same for all arms.
+        """Return the round that finds the first ``n`` tasks (D_0), which is the same for all arms.
 
-        All arms explore as the run does, so targets are planned from the tasks that the run may
-        explore.
+        It uses the run's explorer for all arms, so targets are planned from the tasks that the run
+        may explore.
         """
         if (n, initial) not in self._first_rounds:
             starts = self.kit(None).starts if initial == "coverage" else ()
@@ -314,11 +314,11 @@ class Assembly:
         return {}
 
     def players(self, agent: Agent) -> Players:
-        """Have an agent play evaluations, in which its policy draws by a seed of each sample."""
+        """Return players that let an agent play evaluations, with a separate seed per sample."""
 
         @contextmanager
         def players(sample: int, done: int, tasks: Sequence[Task]) -> Iterator[Parts]:
-            # A policy that goes on would otherwise draw again what it drew for others before.
+            # Otherwise a resumed evaluation would repeat the random draws of its first episodes.
             with self.drawing(getattr(agent, "policy", None), sample, done):
                 yield [(agent, tasks)]
 
@@ -332,7 +332,7 @@ class Assembly:
     ) -> Evaluation:
         """Evaluate an agent on the held-out tasks, or on other tasks of one split.
 
-        Nothing but the caller learns of the result.
+        The result is only returned, not stored.
         """
         tasks = self.held_out_tasks if tasks is None else tasks
         split = str(tasks[0].split) if tasks else self.config.evaluation.split
@@ -349,7 +349,7 @@ class Assembly:
 
 
 def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
-    """Look whether there are the models that the gates need.
+    """Check that the settings include all models that the gates need.
 
     ``reads`` is True if the policy under training is a language model.
 
@@ -360,9 +360,9 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     solves, paper = gates.has("solve") or gates.accept == "paper", gates.accept == "paper"
     if solves and (paper or gates.solve.tip) and gates.solve.solver == "policy" and not reads:
         raise ConfigError(
-            "gates: policy.kind = 'tiny' scores actions and reads no advice, so it cannot be "
-            "shown a reference. Leave gates.solve.tip and gates.accept as they are, set "
-            "gates.solve.solver to 'explorer', or use a language model."
+            "gates: policy.kind = 'tiny' only scores actions and does not read advice, so it "
+            "cannot be shown a reference. Keep the defaults of gates.solve.tip and gates.accept, "
+            "set gates.solve.solver to 'explorer', or use a language model."
         )
     needs = {
         "gates.accept = 'paper'": paper,
@@ -372,18 +372,17 @@ def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     for key, needed in needs.items():
         if needed and not asks:
             raise ConfigError(
-                f"{key} needs a model to ask, but explorer.kind = "
-                f"{settings.explorer.kind!r} asks no model: set it "
-                "to 'model', and explorer.model to the one."
+                f"{key} needs a language model, but explorer.kind = {settings.explorer.kind!r} "
+                "does not use one. Set explorer.kind = 'model' and configure explorer.model."
             )
 
 
 @contextmanager
 def one_thread(config: RunConfig) -> Iterator[None]:
-    """Make PyTorch sum in one order in this scope, whatever the number of cores.
+    """Within this scope, make PyTorch results independent of the number of cores.
 
-    The tiny policy is too small to gain from a second thread, and runs stay equal between machines.
-    A language model takes all threads.
+    The tiny policy runs in one thread: a second one would not make it faster, and runs stay
+    identical across machines. A language model uses all threads.
     """
     import torch
 
@@ -398,11 +397,11 @@ def one_thread(config: RunConfig) -> Iterator[None]:
 
 @contextmanager
 def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
-    """Restore a checkpoint in a block, and check the weights of the policy at its end.
+    """Report errors in restoring a checkpoint, and check the policy's weights afterwards.
 
     Raises:
-        StoreError: if its contents do not fit, or give weights that are not finite; the message
-            names the file.
+        StoreError: if the checkpoint does not fit or leads to weights that are not finite; the
+            message names the file.
     """
     try:
         yield
@@ -410,17 +409,17 @@ def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
         reason = shorten(f"{type(error).__name__}: {error}", 300)
         raise StoreError(f"{saved.path} does not fit this run ({reason}). {_REPLACE}") from error
     if not all(bool(parameter.isfinite().all()) for parameter in policy.parameters()):
-        raise StoreError(f"{saved.path} holds weights that are not finite. {_REPLACE}")
+        raise StoreError(f"{saved.path} contains weights that are not finite. {_REPLACE}")
 
 
 _REPLACE = (
-    "Put the right file back, delete this one to use the checkpoint before it, or start over with "
+    "Restore the right file, delete this one to use the previous checkpoint, or start over with "
     "--overwrite."
 )
 
 
 def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
-    """Give a policy the evaluated weights of a checkpoint: their average, if one is kept."""
+    """Load a checkpoint's evaluated weights into a policy: their average, if it was saved."""
     from coevo_gym.trainers.update.optimizer import put
 
     policy.load_state_dict(saved["policy"])
@@ -430,7 +429,7 @@ def load_evaluated(policy: LearnablePolicy, saved: Mapping[str, Any]) -> None:
 
 
 def weights_hash(policy: LearnablePolicy) -> str:
-    """Hash of the weights under training, bit by bit."""
+    """Return a bit-exact hash of the trained weights."""
     import torch
 
     state = hashlib.sha256()

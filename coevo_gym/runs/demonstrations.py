@@ -1,7 +1,7 @@
-"""Demonstrations: episodes that people played on training tasks, in a file that a warm-up imitates.
+"""Demonstrations: training episodes played by users, in a file that a warm-up can imitate.
 
-The file is a list of tasks, which samplers and ``coevo tasks import`` read like any other; the
-actions of the episode replace the reference. The file contains training tasks only.
+The file is an ordinary list of training tasks, which samplers and ``coevo tasks import`` can read.
+Each task's solution is the actions of the episode.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from coevo_gym.runs.tasks.review import timestamp
 from coevo_gym.store.folder import locked, storing, write_atomic
 
 DEMONSTRATION = "demonstration"
-"""Kind of provenance for tasks with a demonstrated solution."""
+"""The provenance kind of tasks with a demonstrated solution."""
 
 
 def keep_demonstration(
     path: Path, task: Task, trajectory: Trajectory, benchmark: Benchmark
 ) -> Task:
-    """Add an episode to a file of demonstrations, replacing an earlier one of the same task.
+    """Add an episode to a file of demonstrations, replacing an earlier episode of the same task.
 
     The file is created if it is missing.
 
@@ -32,10 +32,10 @@ def keep_demonstration(
         The task as written to the file, with the actions of the episode as its solution.
 
     Raises:
-        SplitLeakError: if the task is not a training task, or a copy of a held-out one.
+        SplitLeakError: if the task is not a training task, or is a copy of a held-out task.
         ConfigError: if the episode belongs to another task, or failed.
         TaskError: if the file exists and has other content.
-        StoreError: if it cannot be written.
+        StoreError: if the file cannot be written.
     """
     refusal = why_not(task, trajectory)
     if refusal and task.split is not Split.TRAIN:
@@ -58,7 +58,7 @@ def keep_demonstration(
 def why_not(task: Task, trajectory: Trajectory | None) -> str:
     """Return the reason why an episode cannot be a demonstration; "" if it can.
 
-    The episode is given as a training record, or None.
+    The episode is given as a training record, or as None if there is no such record.
     """
     if task.split is not Split.TRAIN or not isinstance(trajectory, Trajectory):
         return (
@@ -66,14 +66,14 @@ def why_not(task: Task, trajectory: Trajectory | None) -> str:
             "counted: they never become demonstrations."
         )
     if trajectory.task_id != task.id:
-        return f"The episode is not one of {task.name}."
+        return f"The episode belongs to a different task than {task.name}."
     if not trajectory.success:
         return "Only an episode that has solved its task can be a demonstration."
     return ""
 
 
 def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
-    """Read the tasks of a file, with the demonstrated actions as solutions.
+    """Read demonstrated tasks from a file, with the demonstrated actions as their solutions.
 
     Raises:
         TaskError: if the file is missing, or a line is not a task that can be imitated here.
@@ -83,11 +83,11 @@ def read_demonstrations(path: Path, benchmark: Benchmark) -> tuple[Task, ...]:
     for task in found:
         if task.benchmark != benchmark.name:
             raise ConfigError(
-                f"{path} holds {task.name}, a task of {task.benchmark}; this run uses "
+                f"{path} contains {task.name}, a task of {task.benchmark}, but this run uses "
                 f"{benchmark.name}."
             )
         if not task.solution:
-            raise ConfigError(f"{path} holds {task.name} without a solution to imitate.")
+            raise ConfigError(f"{path} contains {task.name} without a solution to imitate.")
         _check(task, benchmark, "imitate")
     return found
 

@@ -1,4 +1,4 @@
-"""Evaluation of the saved policies of runs, and of untrained models."""
+"""Evaluation of policies that runs have saved, and of untrained models."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from coevo_gym.store.secrets import without_secrets
 
 
 class Silent(ProgressSink):
-    """Progress display that shows nothing."""
+    """A progress display that shows nothing."""
 
 
 SILENT: ProgressSink = Silent()
 
 
 class KeptInFolder(FinishedEpisodes):
-    """Episodes of an evaluation, each saved as soon as it finishes, with those of earlier calls."""
+    """Finished episodes of an evaluation in a folder; new episodes are saved as they finish."""
 
     def __init__(self, folder: EvalFolder, policy: str, database: RunStore) -> None:
         super().__init__()
@@ -69,13 +69,13 @@ def evaluate_policy(
     *,
     samples: int = 1,
 ) -> TableRow:
-    """Evaluate a policy of a run without saving; see :func:`run_job` for the arguments."""
+    """Evaluate a run's policy without saving the result; see :func:`run_job`."""
     job = run_job(folder, policy, split, samples=samples)
     return job.row(evaluate_unkept(job, progress or SILENT))
 
 
 def evaluate_unkept(job: EvalJob, progress: ProgressSink, *, agreed: bool = False) -> Evaluation:
-    """Evaluate without saving; see :func:`evaluate_in` for ``agreed``."""
+    """Run an evaluation without saving it; see :func:`evaluate_in` for ``agreed``."""
     if not agreed:
         require_consent(job.estimates())
     try:
@@ -93,7 +93,7 @@ def evaluate_in(
     agreed: bool = False,
     begun: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluation:
-    """Evaluate into a folder, or resume the evaluation in it.
+    """Run an evaluation and save it in a folder, or resume the evaluation there.
 
     Finished episodes are saved even after a crash. Call the function again to resume, and to retry
     episodes that were lost to a fault.
@@ -107,8 +107,8 @@ def evaluate_in(
         begun: called with the number of finished episodes and the total.
 
     Raises:
-        ConfigError: if the folder holds another evaluation, the evaluation may cost money and
-            ``agreed`` is False, there is no task, or the policy cannot play this benchmark.
+        ConfigError: if the folder contains a different evaluation, the evaluation may cost money
+            and ``agreed`` is False, there are no tasks, or the policy cannot play this benchmark.
         StoreError: if the folder is in use, damaged, or cannot be written.
         EnvBackendError: if no episode finished, and the first was lost to an engine fault.
         ModelError: if no episode finished, and the first was lost to a model fault; or if an
@@ -177,7 +177,7 @@ def _evaluate(job: EvalJob, kept: FinishedEpisodes, progress: ProgressSink) -> E
 
 
 def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
-    """Return the numbers of an evaluation as one JSON object, the table's row at its top."""
+    """Return the results of an evaluation as a JSON object that begins with its table row."""
     return {
         **asdict(job.row(found)),
         "split": job.split,
@@ -204,13 +204,13 @@ def to_json(job: EvalJob, found: Evaluation) -> dict[str, Any]:
 def opened(
     folder: EvalFolder, job: EvalJob, progress: ProgressSink = SILENT, *, overwrite: bool = False
 ) -> Iterator[KeptInFolder]:
-    """Context manager that locks the folder of an evaluation for writing.
+    """Context manager that locks an evaluation's folder for writing.
 
-    An evaluation in the folder must be the same, unless it is overwritten. See :func:`evaluate_in`
-    for the arguments.
+    An existing evaluation in the folder must have the same settings unless ``overwrite`` is True.
+    See :func:`evaluate_in` for the arguments.
 
     Raises:
-        ConfigError: if the folder holds another evaluation.
+        ConfigError: if the folder contains a different evaluation.
         StoreError: if the folder is in use, damaged, or cannot be written.
     """
     wanted = identity(job)
@@ -233,32 +233,32 @@ def _check_same(folder: EvalFolder, wanted: dict[str, object], progress: Progres
     found = differences(there, wanted)
     if found:
         raise ConfigError(
-            f"{folder.path} holds another evaluation. {in_words(found)}. Choose another --name, or "
-            "pass --overwrite to delete it."
+            f"{folder.path} contains a different evaluation. {in_words(found)}. Choose another "
+            "--name, or pass --overwrite to delete it."
         )
     before, now = there.get("git_commit", ""), wanted["git_commit"]
     if before != now or str(now).endswith("+"):
         progress.say(
-            f"{folder.path} was begun with the code of {before or 'a release'}, and this is "
-            f"{now or 'a release'}; --overwrite evaluates anew."
+            f"{folder.path} was started with the code of {before or 'a release'}, but you are "
+            f"running {now or 'a release'}. Use --overwrite to start over."
         )
 
 
 SCHEMA = 1
 _ASIDE = ("source", "git_commit")
-"""Values that are stored but not compared: the name of a run may change, and so may its code if the
-numbers do not."""
+"""Values that are stored but not compared: a run's name, and its code, which may change if the
+results stay the same."""
 _OF_A_MACHINE = {"device", "gradient_checkpointing", "pack_tokens"}
 _OF_AN_ENDPOINT = {"model", "base_url", "send_temperature"}
 _RENAMED = {"settings.chat.context": "settings.chat.history"}
-"""Keys of older versions, and their names now."""
+"""Keys of older versions, with their current names."""
 _ADDED = {"settings.chat.style": "plain", "settings.chat.memory": "rule"}
-"""Keys that older versions did not write, and what they did."""
+"""Keys that older versions did not store, with the values that those versions used."""
 _MOST = 5
 
 
 def identity(job: EvalJob) -> dict[str, Any]:
-    """Return the settings that an evaluation's numbers depend on."""
+    """Return the settings that an evaluation's results depend on."""
     assembly = job.assembly
     config = assembly.config
     found = {
@@ -289,7 +289,7 @@ def identity(job: EvalJob) -> dict[str, Any]:
 
 
 def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
-    """Return a name for an unnamed evaluation; it differs whenever any value differs."""
+    """Return a default name for an evaluation, which differs whenever a setting differs."""
     benchmark = job.assembly.config.benchmark.name
     parts = [job.source, job.policy, *([benchmark] if job.elsewhere else []), job.split]
     parts += [f"x{job.samples}"] if job.samples > 1 else []
@@ -299,7 +299,7 @@ def default_name(job: EvalJob, of: Mapping[str, Any]) -> str:
 
 
 def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences of two evaluations, each as ``what: one there, another now``."""
+    """Return the differences between two evaluations, each as ``key: VALUE there, VALUE now``."""
     before, after = (
         {_RENAMED.get(key, key): value for key, value in flat(found)} for found in (there, now)
     )
@@ -315,13 +315,13 @@ def differences(there: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def in_words(found: list[str]) -> str:
-    """Differences as one text, the first few of many."""
+    """Join differences into one text, listing only the first few."""
     more = f"; and {len(found) - _MOST} more" if len(found) > _MOST else ""
     return "; ".join(found[:_MOST]) + more
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings for the policy's reading and answering, without those for its speed."""
+    """Return the settings that affect a policy's behaviour, but not its speed."""
     policy = config.policy
     if policy.kind == "tiny":
         return {"tiny": policy.tiny.model_dump(mode="json")}

@@ -15,14 +15,14 @@ _EVENT = "final"
 
 
 def stored_as(policy: str, name: str) -> str:
-    """Return the name of a policy's episodes in the database, which no arm can have."""
+    """Return the database name for a policy's final episodes; no arm can have this name."""
     return f"{policy}/{name}"
 
 
 def final_scores(folder: RunFolder) -> FinalScores:
-    """Return the scores on final tasks so far: the warm-up's first, then the arms' in order.
+    """Return all scores on final tasks so far: the warm-up's first, then the arms' in order.
 
-    The numbers are those of :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
+    Scores are metrics from :meth:`~coevo_gym.episodes.evaluation.Evaluation.metrics`.
     """
     found: dict[str, dict[str, dict[str, float]]] = {WARMUP: {}}
     for line in read_lines(folder.metrics):
@@ -34,7 +34,7 @@ def final_scores(folder: RunFolder) -> FinalScores:
 def keep_score(
     folder: RunFolder, store: RunStore, policy: str, step: int, name: str, found: Evaluation
 ) -> None:
-    """Save the score of a policy on final tasks.
+    """Save a policy's score on final tasks.
 
     An arm that is rewound to an earlier step is scored again.
     """

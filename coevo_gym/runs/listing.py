@@ -1,4 +1,4 @@
-"""Rows of tasks for listings, and lookup of the tasks of a run."""
+"""Task rows for listings, and lookup of a run's tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_rows(folder: RunFolder, *, evolved: bool = False) -> list[dict[str, Any]
 
 
 def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the rejected drafts of a run with gate and reason, once per round."""
+    """Return a run's rejected drafts with the gate and its reason, once per round."""
     rows = dict[tuple[str, str, int], dict[str, Any]]()
     for applied in RunReader(folder.database).rounds():
         arm = "" if applied.is_first else applied.arm  # all arms share the first round
@@ -55,7 +55,7 @@ def rejected_rows(folder: RunFolder) -> list[dict[str, Any]]:
 
 
 def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
-    """Return the evolved tasks of all runs of a benchmark under ``runs/``.
+    """Return the evolved tasks from all runs of a benchmark under ``runs/``.
 
     Raises:
         TaskError: if there is no run of the benchmark.
@@ -68,14 +68,14 @@ def evolved_rows(benchmark: str) -> list[dict[str, Any]]:
             rows += [{"run": name, **row} for row in run_rows(folder, evolved=True)]
     if not found:
         raise TaskError(
-            f"There is no run of {benchmark} in runs/ in which tasks could have evolved. Train "
-            "one with `coevo train`, or name a run by its folder."
+            f"runs/ contains no run of {benchmark}, so there are no evolved tasks. Train one with "
+            "`coevo train`, or give the path of a run's folder."
         )
     return rows
 
 
 def evolved_tasks(folder: RunFolder) -> Sequence[Task]:
-    """Return the tasks that evolved in a run after its first task set, without repeats."""
+    """Return the tasks that evolved in a run after its first task set, without duplicates."""
     rounds = RunReader(folder.database).rounds()
     found = {
         task.id: task
@@ -103,7 +103,7 @@ def find_run_task(folder: RunFolder, name_or_id: str) -> Task:
 
 
 def run_that_found(benchmark: str, name_or_id: str) -> str | None:
-    """Return the name of a run under ``runs/`` in which this task evolved, or None."""
+    """Return the name of a run under ``runs/`` in which a task evolved, or None."""
     for name in RunFolder.names():
         folder = RunFolder.of(name)
         if not folder.database.is_file() or read_manifest(folder)[1].benchmark.name != benchmark:

@@ -34,7 +34,7 @@ _MODEL_PACKAGES = {
 def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]) -> dict[str, Any]:
     """Create the manifest: everything that determines the results of a run.
 
-    The native tasks in use are given by their purpose.
+    ``task_sets`` contains the predefined tasks in use, by purpose.
     """
     config = resolved.config
     marks = {
@@ -59,7 +59,7 @@ def make_manifest(resolved: Resolved, *, task_sets: Mapping[str, Iterable[Task]]
 
 
 def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None:
-    """Record in a run's manifest the first step with a version of an arm's interface.
+    """Record the first step that used a version of an arm's interface in a run's manifest.
 
     An existing record is kept, because a resumed run reports its version again. Steps count from 1.
     A run without a manifest is skipped.
@@ -74,9 +74,9 @@ def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None
 
 
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:
-    """Return a caveat for comparisons of an arm with others; "" for most arms.
+    """Return a caveat for comparisons of an arm with other arms; "" for most arms.
 
-    The first tasks, which all arms share, are accepted by the rule of the run.
+    The run's own settings count as well, because they apply to the first tasks of all arms.
     """
     marks = {
         "judged, not proven": "paper" in (config.gates.accept, arm.gates.accept),
@@ -98,7 +98,7 @@ def read_manifest(folder: RunFolder) -> tuple[dict[str, Any], RunConfig]:
 def config_in(manifest: Any, where: str) -> RunConfig:
     """Return the config in a manifest.
 
-    Messages say ``where`` the manifest was read from.
+    Error messages contain ``where``, the place that the manifest was read from.
 
     Raises:
         StoreError: if the manifest is damaged, or from a later version.
@@ -106,7 +106,7 @@ def config_in(manifest: Any, where: str) -> RunConfig:
     schema = manifest.get("schema") if isinstance(manifest, dict) else None
     if schema != SCHEMA:
         raise StoreError(
-            f"{where} has schema {schema!r}; this version of coevo_gym reads {SCHEMA}."
+            f"{where} has schema {schema!r}, but this version of coevo_gym reads schema {SCHEMA}."
         )
     try:
         return RunConfig.model_validate(manifest["config"])
@@ -117,29 +117,29 @@ def config_in(manifest: Any, where: str) -> RunConfig:
 def check_unchanged(
     manifest: Mapping[str, Any], config: RunConfig, task_sets: Mapping[str, Iterable[Task]]
 ) -> list[str]:
-    """Return the differences between a run's start and now, one sentence each.
+    """Return one sentence for each relevant change since a run was started.
 
     Raises:
-        StoreError: if the tasks differ, because the resumed run would be another run.
+        StoreError: if the tasks have changed, because the resumed run would be a different run.
     """
     for name, tasks in task_sets.items():
         if manifest["task_sets"].get(name) != task_set_hash(tasks):
             raise StoreError(
-                f"The {name} tasks are not those that this run began with: the benchmark's data "
-                "has changed, or a file of tasks that the settings name. Bring the old data back "
-                "(see `coevo doctor`), or train anew."
+                f"The {name} tasks differ from those that this run started with: the benchmark's "
+                "data or a task file named in the settings has changed. Restore the old data (see "
+                "`coevo doctor`), or start a new run."
             )
     now = versions(config)
     changes = [
-        f"{package} was {before} and is {now.get(package, 'missing')} now; results may differ."
+        f"{package} was {before} and is now {now.get(package, 'missing')}, so results may differ."
         for package, before in manifest["versions"].items()
         if now.get(package) != before
     ]
     if manifest.get("prompt", {}) != prompt_id(config):
-        changes.append("The prompt file has changed; the policy will be told something else.")
+        changes.append("The prompt file has changed, so the policy will see a different prompt.")
     before, files = manifest.get("plugins", {}), plugin_hashes(config)
     changes += [
-        f"{config.plugins.methods}/{name} has changed; its methods may do something else."
+        f"{config.plugins.methods}/{name} has changed, so its methods may behave differently."
         for name in sorted({**before, **files})
         if before.get(name) != files.get(name)
     ]
@@ -147,7 +147,7 @@ def check_unchanged(
 
 
 def model_id(config: RunConfig) -> str:
-    """Return a short name of the policy: its kind and model, or a hash of its size."""
+    """Return a short name for the policy: its kind and model, or a hash of its size."""
     policy = config.policy
     if policy.kind == "tiny":
         return f"tiny-{digest(policy.tiny.model_dump(mode='json'))[:8]}"
@@ -157,7 +157,7 @@ def model_id(config: RunConfig) -> str:
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:
-    """Return name, version and hash of the prompt file; {} without one."""
+    """Return the prompt file's name, version and hash; {} without a prompt file."""
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}
@@ -165,13 +165,13 @@ def prompt_id(config: RunConfig) -> dict[str, Any]:
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:
-    """Return the content hashes of user-defined method files by name; {} without any."""
+    """Return the content hashes of user-defined method files by name; {} if there are none."""
     folder = config.plugins.methods
     return {} if folder is None else folder_hashes(folder)
 
 
 def task_set_hash(tasks: Iterable[Task]) -> str:
-    """Return a hash of the ids of tasks, in order."""
+    """Return a hash of the tasks' ids in order."""
     return hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
 
 
@@ -187,7 +187,7 @@ def versions(config: RunConfig) -> dict[str, str]:
 
 
 def git_commit() -> str:
-    """Return the commit of the checkout, with ``+`` if files were changed; "" outside one."""
+    """Return the checkout's commit, with ``+`` if files were changed; "" outside a checkout."""
     git, root = shutil.which("git"), Path(__file__).resolve().parents[2]
     if git is None or not (root / ".git").exists():
         return ""

@@ -1,4 +1,4 @@
-"""The plan of a run: what it will do and need, from its settings, before anything is started.
+"""The plan of a run: its work and its needs, estimated from its settings before it starts.
 
 Counts are exact where the settings fix them and upper bounds elsewhere. Hours are what one GPU
 would need at the stated shares of its peak rates: an estimate from first principles, not a
@@ -27,23 +27,22 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Numbers of what one arm of a run will do; of the arm that does most, where arms differ.
+    """The planned work of one arm; if arms differ, the maximum over all arms.
 
     Attributes:
-        steps: steps of the learner; None if env steps are the limit.
-        groups_per_step: tasks in a step.
-        group_size: episodes of a task.
-        max_env_steps: most env steps of training episodes.
-        initial_tasks: tasks to find before the first step; 0 if all arms practise native ones.
-        rounds: rounds of evolution whose tasks are trained on; None if env steps are the limit.
-        evaluations: evaluations of the policy; None if env steps are the limit.
-        evaluation_tasks: tasks in each.
-        evaluation_samples: episodes of each of these tasks.
-        max_sampled_tokens: most tokens to sample in training; None for a policy without tokens.
-        max_learned_tokens: most tokens that one pass over the batches of all updates reads, if no
-            episode is longer than one context; None for such a policy, or if env steps are the
-            limit.
-        model: the needs of the language model; None for another policy, or an unknown model.
+        steps: learner steps; None if training is limited by env steps.
+        groups_per_step: tasks per step.
+        group_size: episodes per task.
+        max_env_steps: maximum env steps in training episodes.
+        initial_tasks: tasks to find before the first step; 0 if all arms train on native tasks.
+        rounds: evolution rounds whose tasks are trained on; None if limited by env steps.
+        evaluations: evaluations of the policy; None if limited by env steps.
+        evaluation_tasks: tasks per evaluation.
+        evaluation_samples: episodes per task in an evaluation.
+        max_sampled_tokens: maximum tokens sampled in training; None for a policy without tokens.
+        max_learned_tokens: maximum tokens read in one pass over the batches of all updates, if no
+            episode is longer than one context; None without tokens, or if limited by env steps.
+        model: needs of the language model; None for other policies and unknown models.
     """
 
     steps: int | None
@@ -61,19 +60,19 @@ class RunPlan:
 
     @property
     def rollouts_per_step(self) -> int:
-        """Return the number of episodes in a step."""
+        """The number of episodes per step."""
         return self.groups_per_step * self.group_size
 
     @property
     def rollouts(self) -> int | None:
-        """Return the number of training episodes; None if env steps are the limit."""
+        """The number of training episodes; None if training is limited by env steps."""
         return None if self.steps is None else self.steps * self.rollouts_per_step
 
 
 def plan(config: RunConfig, device: Device = H200) -> RunPlan:
-    """Work out what one arm of a run will do.
+    """Plan the work of one arm of a run.
 
-    The device is the one on which its language model is trained, if it has one.
+    ``device`` trains the policy if it is a language model.
     """
     loop, steps = config.loop, config.loop.max_steps
     arms = arm_configs(config).values()
@@ -100,21 +99,21 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
 
 
 def max_steps(config: RunConfig) -> int:
-    """Return the most steps of an episode."""
+    """Return the maximum number of steps per episode."""
     return config.benchmark.max_steps or env_class_of(config.benchmark.name).default_max_steps
 
 
 def env_class_of(benchmark: str) -> type[TaskEnv]:
-    """Return the class of a benchmark's env."""
+    """Return a benchmark's env class."""
     spec = next(spec for spec in benchmark_specs() if spec.name == benchmark)
     return cast(type[TaskEnv], load_object(spec.env))
 
 
 def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
-    """Return the most rounds of an arm after its first task set.
+    """Return an arm's maximum number of rounds after its first task set.
 
-    That is the number if signals make every round due. Where env steps are the limit, each training
-    episode is counted as if it took a single one.
+    The maximum assumes that signals make every round due. If training is limited by env steps, it
+    also assumes that each training episode takes one step.
     """
     loop, growth = config.loop, arm.curriculum.growth
     if growth.kind == "none":
@@ -127,9 +126,9 @@ def most_rounds(config: RunConfig, arm: ArmConfig) -> int:
 
 
 def most_steps(config: RunConfig) -> int:
-    """Return the most steps of the learner.
+    """Return the maximum number of learner steps.
 
-    Where env steps are the limit, each training episode is counted as if it took a single one.
+    If training is limited by env steps, each training episode is assumed to take one step.
     """
     loop, limits = config.loop, list[int]()
     if loop.max_steps is not None:
@@ -141,13 +140,13 @@ def most_steps(config: RunConfig) -> int:
 
 
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
-    """Return the settings that an arm has, those of its run included, as JSON by dotted key."""
+    """Return an arm's settings, including those of its run, as JSON by dotted key."""
     own = arm.model_dump(mode="json", exclude={"name", "method"})
     return dict(flat({**config.to_json(), **own, "method": own.pop("settings")}))
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Return what the paper reports of this run, or the settings in which the run differs."""
+    """Yield the paper's results for this setup, or the settings that differ from the paper's."""
     if config.policy.kind not in LANGUAGE_MODELS:
         return
     arms, benchmark = arm_configs(config).values(), config.benchmark.name
@@ -165,7 +164,7 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
 
 
 def _initial_tasks(arm: ArmConfig) -> int:
-    """Return the number of tasks to find: 0 for a method that practises native tasks alone."""
+    """Return the number of tasks to find: 0 for a method that trains only on native tasks."""
     native = getattr(arm.settings, "native", False)
     return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0
 
@@ -184,7 +183,7 @@ def _sampled_tokens(config: RunConfig, env_steps: int, episodes: int | None) -> 
     if episodes is not None and chat.max_episode_tokens is not None:
         most.append(episodes * chat.max_episode_tokens)
     if episodes is not None and chat.history == "causal" and config.policy.model.max_context:
-        most.append(episodes * config.policy.model.max_context)  # what is sampled stays in it
+        most.append(episodes * config.policy.model.max_context)  # sampled tokens stay in it
     of_memory = env_steps * chat.max_answer_tokens if chat.memory == "model" else 0
     return min(most) + of_memory
 
@@ -196,7 +195,7 @@ def _learned(config: RunConfig, episodes: int | None) -> int | None:
 
 
 def rows(config: RunConfig, planned: RunPlan) -> Iterator[tuple[str, str]]:
-    """Return the plan in words: what, and how much."""
+    """Yield the plan as pairs of a name and an amount in words."""
     yield "arms, one after the other", ", ".join(config.arms)
     if planned.initial_tasks:
         yield "initial tasks, explored without guidance", f"{planned.initial_tasks}"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PolicyAgent(Agent, Protocol):
-    """An agent that acts with a policy, and turns reference actions into its decisions."""
+    """An agent that acts with a policy and can convert reference actions into decisions."""
 
     def greedy(self) -> Agent:
         """Return the same agent without randomness."""
@@ -38,7 +38,7 @@ def make_learnable(settings: PolicySettings, *, seed: int) -> LearnablePolicy:
     """
     if settings.kind == "openai":
         raise ConfigError(
-            "policy.kind = 'openai' is an endpoint: it can be evaluated (`coevo eval`), not "
+            "policy.kind = 'openai' is an endpoint, which can be evaluated (`coevo eval`) but not "
             "trained. Choose tiny, transformers or vllm."
         )
     return cast("LearnablePolicy", make_policy(settings, seed=seed))
@@ -74,9 +74,9 @@ def make_agent(
     *,
     temperature: float | None = None,
 ) -> PolicyAgent:
-    """Create the agent of a policy, which chooses among candidate actions or chats.
+    """Create a policy's agent, which chooses among candidate actions or chats.
 
-    Without a ``temperature``, it samples at that of the settings.
+    ``temperature`` defaults to the one in the settings.
     """
     prompt = prompt_of(settings, benchmark.name)
     if prompt is None:
@@ -89,14 +89,14 @@ def make_agent(
 
 
 def prompt_of(settings: PolicySettings, benchmark: str) -> PromptTemplate | None:
-    """Return the prompt of a policy for a benchmark; None if it needs none."""
+    """Return a policy's prompt for a benchmark; None if the policy does not use a prompt."""
     if settings.kind == "tiny":
         return None
     return load_prompt(Path(settings.prompt) if settings.prompt else benchmark)
 
 
 def model_setting(name: str) -> list[str] | None:
-    """Return the settings behind a name such as ``transformers:smollm2``.
+    """Return the settings that a name such as ``transformers:smollm2`` stands for.
 
     Returns:
         Settings as for ``--set``, ``"section.key=value"``; None for other names.

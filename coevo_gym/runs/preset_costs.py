@@ -21,23 +21,23 @@ from coevo_gym.runs.planning.device import CARDS, GIB, Device, is_for_gpu
 from coevo_gym.runs.planning.memory import gib
 from coevo_gym.runs.planning.model import ModelPlan
 
-_CPU = Device("CPU", 64 * GIB, is_gpu=False)  # what a run needs does not depend on the size
+_CPU = Device("CPU", 64 * GIB, is_gpu=False)  # a run's needs do not depend on the size
 Fit = Literal["yes", "lower", "no"]
 
 
 @dataclass(frozen=True)
 class PresetCost:
-    """Upper bounds for one arm of a preset, on the smallest device that it fits.
+    """Upper bounds on the cost of one arm of a preset, on the smallest device that fits.
 
     Attributes:
         model: path of the trained language model; "" for the tiny policy.
         device: smallest known GPU that fits, or "CPU"; "" if no known GPU fits.
-        memory: bytes at the peak on this device, including a reserve; 0 without a language model.
+        memory: peak bytes on this device, including a reserve; 0 without a language model.
         disk: bytes of all checkpoints of the run; 0 without a language model.
-        env_steps: env steps of an arm.
-        seconds: seconds of sampling and updates, if every answer is as long as it may be; None
-            where there is no estimate, as on a CPU.
-        requests: requests of the run to models that may cost money, by model.
+        env_steps: env steps per arm.
+        seconds: seconds of sampling and updates, if every answer has the maximum length; None
+            without an estimate, as on a CPU.
+        requests: requests to models that may cost money, by model.
         fits: for each known GPU, "yes", "no", or "lower" if it fits only with
             smaller batches or contexts; empty without a language model.
     """

@@ -28,10 +28,10 @@ _MOST_PHASES = 50
 
 
 class ProgressSink(Protocol):
-    """Receiver of progress reports, phase by phase; it may ignore any of them."""
+    """A receiver of progress reports, which may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the work, such as a cell of a table, with phases of its own.
+        """Begin a part of the work, such as a cell of a table, which has its own phases.
 
         Args:
             number: number of the part, from 1.
@@ -53,12 +53,12 @@ class ProgressSink(Protocol):
         return
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce the most env steps in the rest of the phase, for time estimates.
+        """Announce the maximum env steps in the rest of the phase, for time estimates.
 
         Args:
-            steps: the most env steps.
+            steps: the maximum.
             words: the same in words, such as ``"3 episodes × up to 15 steps"``.
-            whole: True if the phase spends its time on these steps only.
+            whole: True if the phase spends all of its time on these steps.
         """
         return
 
@@ -67,7 +67,7 @@ class ProgressSink(Protocol):
         return
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Report env steps and tokens as they are taken; see :func:`coevo_gym.core.waiting.acted`.
+        """Report env steps and tokens as they are used; see :func:`coevo_gym.core.waiting.acted`.
 
         Several threads may call this method.
         """
@@ -78,12 +78,12 @@ class ProgressSink(Protocol):
         return
 
     def say(self, text: str) -> None:
-        """Print a line that stays visible."""
+        """Print a line of text that remains on the screen."""
         return
 
 
 def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
-    """Return the most env steps of ``n`` episodes of up to ``steps`` each, also in words.
+    """Return the maximum env steps of ``n`` episodes, as a number and in words.
 
     Example:
         >>> episodes_ahead(3, 15)
@@ -93,12 +93,12 @@ def episodes_ahead(n: int, steps: int) -> tuple[int, str]:
 
 
 class PhasePace(Pace):
-    """Estimator of the remaining time of a phase, at first from env steps.
+    """An estimator of a phase's remaining time, which is based on env steps at first.
 
     Attributes:
         steps: env steps in the phase so far.
         tokens: tokens read and written by models in the phase so far.
-        whole: True if the phase spends its time on env steps only.
+        whole: True if the phase spends all of its time on env steps.
 
     Example:
         >>> now = 0.0
@@ -120,7 +120,7 @@ class PhasePace(Pace):
         self._by_steps: Pace | None = None  # the clock starts when the first agent acts
 
     def expect(self, steps: int, *, whole: bool = False) -> None:
-        """Set the most env steps of the phase; see :meth:`ProgressSink.expect`."""
+        """Set the maximum env steps of the phase; see :meth:`ProgressSink.expect`."""
         self._most, self.whole = steps, whole
 
     def act(self, steps: int, tokens: int) -> None:
@@ -133,7 +133,7 @@ class PhasePace(Pace):
 
     @property
     def share(self) -> float:
-        """Finished share of the phase in [0, 1]; a lower bound if only env steps are known."""
+        """The finished share of the phase in [0, 1]; a lower bound if only env steps are known."""
         shares = (self.done / max(1, self.total), self.steps / max(1, self._most))
         return min(1.0, max(shares) if self.whole else shares[0])
 
@@ -147,10 +147,10 @@ class PhasePace(Pace):
 
 
 class ProgressFile:
-    """Progress receiver that also writes a folder's ``progress.json``.
+    """A progress receiver that also writes a folder's ``progress.json``.
 
     The file is written at the first phase, at the end, and about once a second in between. If it
-    cannot be written, the work continues after one warning. The kind of the work is one of
+    cannot be written, the work continues after one warning. ``work`` is a kind of work from
     :class:`~coevo_gym.store.progress.WorkProgress`.
 
     Example:
@@ -202,7 +202,7 @@ class ProgressFile:
                 self._writer = None
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the work: record it, then pass it on."""
+        """Record the start of a part of the work, and forward it."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()
@@ -211,7 +211,7 @@ class ProgressFile:
         self._inner.part(number, of, name, later_s)
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Begin a phase of the work: record it, then pass it on."""
+        """Record the start of a phase of the work, and forward it."""
         with self._lock:
             self._end_phase()
             self._pace = PhasePace(total, done, clock=self._clock)
@@ -222,14 +222,14 @@ class ProgressFile:
         self._inner.phase(name, total, done, similar=similar)
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Record the expected env steps of the phase, and pass them on."""
+        """Record the expected env steps of the phase, and forward them."""
         with self._lock:
             if self._pace is not None:
                 self._pace.expect(steps, whole=whole)
         self._inner.expect(steps, words, whole=whole)
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Record env steps and tokens, and pass them on."""
+        """Record env steps and tokens, and forward them."""
         with self._lock:
             if self._pace is not None:
                 self._pace.act(steps, tokens)
@@ -238,7 +238,7 @@ class ProgressFile:
             self._inner.acted(steps, tokens)
 
     def update(self, done: int, **facts: str) -> None:
-        """Record the progress of the phase, and pass it on."""
+        """Record the progress of the phase, and forward it."""
         with self._lock:
             if self._pace is not None:
                 self._pace.reach(done)
@@ -247,7 +247,7 @@ class ProgressFile:
         self._inner.update(done, **facts)
 
     def spent(self, cost: Cost) -> None:
-        """Record the total cost so far, and pass it on."""
+        """Record the total cost so far, and forward it."""
         with self._lock:
             self._here = cost
             whole = self._before + cost
@@ -255,7 +255,7 @@ class ProgressFile:
         self._inner.spent(cost)
 
     def say(self, text: str) -> None:
-        """Pass a text on."""
+        """Forward a line of text."""
         self._inner.say(text)
 
     def _end_phase(self) -> None:
@@ -292,5 +292,5 @@ class ProgressFile:
         try:
             self._writer.write(self._told)
         except OSError as error:
-            logger.warning("progress is not saved: %s", error)
+            logger.warning("the progress is no longer saved: %s", error)
             self._writer = None

@@ -1,4 +1,4 @@
-"""Rounds that are carried out once and shared by all arms that need them."""
+"""Evolution rounds that run once and are shared by all arms that need them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def stack(
     shared: Round | None = None,
     on_known: Callable[[RoundResult], None] | None = None,
 ) -> StoredEvolver:
-    """Stack what surrounds an evolver in a run, from the inside out.
+    """Wrap an evolver with storage and, if configured, with a similarity filter and seeding.
 
-    Its tasks are cut to one bin of similarity, if the gates say so; the policy under training draws
-    by the round's seed, if it takes part; results are stored. ``arm`` is None for the rounds that
-    arms begin with. See :class:`StoredEvolver` for ``shared`` and ``on_known``.
+    The filter keeps the tasks of one bin of similarity. The seed of a round seeds the sampling of
+    the policy under training. ``arm`` is None for the rounds that find first tasks. See
+    :class:`StoredEvolver` for ``shared`` and ``on_known``.
 
     Raises:
-        ConfigError: if there is nothing to compare with, or the policy cannot draw by a seed.
+        ConfigError: if there are no tasks to compare with, or the policy cannot be seeded.
     """
     settings: ArmConfig | RunConfig = config if arm is None else arm
     bin = settings.gates.similarity.bin
@@ -51,7 +51,7 @@ def stack(
         if drawing is None:
             raise ConfigError(
                 f"{type(policy).__name__} cannot take part in rounds: it has no method "
-                "drawing(seed), a scope in which it draws by a seed."
+                "drawing(seed), which must return a context manager that seeds its sampling."
             )
         evolver = DrawnAside(evolver, drawing)
     name = "" if arm is None else arm.name
@@ -59,28 +59,27 @@ def stack(
 
 
 LANDING = "landing"
-"""The name, in place of a prompt file's, of the tape entries that store the step at which a round
-was applied."""
+"""Prompt name of the tape entries that store the step at which a round was applied."""
 
 
 class StoredEvolver:
-    """Keeps the result of every round, and gives it again when the same round is asked for.
+    """An evolver that stores the result of every round, and reuses it for the same round.
 
-    So arms that look for equally many first tasks begin with the same ones, and a resumed run does
-    not depend on its explorer saying the same thing twice.
+    Arms that look for the same number of first tasks therefore begin with the same tasks, and a
+    resumed run does not depend on its explorer repeating itself.
 
-    Tasks that people have let in since (``coevo tasks review``, ``coevo tasks import``) join the
-    arm with what its next round finds, each once. They are part of that round's result, which is
-    stored; so a run that is resumed gets them with the same round again.
+    Tasks that users have released or imported since (``coevo tasks review``, ``coevo tasks
+    import``) join the arm once, together with the tasks that its next round finds. They are stored
+    as part of that round's result, so a resumed run gets them in the same round.
 
     Args:
         inner: the evolver for rounds without a stored result.
         store: the store of results.
-        by: the values that results depend on beside the round, see :func:`carried_out_by`.
+        by: hash of the settings that results depend on; see :func:`carried_out_by`.
         shared: the round in which all arms find the same tasks, regardless of their later
             explorers.
-        arm: name of the arm; "" for rounds of no arm.
-        on_known: called with each stored result that is used.
+        arm: name of the arm; "" for rounds without an arm.
+        on_known: called with each stored result that is reused.
     """
 
     def __init__(
@@ -97,11 +96,11 @@ class StoredEvolver:
         self._by, self._shared, self._arm, self._on_known = by, shared, arm, on_known
 
     def by(self, round: Round) -> str:
-        """Return the values that the result of a round depends on beside the round."""
+        """Return the hash of the settings that a round's result depends on."""
         return "" if round == self._shared else self._by
 
     def run(self, round: Round) -> RoundResult:
-        """Return the stored result of a round, or carry the round out and store it."""
+        """Return a round's stored result, or run the round and store its result."""
         known = self.store.result(round, by=self.by(round))
         if known is not None:
             if self._on_known is not None and round != self._shared:
@@ -131,10 +130,10 @@ class StoredEvolver:
 
 
 class DrawnAside:
-    """An evolver whose rounds let the policy under training draw by the round's seed.
+    """An evolver that seeds the sampling of the policy under training with the round's seed.
 
-    So the result of a round depends only on the round and the weights, and the policy's draws in
-    training are the same if a round is carried out or its result is already stored.
+    A round's result then depends only on the round and the weights. Sampling in training is the
+    same if a round is run or its result is already stored.
     """
 
     def __init__(
@@ -143,17 +142,17 @@ class DrawnAside:
         self.inner, self._drawing = inner, drawing
 
     def run(self, round: Round) -> RoundResult:
-        """Carry out a round while the policy draws by the round's seed."""
+        """Run a round while the policy's sampling is seeded with the round's seed."""
         with self._drawing(round.seed):
             return self.inner.run(round)
 
 
 class StoredLandings:
-    """A record of the steps at which rounds that ran beside training were applied.
+    """A record of the steps at which rounds that ran in parallel with training were applied.
 
-    The run's database stores the steps and, if models are asked, the tape does so as well: a replay
-    of the tape applies rounds at the same steps. ``by`` returns the values that a result depends on
-    beside the round.
+    The run's database stores the steps. If models are queried, the tape stores them as well, so a
+    replay applies rounds at the same steps. ``by`` returns the hash of the settings that a round's
+    result depends on.
     """
 
     def __init__(
@@ -189,7 +188,7 @@ class StoredLandings:
 
 
 def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
-    """Return a hash that separates an arm's rounds from equal ones with another explorer or judge.
+    """Return a hash that distinguishes an arm's rounds from those with another explorer or judge.
 
     Returns:
         A short hash; "" for an arm that explores and judges as the run does.
@@ -207,7 +206,7 @@ def carried_out_by(config: RunConfig, arm: ArmConfig, evolver: Evolver) -> str:
 
 
 def _told(evolver: Evolver) -> Mapping[str, Any]:
-    """Return what a model that explores is asked, told and shown, unless it is as in the run."""
+    """Return the inputs of a model that explores; {} if they are the defaults."""
     inner = evolver.evolver if isinstance(evolver, BinnedEvolver) else evolver
     explorer = getattr(inner, "explorer", None)
     if not isinstance(explorer, ModelExplorer):
@@ -218,12 +217,12 @@ def _told(evolver: Evolver) -> Mapping[str, Any]:
 
 
 def _depends(config: RunConfig, arm: ArmConfig) -> list[object]:
-    """Return the settings by which the rounds of two arms may differ, except the explorer."""
+    """Return the settings, other than the explorer, that can make two arms' rounds differ."""
     depends = list[object]()
     if arm.gates != config.gates:
         depends.append(arm.gates.model_dump(mode="json"))
     if arm.explorer.kind == "model" and arm.advisor != config.advisor:
         depends.append(arm.advisor.model_dump(mode="json"))
     if asks_policy(arm):
-        depends.append(arm.name)  # whose policy it is
+        depends.append(arm.name)  # each arm trains its own policy
     return depends

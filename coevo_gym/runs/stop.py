@@ -1,4 +1,4 @@
-"""Ctrl-C: the first stops at the next step boundary, the second at once."""
+"""Ctrl-C handling: the first signal stops work at the next step boundary, the second at once."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Context manager that handles SIGINT and SIGTERM; calling it returns True after a signal.
+    """A context manager that handles SIGINT and SIGTERM; calling it returns True after a signal.
 
     After the first signal, the work continues to the next point where it can be saved. The second
-    signal ends it at once: everything reported as saved is on disk already.
+    signal stops it at once; everything reported as saved is already on disk.
 
     Args:
-        at_once: called at the second signal; None ends the process.
+        at_once: called at the second signal; None exits the process.
 
     Attributes:
-        waits_for: returns the work that has to finish before the stop, in words; "" if unknown.
+        waits_for: returns a description of the work that has to finish first; "" if unknown.
     """
 
     def __init__(self, at_once: Callable[[], NoReturn] | None = None) -> None:

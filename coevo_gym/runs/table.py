@@ -16,17 +16,17 @@ from coevo_gym.core.task import FrozenDict
 RANDOM, WARMUP, SCRIPTED = "random", "warm-up", "scripted"
 """Names of the baselines in a run's table."""
 PERSON = "person"
-"""Name of the policy for episodes played by hand."""
+"""Policy name for episodes that a user plays by hand."""
 
 FinalScores = Mapping[str, Mapping[str, Mapping[str, float]]]
-"""Scores on the tasks of ``evaluation.final``, by policy and by name of the tasks."""
+"""Scores on the tasks of ``evaluation.final``, by policy and task set."""
 NO_SCORES: FinalScores = FrozenDict()
 NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line of the final table: an arm (or a baseline) on held-out tasks.
+    """One row of the final table: the results of an arm or a baseline on held-out tasks.
 
     Attributes:
         name: name of the arm.
@@ -34,8 +34,8 @@ class TableRow:
         low: lower end of its 95 % interval.
         high: upper end of its 95 % interval.
         score: mean score in [0, 1].
-        n_tasks: held-out tasks behind the numbers.
-        env_steps: env steps spent on training and exploration; 0 for a policy never trained.
+        n_tasks: number of held-out tasks.
+        env_steps: env steps spent on training and exploration; 0 for an untrained policy.
         tokens: tokens read and written by models in its rounds.
         usd: price of these tokens in US dollars, as far as prices are set.
         mixed_groups: share of the arm's groups with both outcomes; None if unknown.
@@ -58,14 +58,14 @@ class TableRow:
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row of a run's summary, which writes unknown numbers as null."""
+        """Read a row from a run's summary, in which unknown values are null."""
         known = {one.name for one in fields(cls)}
         given = {key: value for key, value in row.items() if key in known and value is not None}
         return cls(**{"success": math.nan, **given})
 
 
 def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[str, float]:
-    """Average the last evaluations of an arm into one set of numbers.
+    """Average the last evaluations of an arm.
 
     Args:
         evaluations: all evaluations of the arm, in order; the first is the warm-up's, which is
@@ -94,20 +94,20 @@ def mean_of_late(evaluations: Sequence[Mapping[str, float]], last: int) -> dict[
 
 
 def tasks_of(numbers: Mapping[str, float], prefix: str = "") -> int:
-    """Return the number of tasks of an evaluation.
+    """Return the number of tasks in an evaluation.
 
     Args:
-        numbers: its numbers; those of older versions count episodes, one per task.
-        prefix: prefix of the names of the numbers.
+        numbers: metrics of the evaluation; older versions stored episodes, one per task.
+        prefix: prefix of the metrics' names.
     """
     return int(numbers.get(f"{prefix}tasks", numbers.get(f"{prefix}episodes", 0)))
 
 
 def final_columns(final: FinalScores) -> dict[str, dict[str, float]]:
-    """Return columns of success rates in [0, 1] on final tasks, by header and policy.
+    """Return success rates in [0, 1] on final tasks as columns, by header and policy.
 
-    Tasks whose scenarios have several tasks have a second column, the share of scenarios of which
-    every episode succeeded (AppWorld's scenario goal completion).
+    If scenarios have several tasks, a second column is the share of scenarios in which every
+    episode succeeded (AppWorld's scenario goal completion).
 
     Args:
         final: scores of a run.
@@ -136,7 +136,7 @@ def table_row(
 
     Args:
         name: name of the arm.
-        numbers: numbers of the evaluation.
+        numbers: metrics of the evaluation.
         env_steps: env steps spent on training and exploration.
         usage: cost of model answers.
         curriculum: metrics of the arm's curriculum.

@@ -1,7 +1,7 @@
-"""A run from its config to its table: baselines, warm-up, D_0, then each arm.
+"""Training of a whole run: baselines, warm-up, first tasks (D_0), then each arm.
 
-Every phase saves its result, and skips work whose result exists. So an interrupted run is resumed
-by running it again, and finishes as if it had never stopped.
+Every phase saves its result and skips work that is already saved. An interrupted run is therefore
+resumed by running it again, and finishes as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class RunSummary:
         split: the held-out split of the table.
         table: baselines first, then the arms in order.
         arms: summary of each arm: steps, env steps, rounds, pool size, hash of its weights, final
-            metrics of its curriculum, numbers of each evaluation (the first is the warm-up's), and
-            numbers of model answers used, repaired, or replaced by a rule, by purpose.
+            metrics of its curriculum, results of each evaluation (the first is the warm-up's), and
+            counts of model answers that were used, repaired or replaced by a rule, by purpose.
         samples: episodes per held-out task in each evaluation.
         final: scores of the warm-up and of each arm on the tasks of ``evaluation.final``.
     """
@@ -89,7 +89,7 @@ class RunSummary:
 
     @classmethod
     def read(cls, folder: RunFolder) -> RunSummary:
-        """Read the results of a finished run; runs of earlier versions lack some of them.
+        """Read the results of a finished run; runs of earlier versions lack some fields.
 
         Raises:
             StoreError: if the file is missing or damaged.
@@ -106,10 +106,10 @@ class RunStart:
 
     Attributes:
         policy: state of the warmed-up policy.
-        random: numbers of the random agent on the held-out tasks.
-        warmup: numbers of the warmed-up policy on them.
-        env_steps: env steps of the demonstrations.
-        outcomes: outcomes of the episodes of both, by name; {} in runs of older versions.
+        random: results of the random agent on the held-out tasks.
+        warmup: results of the warmed-up policy on the held-out tasks.
+        env_steps: env steps used for the demonstrations.
+        outcomes: outcomes of both policies' episodes, by name; {} in runs of older versions.
     """
 
     policy: Mapping[str, Any]
@@ -132,13 +132,13 @@ def train(
     """Train all arms of a new run.
 
     Args:
-        folder: folder of the run; it must not hold a run yet.
+        folder: folder of the run; it must not contain a run yet.
         resolved: the settings and their origins.
         progress: progress display.
         stop: called at every step boundary; returns True to stop.
         overwrite: delete an earlier run in the folder.
         agreed: True if the user has accepted the cost of models.
-        prepare: called once folder and manifest exist; may add results of an equal run.
+        prepare: called once folder and manifest exist; may add results from a matching run.
 
     Raises:
         Stopped: if ``stop`` returned True; finished work is saved.
@@ -186,7 +186,7 @@ def resume(folder: RunFolder, progress: ProgressSink, stop: StopRequest) -> RunS
 def _go(
     folder: RunFolder, assembly: Assembly, progress: ProgressSink, stop: StopRequest
 ) -> RunSummary:
-    """Carry out the rest of a run, and record the progress in its folder."""
+    """Run all remaining phases, and record the progress in the run's folder."""
     progress_file = ProgressFile(progress, folder.path, "train", assembly.config.name)
     with rare_full_collections(), progress_file as told:
         return _Run(folder, assembly, told, stop).go()
@@ -262,9 +262,9 @@ class _Run:
         return start
 
     def _warm_up(self, epochs: Path, store: RunStore) -> RunStart:
-        """Evaluate the random agent, imitate references, evaluate again.
+        """Evaluate the random agent, imitate references, and evaluate the warmed-up policy.
 
-        The state of the imitation between epochs is kept in ``epochs``.
+        ``epochs`` is the folder for the imitation's state between epochs.
         """
         assembly = self.assembly
         floor = self._evaluate("evaluate random", assembly.random_agent())
@@ -289,7 +289,7 @@ class _Run:
     def _evaluate(
         self, phase: str, agent: Agent, tasks: Sequence[Task] | None = None
     ) -> Evaluation:
-        """Evaluate an agent on the held-out tasks, or on given ones, as a separate phase."""
+        """Evaluate an agent on the held-out tasks, or on given tasks, as a separate phase."""
         tasks = self.assembly.held_out_tasks if tasks is None else tasks
         n = len(tasks) * self.config.evaluation.samples
         self.progress.phase(phase, total=n)
@@ -301,7 +301,7 @@ class _Run:
         return found
 
     def _score(self, policy: str, step: int, agent: Agent, store: RunStore) -> None:
-        """Score a policy on the tasks of ``evaluation.final`` unless its score is saved."""
+        """Score a policy on the tasks of ``evaluation.final`` unless its score is already saved."""
         known = final_scores(self.folder).get(policy, {})
         for name, tasks in self.assembly.final_tasks.items():
             if name not in known:
@@ -310,9 +310,9 @@ class _Run:
                 keep_score(self.folder, store, policy, step, name, found)
 
     def _find_first_tasks(self, store: RunStore) -> None:
-        """Carry out the first rounds of the arms; the store saves them with the parents.
+        """Run the rounds that find the arms' first tasks, and store the parents of these tasks.
 
-        All of them explore with the settings of the run, not with those of an arm.
+        All of these rounds explore with the run's settings, not with those of an arm.
         """
         assembly, config = self.assembly, self.config
         kit, asked = assembly.kit(None, self._on_verdict), assembly.asked(None)
@@ -348,17 +348,17 @@ class _Run:
         if not result.accepted:
             if result.held:
                 raise CoevoError(
-                    f"All {len(result.held)} tasks to begin with wait for a person, so there is "
-                    "nothing to practise. Loosen the rules in gates.hold, or set them for arms "
-                    "alone (arm.NAME.set), and train anew with --overwrite."
+                    f"All {len(result.held)} first tasks are held for review, so there is nothing "
+                    "to train on. Loosen the rules in gates.hold, or set them only for arms "
+                    "(arm.NAME.set), and start over with --overwrite."
                 )
             raise CoevoError(
-                f"The explorer found no task to begin with: {_judged(result)}. Explore longer: "
+                f"The explorer did not find any first tasks: {_judged(result)}. To explore longer, "
                 "raise explorer.walks or explorer.max_steps."
             )
         if len(result.accepted) < wanted:
             self.progress.say(
-                f"The explorer found {len(result.accepted)} of {wanted} tasks to begin with: "
+                f"The explorer found {len(result.accepted)} of {wanted} first tasks: "
                 f"{_judged(result)}."
             )
         parents = {id for task in result.accepted for id in task.parents}
@@ -370,7 +370,7 @@ class _Run:
 
     def _on_verdict(self, verdict: Verdict) -> None:
         if self._found is None:
-            return  # a round within an arm; the step that it belongs to is finished first
+            return  # a round within an arm; the step that started the round is finished first
         self._check_stop()
         self._found += verdict.accepted
         if (asked := self.assembly.asked(None)) is not None:
@@ -386,7 +386,7 @@ class _Run:
     def _train_arm(
         self, settings: ArmConfig, start: RunStart, store: RunStore
     ) -> tuple[TableRow, dict[str, Any]]:
-        """Train one arm to its end from its current state."""
+        """Train one arm to its end, from its start or its last checkpoint."""
         self._check_stop()
         self.assembly.policy.load_state_dict(start.policy)
         spending = self._spending
@@ -424,7 +424,7 @@ class _Run:
             return found
 
     def _place(self, arm: Arm, checkpoints: Checkpoints, start: RunStart) -> None:
-        """Restore an arm at its last checkpoint, or at its start."""
+        """Restore an arm from its last checkpoint, or prepare its start."""
         saved, events = checkpoints.latest(), arm.events
         events.rewind(saved.step if saved else -1)
         if saved:
@@ -447,8 +447,8 @@ class _Run:
         most = config.max_env_steps
         if most is not None and loop.state.env_steps >= most and not loop.state.step:
             self.progress.say(
-                f"warning: {arm.name} trains no step: its first task set took "
-                f"{loop.state.env_steps:,} env steps, and loop.max_env_steps is {most:,}. Raise "
+                f"warning: {arm.name} will not be trained: its first task set took "
+                f"{loop.state.env_steps:,} env steps, but loop.max_env_steps is {most:,}. Raise "
                 "loop.max_env_steps, or lower curriculum.initial_size."
             )
         self.stop.waits_for = arm.events.step_under_way
@@ -472,7 +472,7 @@ class _Run:
 
 
 def _judged(result: RoundResult) -> str:
-    """Describe the number of drafts and the gates that rejected them."""
+    """Describe how many drafts there were and which gates rejected them."""
     gates = Counter(verdict.gate for verdict in result.verdicts if not verdict.accepted)
     rejected = ", ".join(f"{gate} {n}" for gate, n in gates.most_common()) or "none"
     return f"{len(result.judged)} drafts, rejected by: {rejected}"

@@ -1,4 +1,4 @@
-"""The warm-up: imitation of references, resumable between optimiser steps."""
+"""The warm-up: imitation of reference solutions, which can resume between optimiser steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coevo_gym.trainers.sft import Imitation, ImitationStep, Imitator
 def imitate_references(
     assembly: Assembly, folder: Path, progress: ProgressSink, stop: Callable[[], bool]
 ) -> Imitation | None:
-    """Train the policy of a run to imitate references.
+    """Train a run's policy to imitate reference solutions.
 
     An epoch of a language model may take many minutes, so its progress is reported after each
     optimiser step, and its state is saved after each epoch. The tiny policy takes seconds for all
@@ -30,7 +30,7 @@ def imitate_references(
     demonstrations.
 
     Returns:
-        The results; None if there is no task to imitate.
+        The results; None if there are no tasks to imitate.
 
     Raises:
         Stopped: if ``stop`` returned True; finished work is saved.
@@ -85,7 +85,7 @@ def imitate_references(
 
 
 def _reporting(imitator: Imitator, progress: ProgressSink) -> Callable[[ImitationStep], None]:
-    """Return a callback that reports the steps of the next epoch, or the rest of a stopped one."""
+    """Return a callback that reports progress within the next epoch or an interrupted epoch."""
     epoch, begun = len(imitator.losses) + 1, time.monotonic()
     facts = {"epoch": f"{epoch} of {imitator.config.max_epochs}"}
     if imitator.watched != imitator.losses:  # some tasks are held out

@@ -97,7 +97,7 @@ def test_it_is_no_evaluation_of_something_else() -> None:
 
     with open_scores("me", "toy", "val"), pytest.raises(StoreError, match="in use"):
         begin("me", "val")
-    with pytest.raises(ConfigError, match="holds another evaluation"):
+    with pytest.raises(ConfigError, match="contains a different evaluation"):
         begin("me", "test")
     with pytest.raises(ConfigError, match="--name takes letters"):
         begin("../me", "val")

@@ -44,7 +44,7 @@ def test_the_tiny_policy_answers_no_questions() -> None:
         ConfigError, match=r"analyst.model.kind: the studies of arm role_agent"
     ) as e:
         config(**ASKS)
-    assert "policy.kind = 'tiny' scores actions and writes no text" in str(e.value)
+    assert "policy.kind = 'tiny' only scores actions and cannot write text" in str(e.value)
     assert "Set analyst.model.kind to 'openai'" in str(e.value)
     assert config(**ASKS, **LOCAL).analyst.model.kind == "openai"
     assert config(arms=["role_agent"]).analyst.model.kind == "policy"  # it is not asked

@@ -43,7 +43,7 @@ def test_mistakes_are_usage_errors(coevo: Coevo) -> None:
         text = coevo(*verb.split(), "--name", "", code=2)
         assert "takes letters, digits and . _ -, and begins with a letter" in text
     text = coevo("train", "quickstart", "--set", "arms=a/b", code=2)
-    assert "the name of an arm takes letters, digits and _ -" in text
+    assert "an arm's name may contain letters, digits, _ and -" in text
     splits = "'x' is not one of 'train', 'val', 'test'"
     assert f"--split': {splits}, 'held_out'. Try" in coevo("eval", "toy", "--split", "x", code=2)
     assert f"--split': {splits}. Try" in coevo("tasks", "toy", "--split", "x", code=2)
@@ -75,7 +75,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("eval toy --env =", "has no argument ''"),
         ("eval toy --set benchmark=webshop", "Run `coevo eval webshop` instead"),
         ("eval toy --set seed=-1", "seed = '-1' (from command line)"),
-        ("eval toy --set nosuch", "--set takes section.key=value"),
+        ("eval toy --set nosuch", "--set must have the form section.key=value"),
         ("eval ty", "Did you mean 'toy'?"),
         ("eval toy-rn", "Did you mean 'toy-run'?"),
         ("train toy.toml --name=", "name = ''"),
@@ -129,7 +129,7 @@ def test_an_explorer_that_finds_nothing_is_explained(
     monkeypatch.setattr(ToyBenchmark, "drafts", lambda *_: [])
     nothing = ("--name", "nothing", "--set", "warmup.n_tasks=0")
     text = coevo("train", TOY, *nothing, code=1)
-    assert "found no task to begin with: 0 drafts" in text
+    assert "did not find any first tasks: 0 drafts" in text
     shutil.rmtree(finished.with_name("nothing"))
 
 
@@ -145,7 +145,7 @@ def test_an_explorer_that_finds_few_tasks_is_told_of(
     monkeypatch.setattr(ToyBenchmark, "drafts", one_idea)
     few = ("--name", "few", "--set", "warmup.n_tasks=0", "--set", "loop.max_env_steps=1")
     text = coevo("train", TOY, *few)
-    assert re.search(r"found 1 of \d+ tasks to begin with: \d+ drafts, rejected by: near_", text)
+    assert re.search(r"found 1 of \d+ first tasks: \d+ drafts, rejected by: near_", text)
     shutil.rmtree(finished.with_name("few"))
 
 

@@ -133,7 +133,7 @@ def test_what_makes_it_uneven_is_said() -> None:
 
 def test_what_shares_no_task_is_refused() -> None:
     a, b = side("A", {"x": [True]}), side("B", {"y": [True]})
-    with pytest.raises(ConfigError, match=r"A \(1 val tasks\) and B \(1 val tasks\) share no task"):
+    with pytest.raises(ConfigError, match=r"A \(1 val tasks\) and B \(1 val tasks\) have no tasks"):
         compare(a, b)
 
 
@@ -262,15 +262,15 @@ def test_several_samples(coevo: Coevo) -> None:
     ("arguments", "message"),
     [
         ("toy-rn", "Did you mean 'toy-run'?"),
-        ("toy-run nosuch", "There is no run and no evaluation 'nosuch'"),
-        ("toy-run toy-run", "is on both sides"),
-        ("toy-run --arm static --arm static", "is on both sides"),
+        ("toy-run nosuch", "There is no run or evaluation 'nosuch'"),
+        ("toy-run toy-run", "Both sides are"),
+        ("toy-run --arm static --arm static", "Both sides are"),
         ("toy-run --arm nosuch", "has no arm 'nosuch'. Choose one of: static, coevolve, warm-up"),
-        ("toy-run --arm static --arm random --arm coevolve", "--arm may be given twice"),
-        ("here", "An evaluation is of one policy: name two"),
-        ("here elsewhere", "nothing can be paired"),
-        ("here here --arm static", "--arm is for a run"),
-        ("toy-run there", "share no task"),
+        ("toy-run --arm static --arm random --arm coevolve", "--arm may be given at most twice"),
+        ("here", "here covers only one policy"),
+        ("here elsewhere", "so they cannot be compared"),
+        ("here here --arm static", "--arm was given"),
+        ("toy-run there", "have no tasks in common"),
     ],
 )
 def test_every_mistake_is_one_clear_error(coevo: Coevo, arguments: str, message: str) -> None:
@@ -310,6 +310,6 @@ def test_an_arm_that_was_not_evaluated_yet_is_said_to_be(
     with closing(sqlite3.connect(young / "run.db")) as database:
         database.executescript("DELETE FROM evaluations WHERE arm = 'coevolve'")
         database.commit()
-    assert "has not evaluated coevolve yet. Go on with `coevo resume young`" in coevo(
+    assert "has not evaluated coevolve yet. Resume it with `coevo resume young`" in coevo(
         "compare", "young", code=2
     )

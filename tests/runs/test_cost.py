@@ -132,7 +132,7 @@ def test_nobody_agreed_to_an_evaluation(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(done.exception, ConfigError)
     assert exit_code(done.exception) == 2
     said = str(done.exception)
-    assert "This evaluation asks a model that may cost money." in said
+    assert "This evaluation queries a model that may cost money." in said
     assert "model: m at https://api.openai.com/v1" in said
     assert "price of that: not known: the endpoint's prices are not set" in said
     assert "policy.endpoint.max_usd_total or policy.endpoint.max_tokens_total" in said
@@ -183,7 +183,7 @@ def test_a_look_at_it() -> None:
 @pytest.mark.parametrize(
     ("sets", "problem"),
     [
-        ({"explorer.model": "policy"}, "does not talk"),
+        ({"explorer.model": "policy"}, "cannot write text"),
         (
             {"explorer.model": "policy", "policy": "transformers", "evolver.overlap": True},
             "its weights change meanwhile",

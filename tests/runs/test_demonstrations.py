@@ -107,7 +107,7 @@ def test_a_run_notices_that_its_demonstrations_are_others(tmp_path: Path) -> Non
     again = Assembly(resolved.config).task_sets
     assert check_unchanged(manifest, resolved.config, again) == []
     keep_demonstration(path, OTHER, played(OTHER, OTHER.solution), BENCHMARK)
-    with pytest.raises(StoreError, match="demonstrated tasks are not those"):
+    with pytest.raises(StoreError, match="demonstrated tasks differ from those"):
         check_unchanged(manifest, resolved.config, Assembly(resolved.config).task_sets)
 
 
@@ -142,7 +142,7 @@ def test_what_is_no_demonstration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "shown.jsonl"
     with pytest.raises(ConfigError, match="Only an episode that has solved"):
         keep_demonstration(path, TASK, played(TASK, ["search[dress]"] * 15), BENCHMARK)
-    with pytest.raises(ConfigError, match="not one of"):
+    with pytest.raises(ConfigError, match="belongs to a different task"):
         keep_demonstration(path, OTHER, played(TASK, TASK.solution), BENCHMARK)
     with pytest.raises(TaskError, match="Cannot read tasks"):
         read_demonstrations(path, BENCHMARK)

@@ -90,7 +90,7 @@ def test_an_unknown_card_is_refused_with_the_known_ones() -> None:
     done = command("quickstart", "--dry-run", "--card", "h9000")
     assert isinstance(done.exception, ConfigError)
     assert str(done.exception) == (
-        "There is no card 'h9000'. Choose one of: h100, h200, a100, a100-40gb, l40s, l4, rtx4090."
+        "Unknown card 'h9000'. Choose one of: h100, h200, a100, a100-40gb, l40s, l4, rtx4090."
     )
 
 
@@ -179,7 +179,7 @@ def test_settings_for_a_gpu_are_planned_for_an_h200_where_there_is_none(
     found = device_to_plan_for(config.policy)
     assert (found.name == "H200") is assumed
     told = dict(rows(config, plan(config, found)))["device"]
-    assert ("assumed: these settings are for a GPU, and none was found here" in told) is assumed
+    assert ("assumed: these settings are for a GPU, but none was found here" in told) is assumed
 
 
 def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], No
         "Qwen/Qwen3-4B-Instruct-2507 does not fit the NVIDIA H100 80GB HBM3 with these settings: "
         "training takes at least 87 GiB (15 GiB for weights, 45 GiB for gradients and AdamW's "
         "moments, 7.5 GiB "
-        "for the reference, 20 GiB for vLLM), and it has 79 GiB. To need less, lower "
+        "for the reference, 20 GiB for vLLM), but it has only 79 GiB. To need less, lower "
         "policy.vllm.gpu_memory_utilization, train an adapter (policy.model.lora_rank), leave out "
         "the reference (learner.kl_coef = 0), or choose a smaller model (policy.model.path). "
         "`coevo train … --dry-run` prints the whole estimate; pass --ignore-memory "

@@ -200,7 +200,7 @@ def test_a_line_that_is_no_result_is_an_error(coevo: Coevo) -> None:
 def test_another_evaluation_is_refused_and_says_what_differs(coevo: Coevo) -> None:
     coevo(*TWELVE, "--name", "mine")
     text = coevo(*TWELVE[:-1], "evaluation.n_tasks=11", "--set=seed=4", "--name", "mine", code=2)
-    assert "evals/mine holds another evaluation" in text
+    assert "evals/mine contains a different evaluation" in text
     assert "n_tasks: 12 there, 11 now" in text
     assert "seed: 0 there, 4 now" in text
     assert "--overwrite" in text
@@ -300,7 +300,7 @@ def test_several_samples_give_pass_at_k(coevo: Coevo) -> None:
     text = coevo(*TWELVE, "--samples", "5", "--split", "train")
     assert "avg@5 on train" in text
     assert "pass@5" in text
-    assert "would be the same" in coevo(
+    assert "would be identical" in coevo(
         "eval", "toy", "--policy", "scripted", "--samples", "2", code=2
     )
 

@@ -95,9 +95,9 @@ def test_the_env_takes_arguments() -> None:
     ("arguments", "kind", "message"),
     [
         (["webshop"], ConfigError, "Pass --policy transformers:MODEL"),
-        (["webshop", "--policy=static"], ConfigError, "actual: 'static'"),
+        (["webshop", "--policy=static"], ConfigError, "got 'static'"),
         (["webshop", "--policy=openai:"], ConfigError, "has no model name"),
-        (["webshop", "--policy=random", "--env=scheme"], ConfigError, "takes name=value"),
+        (["webshop", "--policy=random", "--env=scheme"], ConfigError, "the form name=value"),
         (["webshop", "--policy=transformers:nowhere"], ModelError, "nowhere"),
         (["webshp", "--policy=random"], ConfigError, "Did you mean 'webshop'?"),
     ],

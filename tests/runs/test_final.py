@@ -169,7 +169,7 @@ def test_an_arm_that_is_trained_again_is_scored_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sets", "message"),
     [
-        (["evaluation.final=train"], "train tasks are trained on"),
+        (["evaluation.final=train"], "training uses train tasks"),
         (["evaluation.final=val"], "val tasks are evaluated during training"),
         (["evaluation.final=test,test"], "each set of tasks may be named only once"),
         (["evaluation.final=held_out"], "benchmark.hold_out"),

@@ -83,10 +83,10 @@ def test_settings_of_gates_that_are_wrong(sets: dict[str, Any], problem: str) ->
 @pytest.mark.parametrize(
     ("sets", "problem"),
     [
-        ({"gates.solve.on": True, "gates.solve.tip": True}, "reads no advice"),
-        ({"gates.accept": "paper"}, "reads no advice"),
-        ({"gates.judge": True}, "needs a model"),
-        ({"gates.solve.on": True, "gates.solve.solver": "explorer"}, "asks no model"),
+        ({"gates.solve.on": True, "gates.solve.tip": True}, "does not read advice"),
+        ({"gates.accept": "paper"}, "does not read advice"),
+        ({"gates.judge": True}, "needs a language model"),
+        ({"gates.solve.on": True, "gates.solve.solver": "explorer"}, "does not use one"),
     ],
 )
 def test_gates_that_need_what_a_run_has_not(sets: dict[str, Any], problem: str) -> None:
@@ -184,7 +184,7 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
 
 def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:
     sets = {"gates.hold.benchmarks": ["toy"], "warmup.max_epochs": 1}
-    with pytest.raises(CoevoError, match=r"tasks to begin with wait for a person.*gates\.hold"):
+    with pytest.raises(CoevoError, match=r"first tasks are held for review.*gates\.hold"):
         coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 

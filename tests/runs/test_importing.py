@@ -78,13 +78,13 @@ def test_a_verifier_is_derived_and_never_believed(tmp_path: Path) -> None:
 def test_bad_lines_are_told_by_number_and_take_nothing_else_with_them(tmp_path: Path) -> None:
     bad = {
         1: ("nonsense", "is not JSON"),
-        2: ("[1]", "is no task (with world and verifier), no draft"),
+        2: ("[1]", "is neither a task (with world and verifier), nor a draft"),
         4: ({"turns": []}, 'is a proposal without "source"'),
         5: ({**PROPOSAL, "source": "toy/nosuch"}, "toy has no task 'toy/nosuch'"),
-        6: ({**PROPOSAL, "confidence": 7}, "is no proposal: confidence"),
-        7: ({**json.loads(ACCEPTED.to_json()), "more": 1}, "is no task: more"),
+        6: ({**PROPOSAL, "confidence": 7}, "is not a valid proposal: confidence"),
+        7: ({**json.loads(ACCEPTED.to_json()), "more": 1}, "is not a valid task: more"),
         8: ({**DRAFT.model_dump(mode="json"), "benchmark": "nosuch"}, "nosuch"),
-        9: ({**DRAFT.model_dump(mode="json"), "instruction": "\ud800"}, "is no draft: instruction"),
+        9: ({**DRAFT.model_dump(mode="json"), "instruction": "\ud800"}, "valid draft: instruction"),
         10: ("[" * 100_000, "is nested too deeply"),
         11: (LEAK, "is a val task"),
         12: ({**PROPOSAL, "source": LEAK.name}, "is a val task"),
@@ -122,7 +122,7 @@ def test_an_engine_that_fails_once_is_asked_again(
     first, second, third = judge(tmp_path, ACCEPTED, HELD, told.SECOND)
     assert first.task == ACCEPTED
     assert second.task is None
-    assert second.problem == "could not be judged, its engine failed: the engine is gone"
+    assert second.problem == "not judged because its engine failed: the engine is gone"
     assert third.task == told.SECOND
 
 

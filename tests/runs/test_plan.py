@@ -407,7 +407,7 @@ def test_the_arm_that_takes_most_counts() -> None:
         ),
         (
             ["policy.vllm.gpu_memory_utilization=0.05"],
-            r"vLLM's share is 6\.9 GiB, its weights are 7\.5 GiB .* Raise policy\.vllm\.gpu_memory",
+            r"vLLM's share is 6\.9 GiB, but its weights take 7\.5 GiB.* Raise policy\.vllm\.gpu",
         ),
         (
             ["policy.kind=transformers", "policy.model.gradient_checkpointing=false"],

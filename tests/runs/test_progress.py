@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_written_ends_nothing(
     with file(tmp_path / "taken", Clock()) as progress:
         progress.phase("train", 10)
         progress.phase("train on", 10)
-    assert caplog.text.count("progress is not saved") == 1
+    assert caplog.text.count("progress is no longer saved") == 1
 
 
 def test_a_reader_never_stops_a_process_from_locking_a_folder(tmp_path: Path) -> None:

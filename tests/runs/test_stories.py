@@ -132,8 +132,8 @@ def test_a_native_task_of_a_run_is_shown_as_ever(coevo: Coevo) -> None:
 
 
 def test_an_id_must_say_enough(coevo: Coevo, run: Path) -> None:
-    assert "has no task and no draft 'x'" in coevo("tasks", "show", "x", "--run", "told", code=2)
-    assert "has no task and no draft" in coevo("tasks", "show", "ff%_", "--run", "told", code=2)
+    assert "has no task or draft 'x'" in coevo("tasks", "show", "x", "--run", "told", code=2)
+    assert "has no task or draft" in coevo("tasks", "show", "ff%_", "--run", "told", code=2)
     ids = [row["id"] for row in json.loads(coevo("tasks", "told", "--json"))]
     folder = RunFolder(run)
     for id in ids:
@@ -203,8 +203,8 @@ def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:
 def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> None:
     held, other = told.HELD.name, told.SECOND.name
     for arguments, said in (
-        (["--release", held, "--release", "nosuch"], "is no task that is held"),
-        (["--release", held, "--release", told.ACCEPTED.name], "is no task that is held"),
+        (["--release", held, "--release", "nosuch"], "does not match a held task"),
+        (["--release", held, "--release", told.ACCEPTED.name], "does not match a held task"),
         (["--release", held, "--reject", held], "both released and rejected"),
         (["--release", held, "--reason", "nice"], "Pass it with --reject"),
     ):

@@ -93,7 +93,7 @@ def test_a_budget_that_the_first_tasks_use_up_is_warned_of(child: NewChild) -> N
     running = child("train", TOY, "--set", "loop.max_env_steps=1", "--set", "loop.max_steps=none")
     assert running.end() == 0, running.text
     assert re.search(
-        r"warning: static trains no step: .* took \d+ env steps, and loop.max_env_steps is 1\. ",
+        r"warning: static will not be trained: .* \d+ env steps, but loop.max_env_steps is 1\. ",
         running.text,
     )
 
@@ -364,8 +364,8 @@ def test_an_arm_does_not_go_on_from_another_start(child: NewChild, tmp_path: Pat
     again = child("resume", "toy-run")
     assert again.end() == 1
     text = " ".join(again.text.split())
-    assert "was trained from other first weights" in text
-    assert "Bring it back, or train anew with --overwrite" in text
+    assert "was trained from different initial weights" in text
+    assert "Restore it, or start over with --overwrite" in text
 
 
 def test_a_run_is_not_resumed_on_other_tasks(
@@ -378,4 +378,4 @@ def test_a_run_is_not_resumed_on_other_tasks(
     (run / "manifest.json").write_text(json.dumps(manifest))
     again = child("resume", "toy-run")
     assert again.end() == 1
-    assert "training tasks are not those that this run began with" in again.text
+    assert "training tasks differ from those that this run started with" in again.text

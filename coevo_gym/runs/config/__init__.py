@@ -1,9 +1,9 @@
 """The settings of a run: one typed tree, with the origin of each value.
 
-Values come from the defaults, a preset or TOML file, the environment
-(``COEVO_CFG__SECTION__KEY``) and the command line (``--set section.key=value``); later ones win.
-A section with a name or a kind can be set by that value alone: ``benchmark=bfcl``. A file may
-build on a preset with ``extends = "quickstart"``, and describe itself with ``about``.
+Values come from the defaults, a preset or TOML file, the environment (``COEVO_CFG__SECTION__KEY``)
+and the command line (``--set section.key=value``); later sources win. A section with a name or a
+kind can be set to it directly: ``benchmark=bfcl``. A file may extend a preset (``extends =
+"quickstart"``) and describe itself (``about``).
 """
 
 from coevo_gym.runs.config.arms import ArmConfig, arm_configs, asks_policy

@@ -1,4 +1,4 @@
-"""Arms: each is a method, with its own settings where arms may differ."""
+"""Settings of arms: a method for each arm, and the settings in which arms may differ."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from coevo_gym.trainers.settings import LearnerConfig
 SECTIONS = ("curriculum", "learner", "explorer", "analyst", "evolver", "gates", "advisor")
 """Sections in which arms may differ."""
 KEYS = ("loop.study_only_steps", "loop.seed_of_order")
-"""Settings of other sections in which arms may differ."""
+"""Settings in other sections in which arms may differ."""
 _SAME = {
     "benchmark": "arms are compared on the same tasks",
     "policy": "all arms train copies of one policy",
     "warmup": "all arms start from one warmed-up policy",
     "evaluation": "arms are compared on the same held-out tasks",
-    "seed": "arms of one seed are a pair",
-    "rollout": "arms are compared at one group size, on one machine's envs",
-    "loop": "arms are compared at one budget, spent in the same portions",
+    "seed": "arms with the same seed are compared in pairs",
+    "rollout": "arms are compared with the same group size and the same envs",
+    "loop": "arms are compared with the same budget, spent in the same portions",
 }
 
 
@@ -55,7 +55,7 @@ class ArmError(ConfigError):
     """A problem with the settings of an arm.
 
     Attributes:
-        key: the dotted key of the faulty setting.
+        key: the dotted key of the invalid setting.
     """
 
     def __init__(self, key: str, problem: str) -> None:
@@ -64,11 +64,11 @@ class ArmError(ConfigError):
 
 
 class ArmConfig(FrozenModel):
-    """The settings of one arm: the run's settings, those that define its method, and the arm's own.
+    """The settings of one arm, combined from the run, the arm's method and the arm itself.
 
     Attributes:
         name: name of the arm.
-        method: name of its method.
+        method: name of the arm's method.
         settings: the method's own settings.
     """
 
@@ -86,7 +86,7 @@ class ArmConfig(FrozenModel):
 
     @property
     def questions_per_step(self) -> Mapping[str, int]:
-        """Return the most questions that each study asks the analyst per step, by kind of notes."""
+        """The maximum questions per step that each study asks the analyst, by kind of notes."""
         found: Mapping[str, int] = getattr(self.settings, "questions_per_step", {})
         return found
 
@@ -146,7 +146,7 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:
     """Return True if the policy under training takes part in rounds.
 
-    It explores, or tries tasks.
+    It takes part by exploring or by trying tasks.
     """
     explorer, gates = settings.explorer, settings.gates
     explores = explorer.kind == "model" and explorer.model.kind == "policy"
@@ -156,39 +156,39 @@ def asks_policy(settings: ArmConfig | RunConfig) -> bool:
 
 
 def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
-    """Refuse models that cannot do their task."""
+    """Reject models that cannot do what the settings require of them."""
     explorer = settings.explorer
     if explorer.kind == "model" and explorer.model.kind == "policy" and policy == "tiny":
         raise ArmError(
             "explorer.model.kind",
-            "policy.kind = 'tiny' scores actions and does not talk, so it cannot explore. Choose "
-            "openai, transformers or vllm, or train a language model.",
+            "policy.kind = 'tiny' only scores actions and cannot write text, so it cannot explore. "
+            "Choose openai, transformers or vllm, or train a language model.",
         )
     if settings.evolver.overlap and asks_policy(settings):
         raise ArmError(
             "evolver.overlap",
-            "a round that runs beside training cannot ask the policy under training: its weights "
-            "change meanwhile. Choose another explorer.model.kind and gates.solve.solver, or let "
-            "rounds be waited for.",
+            "a round that runs in parallel with training cannot query the policy under training, "
+            "because its weights change meanwhile. Choose another explorer.model.kind and "
+            "gates.solve.solver, or turn evolver.overlap off.",
         )
 
 
 def _check_analyst(arm: ArmConfig, policy: str) -> None:
-    """Refuse questions to the policy under training that it cannot answer or may not read."""
+    """Reject a policy as its own analyst if it cannot write text or would see solutions."""
     if not arm.questions_per_step or arm.analyst.model.kind != "policy":
         return
     if arm.shows_solutions:
         raise ArmError(
             "analyst.model.kind",
-            f"the studies of arm {arm.name} show solutions of training tasks to the model that "
-            "they ask, which is the policy under training. Set analyst.model.kind to 'openai', "
-            "'transformers' or 'vllm', or switch these solutions off in the method's settings.",
+            f"the studies of arm {arm.name} would show solutions of training tasks to the policy "
+            "under training. Set analyst.model.kind to 'openai', 'transformers' or 'vllm', or turn "
+            "these solutions off in the method's settings.",
         )
     if policy == "tiny":
         raise ArmError(
             "analyst.model.kind",
-            f"the studies of arm {arm.name} ask the policy under training, and policy.kind = "
-            "'tiny' scores actions and writes no text. Set analyst.model.kind to 'openai', "
+            f"the studies of arm {arm.name} query the policy under training, but policy.kind = "
+            "'tiny' only scores actions and cannot write text. Set analyst.model.kind to 'openai', "
             "'transformers' or 'vllm', or train a language model.",
         )
 
@@ -200,13 +200,13 @@ def _spec(name: str, key: str) -> MethodSpec:
         raise ArmError(key, str(error)) from error
     if not isinstance(spec, MethodSpec):
         raise ArmError(
-            key, f"{name!r} stands for {spec!r}, which is no method: decorate it with @method."
+            key, f"{name!r} refers to {spec!r}, which is not a method. Decorate it with @method."
         )
     return spec
 
 
 def _check(key: str, where: str, spec: MethodSpec) -> None:
-    """Refuse a key that does not exist, or that must be the same for all arms."""
+    """Reject a key that does not exist, or that must be the same for all arms."""
     section, _, inner = key.partition(".")
     if section == "method":
         if inner not in leaves(spec.settings):
@@ -219,13 +219,13 @@ def _check(key: str, where: str, spec: MethodSpec) -> None:
             where, f"{key} may not differ between arms: {_SAME[section]}. An arm may set {allowed}."
         )
     elif section not in (*SECTIONS, *_SAME):
-        raise ArmError(where, f"{key} belongs to the whole run, not to an arm.")
+        raise ArmError(where, f"{key} is a setting of the whole run, so an arm cannot set it.")
     elif key not in leaves(RunConfig):
         raise ArmError(where, f"there is no setting {key!r}. {suggest_key(RunConfig, key)}")
 
 
 def _explained(error: ValidationError, name: str, spec: MethodSpec, arm: ArmSettings) -> ArmError:
-    """Return the first problem of an arm's settings, by the key that brought it in."""
+    """Return the first problem with an arm's settings, attributed to the key that caused it."""
     own = error.title == spec.settings.__name__
     problem = problems(spec.settings if own else ArmConfig, error)[0]
     keys = [f"method.{key}" for key in problem.keys] if own else list(problem.keys)

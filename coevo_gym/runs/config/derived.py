@@ -18,7 +18,7 @@ from coevo_gym.runs.config.sections import PolicySettings, WarmupSettings
 from coevo_gym.trainers.settings import RestConfig
 
 LANGUAGE_MODELS = ("transformers", "vllm")
-"""Kinds of policies that are language models and can be trained."""
+"""Kinds of policies that are trainable language models."""
 _IMITATION = {"lr": 5e-5, "max_epochs": 2, "batch_decisions": 8, "max_grad_norm": 1.0}
 _BATCH_TOKENS = 2_048  # SmolLM2-135M keeps about 2 MB per token for its backward pass in fp32
 _LR, _LORA_LR = 1e-6, 1e-5
@@ -26,7 +26,7 @@ _TOO_HIGH, _LORA_TOO_HIGH = 1e-4, 1e-3
 
 
 def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
-    """Return the tree with every derived setting that its sections do not set.
+    """Fill in the derived settings that are not set in a tree's sections.
 
     Only the given sections are completed. They and the policy may be mappings or models.
     """
@@ -40,7 +40,7 @@ def complete(tree: Mapping[str, Any], policy: Any) -> dict[str, Any]:
 def derived(
     policy: PolicySettings, learner: FrozenModel, *, seed: int
 ) -> dict[str, tuple[Any, str]]:
-    """Return the derived settings of a run, and the setting that each follows from, by key."""
+    """Return a run's derived settings, with the setting that each follows from, by key."""
     of_policy = flat(_of_policy(policy, learner))
     return {
         "loop.seed": (seed, "seed"),
@@ -64,9 +64,9 @@ def rate_warnings(
     for key, (rate, usual) in rates.items():
         if rate >= limit:
             yield (
-                f"{key} = {rate:g} is a rate for the tiny policy and is likely to destroy a "
-                f"language model of which {trained} trained. Leave it unset for {usual:g}, or set "
-                f"it below {limit:g}."
+                f"{key} = {rate:g} is a rate for the tiny policy, and is likely to destroy a "
+                f"language model if {trained} trained. Leave it unset to use {usual:g}, or set it "
+                f"below {limit:g}."
             )
 
 
@@ -89,14 +89,14 @@ def _of_policy(policy: Any, learner: Any) -> dict[str, Any]:
 
 
 def _kind(learner: Any) -> str:
-    """Return the kind of a learner's section, a mapping or a model."""
+    """Return the kind of a learner section, which is a mapping or a model."""
     if isinstance(learner, Mapping):
         return str(learner.get("kind", "pg"))
     return "rest" if isinstance(learner, RestConfig) else ""
 
 
 def _completed(section: Any, defaults: Mapping[str, Any]) -> Any:
-    """Return a section, a mapping or a model, with defaults for the values that it does not set."""
+    """Fill in defaults for values that a section (a mapping or a model) does not set."""
     if isinstance(section, Mapping):
         given: Mapping[str, Any] = section
     elif isinstance(section, BaseModel):

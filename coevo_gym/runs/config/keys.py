@@ -1,4 +1,4 @@
-"""Settings by dotted key: their names and types, and the parsing of texts."""
+"""Settings by dotted key: names, types, and the parsing of text values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.core.sections import kind_of, variant, variants
 from coevo_gym.curricula.growth.signal_growth import OLDER_KINDS, OLDER_NAMES
 
 ARM_KEY = re.compile(r"arm\.([^.]+)\.(?:method|set\.(.+))")
-"""A pattern for the keys of an arm. Its groups are the arm's name and the key that the arm sets."""
+"""Pattern for an arm's keys. Its groups are the arm's name and the key that the arm sets."""
 
 RENAMED: Mapping[str, str] = MappingProxyType(
     {
@@ -30,11 +30,11 @@ RENAMED: Mapping[str, str] = MappingProxyType(
         **{f"curriculum.{old}": f"curriculum.{new}" for old, new in OLDER_NAMES.items()},
     }
 )
-"""Keys of older versions with their new names. An old key can still be read, also an arm's."""
+"""Keys of older versions with their new names. Old keys are still accepted."""
 
 
 def current(key: str, value: Any) -> tuple[str, Any]:
-    """Return the new key and value of a setting of an older version.
+    """Return the current key and value for a setting from an older version.
 
     Example:
         >>> current("arm.mine.set.curriculum.evolve", "off")
@@ -58,9 +58,9 @@ class Setting(NamedTuple):
 
 @cache
 def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
-    """Return the annotations of all settings by dotted key, for all kinds of a section.
+    """Return the type of each setting by dotted key, including every kind of a section.
 
-    A setting that several kinds share may have the type of any of them.
+    If several kinds share a setting, it may have the type of any of them.
     """
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
@@ -75,9 +75,9 @@ def leaves(model: type[BaseModel], prefix: str = "") -> Mapping[str, Any]:
 
 
 def annotation_of(model: type[BaseModel], key: str) -> Any | None:
-    """Return the type of a setting, of an arm's too; None if the key is unknown.
+    """Return the type of a setting, including an arm's; None if the key is unknown.
 
-    An arm's values for its method's own settings may be anything here: the method checks them.
+    An arm's settings for its method may have any type here, because the method checks them.
     """
     of_arm = ARM_KEY.fullmatch(key)
     if of_arm is None:
@@ -89,7 +89,7 @@ def annotation_of(model: type[BaseModel], key: str) -> Any | None:
 
 
 def parse_text(annotation: Any, value: Any) -> Any:
-    """Parse ``none`` and comma-separated lists; the model reads everything else."""
+    """Parse ``none`` and comma-separated lists; other values are left to pydantic."""
     if not isinstance(value, str):
         return value
     types = {get_origin(part) or part for part in (annotation, *get_args(annotation))}
@@ -102,7 +102,7 @@ def parse_text(annotation: Any, value: Any) -> Any:
 
 
 def place(tree: dict[str, Any], key: str, value: Any) -> None:
-    """Put a value into a tree of dictionaries; a setting of an arm keeps its dotted key."""
+    """Insert a value into nested dictionaries; the key that an arm sets remains dotted."""
     of_arm = ARM_KEY.fullmatch(key)
     path = ["arm", of_arm[1], "set", of_arm[2]] if of_arm and of_arm[2] else key.split(".")
     *sections, name = path
@@ -112,10 +112,10 @@ def place(tree: dict[str, Any], key: str, value: Any) -> None:
 
 
 def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return a tree in which the settings of older versions have their new names.
+    """Rename settings from older versions in a tree to their current names.
 
-    Settings that moved within their section stay: the section reads them itself. Settings that
-    moved to another section are dropped: that section has its own value.
+    Settings that moved within their section are kept, because the section reads them itself.
+    Settings that moved to another section are dropped, because that section has its own value.
     """
     found = {}
     for name, value in tree.items():
@@ -130,11 +130,11 @@ def with_current_keys(tree: Mapping[str, Any], prefix: str = "") -> dict[str, An
 
 
 def suggest_key(model: type[BaseModel], key: str) -> str:
-    """Return a sentence that suggests a key in place of an unknown one."""
+    """Return a sentence that suggests a known key for an unknown key."""
     of_arm = ARM_KEY.fullmatch(key)
     before, inner = "", key
     if key.partition(".")[0] == "method":
-        return f"A method's own settings are an arm's: arm.NAME.set.{key}."
+        return f"A method's own settings are set per arm: arm.NAME.set.{key}."
     if of_arm and of_arm[2]:
         before, inner = key.removesuffix(of_arm[2]), of_arm[2]
     known = list(leaves(model))
@@ -151,8 +151,8 @@ class SettingProblem(NamedTuple):
     """A problem in a tree of settings.
 
     Attributes:
-        keys: dotted keys of the faulty value and of the sections around it, the innermost first.
-        message: the problem, in words.
+        keys: dotted keys of the invalid value and of its enclosing sections, innermost first.
+        message: a description of the problem.
     """
 
     keys: tuple[str, ...]
@@ -160,12 +160,12 @@ class SettingProblem(NamedTuple):
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[SettingProblem]:
-    """Return the problems that pydantic found in a tree, by dotted key."""
+    """Return the problems that pydantic found in a tree, with their dotted keys."""
     return [_problem(model, found) for found in error.errors()]
 
 
 def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
-    """Return the keys of an error: its location without the kinds that pydantic adds."""
+    """Convert an error into a problem, leaving out the kinds that pydantic adds to its location."""
     models: tuple[type[BaseModel], ...] = (model,)
     parts: list[str] = []
     kinds: tuple[type[BaseModel], ...] = ()
@@ -185,6 +185,6 @@ def _problem(model: type[BaseModel], found: ErrorDetails) -> SettingProblem:
         having = [repr(kind_of(one)) for one in kinds if parts[-1] in one.model_fields]
         section, kind = ".".join(parts[:-1]), str(found["loc"][len(found["loc"]) - 2])
         message = f"{section}.kind = {kind!r} has no such setting"
-        message += f"; {', '.join(having)} has" if having else ""
+        message += f"; it belongs to {', '.join(having)}" if having else ""
     keys = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return SettingProblem(tuple(keys), message)

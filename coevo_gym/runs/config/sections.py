@@ -21,17 +21,17 @@ from coevo_gym.trainers.settings import ImitationConfig
 
 
 class BenchmarkSettings(FrozenModel):
-    """The benchmark and the tasks to practise."""
+    """The benchmark and the tasks to train on."""
 
     name: str = "webshop"
     """Name of the benchmark; see `coevo envs`."""
     subset: str | None = None
-    """The benchmark's own name for a part of each split; none for all of it."""
+    """Name of a part of each split, as the benchmark defines it; none uses the whole split."""
     hold_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of the training scenarios to set aside, chosen by a fixed hash of their names. Their
     tasks form the split ``held_out``; the run never trains on them or explores from them."""
     max_steps: int | None = Field(default=None, ge=1)
-    """Maximum steps of an episode; none for the benchmark's default."""
+    """Maximum steps per episode; none uses the benchmark's default."""
 
     @field_validator("name")
     @classmethod
@@ -46,45 +46,45 @@ class PolicySettings(FrozenModel):
     """The policy to train."""
 
     kind: Literal["tiny", "transformers", "vllm", "openai"] = "tiny"
-    """``tiny`` is a small scorer of candidate actions, trained from scratch. The others are
-    language models that chat: transformers or vLLM sample them, or an ``openai`` endpoint serves
-    them. A model behind an endpoint can be evaluated but not trained."""
+    """``tiny`` is a small model that scores candidate actions and is trained from scratch. The
+    other kinds are chat language models: ``transformers`` and ``vllm`` run them on this machine,
+    and ``openai`` uses an endpoint, whose model can be evaluated but not trained."""
     tiny: TinyConfig = TinyConfig()
     """Size of the tiny policy."""
     model: ModelConfig = ModelConfig()
-    """The language model of ``transformers`` and ``vllm``."""
+    """The language model for the kinds ``transformers`` and ``vllm``."""
     vllm: VLLMConfig = VLLMConfig()
     """Settings for sharing the machine between vLLM and the learner."""
     endpoint: EndpointConfig = EndpointConfig()
-    """The endpoint of ``openai``."""
+    """The endpoint for the kind ``openai``."""
     chat: ChatConfig = ChatConfig()
-    """Settings of the chat with a language model."""
+    """Settings for chatting with a language model."""
     prompt: str | None = None
     """Prompt to use instead of the benchmark's own: a name, such as ``webshop_short`` for small
     models, or the path of a .j2 file."""
 
 
 class WarmupSettings(ImitationConfig):
-    """Imitation of reference solutions before any curriculum, once for all arms."""
+    """Imitation of reference solutions, done once for all arms before their curricula begin."""
 
     n_tasks: int = Field(default=100, ge=0)
-    """Native training tasks to imitate, drawn by the seed; 0 for none."""
+    """Number of native training tasks to imitate, drawn with the run's seed; 0 for none."""
     demonstrations: str | None = None
-    """A file of tasks with solutions to imitate as well, such as the episodes of people that `coevo
-    play` stores. For a task in this file, no other reference is imitated. In a TOML file, a path
-    relative to that file."""
+    """A file of tasks whose solutions are imitated as well, such as the episodes that `coevo play`
+    saves for a user. They replace the reference solutions of the same tasks. In a TOML file, the
+    path is relative to that file."""
 
 
 class RolloutSettings(FrozenModel):
     """Settings for running training episodes."""
 
     group_size: int = Field(default=8, ge=2)
-    """K, episodes per task that are compared with each other."""
+    """K, the number of episodes per task, which are compared with each other."""
     max_envs: int | None = Field(default=None, ge=1)
-    """Maximum number of live episodes; None for the limit of the benchmark's engine."""
+    """Maximum number of simultaneous episodes; None uses the limit of the benchmark's engine."""
     workers: int = Field(default=0, ge=0)
-    """Worker processes in which engines run in parallel; 0 runs them in the training process. The
-    results of episodes are the same. Workers pay off for ALFWorld on machines with spare cores."""
+    """Number of worker processes that run engines in parallel; 0 runs engines in the training
+    process. The results are the same. Workers help with ALFWorld on machines with spare cores."""
 
 
 class EvaluationSettings(FrozenModel):
@@ -94,24 +94,24 @@ class EvaluationSettings(FrozenModel):
     """Split to evaluate on. ``test`` is for final results; ``held_out`` contains the training
     scenarios that ``benchmark.hold_out`` sets aside."""
     n_tasks: int = Field(default=200, ge=1)
-    """Number of held-out tasks, the same for every seed; all of them if there are fewer."""
+    """Maximum number of held-out tasks, which are the same for every seed."""
     n_trained: int = Field(default=0, ge=0)
-    """Number of warm-up tasks, and of tasks from an arm's current pool, to try at each evaluation
-    as well. They show what is forgotten and what is overfitted; 0 for none."""
+    """Each evaluation also measures success on this many warm-up tasks and as many tasks from an
+    arm's current pool, which reveals forgetting and overfitting. 0 turns this off."""
     temperature: float = Field(default=0.0, ge=0)
-    """Temperature at which the policy acts in evaluations; 0 is greedy. The random draws of
-    evaluations do not change those of training."""
+    """Sampling temperature of the policy in evaluations; 0 is greedy. Sampling in evaluations does
+    not affect sampling in training."""
     samples: int = Field(default=1, ge=1)
-    """Episodes per task in each evaluation of a run, the random baseline included; more than 1
-    needs a temperature above 0. Success is the mean over tasks of the share of episodes that
-    succeed, and each task counts once in its interval. `coevo eval` takes --samples instead."""
+    """Episodes per task in each evaluation of a run, including the random baseline's; more than 1
+    requires a temperature above 0. Success is a task's share of successful episodes, averaged over
+    tasks, so each task counts once in the interval. `coevo eval` has --samples instead."""
     last: int = Field(default=1, ge=1)
-    """Number of last evaluations whose mean is an arm's result; evaluations of the warm-up do not
-    count. With 1 it is the last evaluation."""
+    """Number of last evaluations that are averaged into an arm's result, excluding the warm-up's.
+    With 1, the result is the last evaluation."""
     final: tuple[str, ...] = ()
-    """Tasks on which the warm-up and each arm are scored once, after the last step: ``test``, or
-    the benchmark's own name for a subset of its test tasks, such as ``test_normal``; also ``val``
-    or ``held_out``, where evaluations use another split. All tasks of each name are played."""
+    """Task sets on which the warm-up and each arm are scored once, after the last step: ``test``, a
+    subset of the benchmark's test tasks, such as ``test_normal``, or ``val`` or ``held_out`` if
+    evaluations use another split. All tasks of each set are played."""
 
     @field_validator("final")
     @classmethod
@@ -119,7 +119,7 @@ class EvaluationSettings(FrozenModel):
         if len(set(final)) != len(final):
             raise ValueError("each set of tasks may be named only once")
         if "train" in final:
-            raise ValueError("train tasks are trained on. Name tasks that training never sees.")
+            raise ValueError("training uses train tasks. Name tasks that training never sees.")
         if info.data.get("split") in final:
             raise ValueError(
                 f"{info.data['split']} tasks are evaluated during training (evaluation.split), so "
@@ -138,8 +138,8 @@ class EvaluationSettings(FrozenModel):
     def _samples_differ(self) -> Self:
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(
-                f"{self.samples} samples of a greedy policy would be the same. Set "
-                "evaluation.temperature, such as 1.0, or evaluation.samples = 1."
+                f"{self.samples} samples of a greedy policy would be identical. Set "
+                "evaluation.temperature to a value such as 1.0, or evaluation.samples to 1."
             )
         return self
 
@@ -148,27 +148,26 @@ class StoreSettings(FrozenModel):
     """Settings for the data that a run stores."""
 
     record: Literal["signals", "all", "none"] = "signals"
-    """Episodes to store step by step. signals: training episodes of groups that fired a signal;
-    all: every training and evaluation episode; none."""
+    """Episodes whose steps are stored. ``signals``: training episodes of groups that emitted a
+    signal. ``all``: all training and evaluation episodes. ``none``: no episodes."""
     checkpoint_every_steps: int = Field(default=5, ge=1)
-    """Steps of the learner between checkpoints."""
+    """Learner steps between checkpoints."""
     keep_checkpoints: int = Field(default=2, ge=1)
-    """Number of latest checkpoints to keep for each arm."""
+    """Number of latest checkpoints to keep per arm."""
 
 
 class PluginSettings(FrozenModel):
     """The user's own plugins."""
 
     methods: str | None = None
-    """Folder of methods: each of its .py files may define some. In a TOML file, a path relative to
-    that file."""
+    """Folder of .py files with methods. In a TOML file, the path is relative to that file."""
 
 
 class ArmSettings(FrozenModel):
-    """An arm that consists of more than a method's name."""
+    """The method of an arm, and the settings that only this arm has."""
 
     method: str = ""
-    """Name of its method; default: the arm's own name."""
+    """Name of the arm's method; defaults to the name of the arm."""
     set: JsonObject = FrozenDict()
     """The arm's own settings by dotted key: ``{"learner.epochs" = 2}``."""
 
@@ -182,71 +181,72 @@ class ExplorerModelSettings(FrozenModel):
     """The language model that explores; used only with ``explorer.kind = model``."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
-    """An OpenAI-compatible endpoint, a model that transformers or vLLM sample on this machine, or
-    the ``policy`` under training itself, as it is when a round begins."""
+    """``openai`` is an OpenAI-compatible endpoint, ``transformers`` and ``vllm`` run a model on
+    this machine, and ``policy`` is the policy under training, as it is when a round begins."""
     model: ModelConfig = ModelConfig()
-    """The language model of ``transformers`` and ``vllm``; it is not trained."""
+    """The language model for the kinds ``transformers`` and ``vllm``; it is not trained."""
     vllm: VLLMConfig = VLLMConfig()
     """Settings for sharing the machine between vLLM and the learner."""
     endpoint: EndpointConfig = EndpointConfig()
-    """The endpoint of ``openai``."""
+    """The endpoint for the kind ``openai``."""
 
 
 class ExplorerSettings(ExplorerConfig):
-    """The explorer, which returns to the environment in a round, and its model."""
+    """The explorer, which looks for new tasks in the environment, and its model."""
 
     model: ExplorerModelSettings = ExplorerModelSettings()
-    """The model of the explorer. This setting and those below apply only to ``kind = model``."""
+    """The explorer's model. This setting and those below apply only to ``kind = model``."""
     history_turns: int | None = Field(default=None, ge=0)
-    """Past steps of its walk that the model sees with each view. None: as many of the last ones as
-    fit into 24,000 characters."""
+    """Number of past exploration steps that the model sees at each step. None shows as many of the
+    latest steps as fit into 24,000 characters."""
     max_action_tokens: int = Field(default=1024, ge=1)
-    """Maximum tokens of an answer in a walk, thoughts included."""
+    """Maximum tokens per answer while exploring, including thoughts."""
     thinking: bool = True
     """Let the model think before it acts."""
 
 
 class AnalystModelSettings(ExplorerModelSettings):
-    """The language model that answers the questions of studies."""
+    """The language model that answers a method's questions about episodes."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "policy"
-    """The ``policy`` under training itself, as it is in the step; an OpenAI-compatible endpoint; or
-    a model that transformers or vLLM sample on this machine."""
+    """``policy`` is the policy under training, as it is in the current step, ``openai`` is an
+    OpenAI-compatible endpoint, and ``transformers`` and ``vllm`` run a model on this machine."""
 
 
 class AnalystSettings(FrozenModel):
-    """The model that answers the questions of studies, such as why an episode failed.
+    """The model that answers a method's questions, such as why an episode failed.
 
     Only methods whose studies ask questions use it. Its answers are stored on the tape, and the
-    caps in ``advisor`` hold for explorer and analyst together.
+    caps in ``advisor`` apply to explorer and analyst together.
     """
 
     model: AnalystModelSettings = AnalystModelSettings()
-    """The model that answers."""
+    """The model that answers the questions."""
     temperature: float = Field(default=0.5, ge=0)
-    """Sampling temperature of its answers."""
+    """Sampling temperature for the answers."""
     max_answer_tokens: int = Field(default=1_024, ge=1)
-    """Maximum tokens of an answer, thoughts included."""
+    """Maximum tokens per answer, including thoughts."""
     thinking: bool = False
-    """Let it think before it answers; for the policy under training, ``policy.chat.thinking``
-    decides."""
+    """Let the model think before it answers. For the policy under training,
+    ``policy.chat.thinking`` applies instead."""
 
 
 class EvolverSettings(FrozenModel):
-    """Settings for carrying out rounds."""
+    """Settings for running evolution rounds."""
 
     overlap: bool = False
-    """Run a round beside training, and apply it at the first step boundary after it is done. Which
-    tasks are then practised depends on the speed of the machine; a run that is resumed or replayed
-    applies the round at the same step again."""
+    """Run rounds in parallel with training, and apply each round at the first step boundary after
+    it finishes. The tasks to train on then depend on the speed of the machine; a resumed or
+    replayed run applies each round at the same step again."""
 
 
 class TapeSettings(FrozenModel):
-    """Settings for storing the models' answers in rounds. Runs that ask no model have no tape."""
+    """Settings for the tape of model answers; runs that do not query models have no tape."""
 
     mode: Literal["off", "record", "replay", "fill"] = "fill"
-    """``off`` asks and stores nothing. ``record`` asks and stores the answers. ``replay`` never
-    asks. ``fill`` returns stored answers, asks for the rest, and stores those, too."""
+    """``off`` queries the model without storing answers, and ``record`` stores them. ``replay``
+    uses only stored answers. ``fill`` uses stored answers, queries the model for all others,
+    and stores those as well."""
     file: str | None = None
-    """A file of JSON lines to use in place of the run's own database; for replays also another
-    run's ``run.db``. In a TOML file, a path relative to that file."""
+    """A JSON Lines file to use instead of the run's own database; for replays, it can also be
+    another run's ``run.db``. In a TOML file, the path is relative to that file."""

@@ -1,4 +1,4 @@
-"""Origins of settings, and error messages for wrong ones."""
+"""Loading of settings from all sources, and error messages for invalid settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Resolved:
     """A config with the origin of each value.
 
     Attributes:
-        config: the tree.
+        config: the settings as a tree.
         origins: the origin of each value that is not a default, by dotted key.
     """
 
@@ -54,17 +54,17 @@ class Resolved:
     origins: Mapping[str, str]
 
     def named(self, name: str) -> Resolved:
-        """Return the same settings under another name.
+        """Return the same settings with another name for the run.
 
         Raises:
-            ConfigError: if the name cannot be the name of a folder.
+            ConfigError: if the name is not valid for a folder.
         """
         check_name(name)
         config = RunConfig.model_validate({**self.config.to_json(), "name": name})
         return Resolved(config, {**self.origins, "name": "name"})
 
     def rows(self) -> list[tuple[str, Any, str]]:
-        """Return dotted key, value and origin of every setting, in the order of the tree."""
+        """Return the dotted key, value and origin of every setting, in the order of the tree."""
         values = dict(flat(self.config.to_json()))
         origins = {key: origin for key, (_, origin) in self.config.derived().items()}
         origins |= self.origins
@@ -84,11 +84,11 @@ def load_config(
     Args:
         source: name of a preset, path of a TOML file, the content of such a file, or a config;
             None for the defaults.
-        sets: ``"section.key=value"`` each, as on the command line, or values by dotted key.
-        environ: environment variables; default: those of this process.
+        sets: ``"section.key=value"`` texts, as on the command line, or values by dotted key.
+        environ: environment variables; by default those of this process.
 
     Raises:
-        ConfigError: with the key, its origin and a suggestion.
+        ConfigError: if a setting is invalid; the message has its key, its origin and a suggestion.
     """
     merged = {
         **_from_source(source),
@@ -102,7 +102,7 @@ def resolve(merged: Mapping[str, Setting]) -> Resolved:
     """Return the config for settings by dotted key.
 
     Raises:
-        ConfigError: with the key and its origin.
+        ConfigError: if a setting is invalid; the message has its key and its origin.
     """
     tree: dict[str, Any] = {}
     for key, setting in merged.items():
@@ -131,7 +131,7 @@ def preset_names() -> list[str]:
 
 
 def about_preset(name: str) -> str:
-    """Return a preset's own description: its goal and its requirements."""
+    """Return a preset's own description of its goal and its requirements."""
     return str(_read(PRESETS / f"{name}.toml")["about"])
 
 
@@ -191,7 +191,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _with_inherited(data: Mapping[str, Any], origin: str) -> dict[str, Setting]:
-    """Return the settings of a file, on top of those of the preset that it extends."""
+    """Return a file's settings, layered over those of the preset that it extends."""
     own = {name: value for name, value in data.items() if name not in ("about", "extends")}
     extended = data.get("extends")
     if extended is not None and extended not in preset_names():
@@ -238,7 +238,7 @@ def _from_command_line(sets: Sequence[str]) -> dict[str, Setting]:
     for item in sets:
         key, equals, text = item.partition("=")
         if not equals:
-            raise ConfigError(f"--set takes section.key=value, actual: {item!r}.")
+            raise ConfigError(f"--set must have the form section.key=value, got {item!r}.")
         key, setting = _setting(key.strip(), text.strip(), "command line")
         settings[key] = setting
     return settings
@@ -258,7 +258,7 @@ def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
     known = leaves(RunConfig)
     new, found = current(key, value)
     if new != key:
-        changed = "" if found == value else f", and {value} is {found}"
+        changed = "" if found == value else f", and its value {value} is now {found}"
         logger.warning(
             "%s (from %s) is now called %s%s. Use the new name.", key, origin, new, changed
         )
@@ -267,7 +267,7 @@ def _full(key: str, value: Any, origin: str) -> tuple[str, Any]:
 
 
 def _parse(key: str, value: Any, origin: str) -> Any:
-    """Parse a text by the type of its setting."""
+    """Parse a text value according to its setting's type."""
     annotation = annotation_of(RunConfig, key)
     if annotation is None:
         hint = suggest_key(RunConfig, key)
@@ -276,9 +276,9 @@ def _parse(key: str, value: Any, origin: str) -> Any:
 
 
 def _typed(key: str, value: Any, origin: str) -> Any:
-    """Return a value of a file if it has its setting's type: true is no 1, and "3" no 3.
+    """Return a value from a file, after checking its type: "3" is not accepted for 3.
 
-    The command line and the environment have only texts, so the model parses those.
+    Values from the command line and the environment are always text, so pydantic parses them.
     """
     if key.endswith(".kind"):
         return value  # the section's own message lists the kinds
@@ -295,8 +295,8 @@ def _typed(key: str, value: Any, origin: str) -> Any:
 def _explain(error: ValidationError, merged: Mapping[str, Setting]) -> Iterator[str]:
     """Yield one line for each problem: the key, its value, its origin and the problem.
 
-    A problem of a value that the user did not set follows from another problem, and is omitted if
-    that one is reported.
+    A problem with a value that the user did not set is a consequence of another problem, and is
+    omitted if that problem is reported.
     """
     consequences = []
     named = False

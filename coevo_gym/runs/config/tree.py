@@ -41,13 +41,13 @@ ArmName = Annotated[
     str,
     shaped(
         r"[A-Za-z0-9][A-Za-z0-9_-]*",
-        "the name of an arm takes letters, digits and _ -, and begins with a letter or a digit",
+        "an arm's name may contain letters, digits, _ and -, and must begin with a letter or digit",
     ),
 ]
 
 
 _GROWTH = (
-    "curriculum.growth.kind is decided by each arm's method. List the methods in arms: "
+    "curriculum.growth.kind is determined by each arm's method. List methods in arms: "
     f"{', '.join(METHODS.names())}"
 )
 
@@ -55,23 +55,23 @@ _GROWTH = (
 class RunConfig(FrozenModel):
     """All settings of a run.
 
-    Every arm is a method that trains its own copy of one warmed-up policy, with one budget, on the
-    same benchmark and against the same held-out tasks. Arms that look for the same number
-    of first tasks begin with the same tasks.
+    Every arm trains its own copy of one warmed-up policy with a method. All arms have the same
+    budget, benchmark and held-out tasks. Arms that look for the same number of first tasks begin
+    with the same tasks.
     """
 
     name: Annotated[str, shaped(NAME, f"a name {NAME_RULE}")] = "run"
-    """Name of the folder under runs/."""
+    """Name of the run and of its folder under runs/."""
     seed: int = Field(default=0, ge=0)
-    """Seed of everything in the run."""
+    """Random seed for the whole run."""
     arms: tuple[ArmName, ...] = Field(default=DEFAULT_ARMS, min_length=1)
-    """Methods to train with, or arms of the section ``arm``, in order; the last one is the run's
-    main arm."""
+    """Arms to train, in order: names of methods, or of arms in the section ``arm``. The last is the
+    run's main arm."""
     arm: Mapping[ArmName, ArmSettings] = FrozenDict()
     """Arms with their own settings, by name."""
     sinks: tuple[str, ...] = ()
-    """Services that draw the numbers of training in addition to the run's own files:
-    ``tensorboard``, ``wandb``, or your own as ``module:object``. They do not change the run."""
+    """Services that receive the training metrics in addition to the run's own files:
+    ``tensorboard``, ``wandb``, or your own as ``module:object``. They do not affect the run."""
     benchmark: BenchmarkSettings = BenchmarkSettings()
     policy: PolicySettings = PolicySettings()
     warmup: WarmupSettings = WarmupSettings()
@@ -92,9 +92,9 @@ class RunConfig(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Add what sections do not set: their kinds, an end of training, derived settings.
+        """Add missing kinds of sections, a limit for training, and derived settings.
 
-        Settings that an older version stored can be read, too.
+        Settings that older versions stored are accepted as well.
         """
         if not isinstance(data, Mapping):
             return data
@@ -137,15 +137,15 @@ class RunConfig(FrozenModel):
         evaluated = (self.evaluation.split, *self.evaluation.final)
         if "held_out" in evaluated and not self.benchmark.hold_out:
             raise ValueError(
-                "The held_out tasks come from scenarios that are set aside, and none is set aside. "
-                "Set benchmark.hold_out, the share of the training scenarios, such as 0.2."
+                "The held_out tasks come from scenarios that are set aside, but none are set "
+                "aside. Set benchmark.hold_out to a share of the training scenarios, such as 0.2."
             )
         if self.loop.max_steps is None and self.loop.max_env_steps is None:
-            raise ValueError("loop: set max_steps, max_env_steps, or both; training needs a limit")
+            raise ValueError("loop: training needs a limit. Set max_steps, max_env_steps, or both")
         return self
 
     def derived(self) -> dict[str, tuple[Any, str]]:
-        """Return derived settings, and the setting that each follows from, by dotted key."""
+        """Return derived settings, with the setting that each follows from, by dotted key."""
         return derived(self.policy, self.learner, seed=self.seed)
 
     def warnings(self) -> Iterator[str]:
@@ -158,7 +158,7 @@ class RunConfig(FrozenModel):
 
 
 def _names_growth(curriculum: Any) -> bool:
-    """Return True if the section sets the kind of growth, by its new or its older name."""
+    """Return True if the section sets the kind of growth, under its current or older name."""
     if not isinstance(curriculum, Mapping):
         return False
     growth = curriculum.get("growth")

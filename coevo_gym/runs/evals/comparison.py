@@ -14,14 +14,14 @@ from coevo_gym.store.reader import EvaluatedTask
 
 @dataclass(frozen=True)
 class Side:
-    """The results of a policy, task by task.
+    """One side of a comparison: a policy's results on each task.
 
     Attributes:
         name: name of the side.
         policy: name of the policy.
         benchmark: name of the benchmark.
         split: split of the tasks.
-        outcomes: by task id, success of each of its episodes, at least one.
+        outcomes: success of each episode, by task id; at least one episode per task.
         tasks: descriptions of the tasks, by id.
         settings: settings of the evaluation; a comparison reports those that differ.
         trained: True if a run trained the policy, with one seed.
@@ -47,7 +47,7 @@ class ChangedTask:
         instruction: its instruction.
         tags: its tags.
         success_a: share of A's episodes that succeeded.
-        success_b: share of B's.
+        success_b: share of B's episodes that succeeded.
     """
 
     id: str
@@ -60,16 +60,16 @@ class ChangedTask:
 
 @dataclass(frozen=True)
 class ComparedType:
-    """Both sides on the tasks of one type.
+    """Results of both sides on the tasks of one type.
 
     Attributes:
         kind: kind of tag.
         value: value of the tag.
         tasks: number of tasks that both sides have.
         success_a: mean over these tasks of the share of A's episodes that succeeded.
-        success_b: the same of B.
-        won: tasks that B alone solves.
-        lost: tasks that A alone solves.
+        success_b: the same for B.
+        won: number of tasks that only B solves.
+        lost: number of tasks that only A solves.
     """
 
     kind: str
@@ -83,33 +83,33 @@ class ComparedType:
 
 @dataclass(frozen=True)
 class Comparison:
-    """B against A, task by task. A task counts as solved if half of its episodes succeed.
+    """A comparison of B with A. A task counts as solved if at least half of its episodes succeed.
 
     Attributes:
         a: name of A.
         b: name of B.
         benchmark: name of the benchmark.
         split: split of the tasks.
-        tasks: number of tasks that both sides have; all numbers are about these.
-        only_in_a: tasks that B lacks.
-        only_in_b: tasks that A lacks.
-        samples_a: fewest and most episodes per task.
-        samples_b: the same of B.
-        success_a: mean over tasks of the share of episodes that succeeded.
-        success_b: the same of B.
+        tasks: number of tasks that both sides have; all results are about these tasks.
+        only_in_a: number of tasks that only A has.
+        only_in_b: number of tasks that only B has.
+        samples_a: fewest and most episodes per task of A.
+        samples_b: the same for B.
+        success_a: mean over tasks of the share of A's episodes that succeeded.
+        success_b: the same for B.
         difference: success of B minus success of A.
-        low: lower end of its 95 % interval, over tasks like these.
-        high: upper end.
+        low: lower end of the difference's 95 % interval, over tasks like these.
+        high: upper end of the interval.
         p: p-value of the two-sided sign test over tasks without ties; with one episode per task
             this is McNemar's exact test.
-        better: tasks on which B succeeds more often.
-        worse: tasks on which A does.
-        both: tasks that both solve.
-        neither: tasks that neither side solves.
-        won: tasks that B alone solves.
-        lost: tasks that A alone solves.
-        types: both sides by kind and value of the tasks' tags, in their order.
-        uneven: settings that differ, each as ``what: one in A, another in B``.
+        better: number of tasks on which B succeeds more often.
+        worse: number of tasks on which A succeeds more often.
+        both: number of tasks that both sides solve.
+        neither: number of tasks that neither side solves.
+        won: tasks that only B solves.
+        lost: tasks that only A solves.
+        types: results by kind and value of the tasks' tags, in their order.
+        uneven: settings that differ, each as ``key: VALUE in A, VALUE in B``.
         trained: True if both policies were trained in runs, each with one seed.
     """
 
@@ -140,7 +140,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """The finding in words, about these two policies and not the methods that trained them."""
+        """The result in words; it is about these two policies, not about their methods."""
         if self.low > 0 or self.high < 0:
             found = f"On tasks like these, B does {'better' if self.low > 0 else 'worse'} than A."
             differ = (
@@ -159,7 +159,7 @@ class Comparison:
 
     @property
     def test(self) -> str:
-        """Name of the test behind ``p``."""
+        """Name of the statistical test behind ``p``."""
         return "sign test over tasks" if self.several else "McNemar's exact test"
 
 
@@ -167,18 +167,18 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two policies on the tasks that both have played.
 
     Raises:
-        ConfigError: if the sides share no task.
+        ConfigError: if the sides have no tasks in common.
     """
     common = [id for id in a.outcomes if id in b.outcomes]
     if a.benchmark != b.benchmark:
         raise ConfigError(
-            f"{a.name} played {a.benchmark} and {b.name} played {b.benchmark}: nothing can be "
-            "paired."
+            f"{a.name} was evaluated on {a.benchmark}, but {b.name} on {b.benchmark}, so "
+            "they cannot be compared."
         )
     if not common:
         raise ConfigError(
-            f"{a.name} ({_tasks(a)}) and {b.name} ({_tasks(b)}) share no task, so nothing can be "
-            "paired. Evaluate both on the same split with `coevo eval`."
+            f"{a.name} ({_tasks(a)}) and {b.name} ({_tasks(b)}) have no tasks in common. Evaluate "
+            "both on the same split with `coevo eval`."
         )
     shares = {id: (_share(a.outcomes[id]), _share(b.outcomes[id])) for id in common}
     differences = [of_b - of_a for of_a, of_b in shares.values()]

@@ -1,4 +1,4 @@
-"""A policy that is to be evaluated: who plays, on which tasks, and how often."""
+"""Evaluation jobs: the policy to evaluate, its tasks, and the number of episodes."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from coevo_gym.store.folder import RunFolder
 
 
 def files_hash(model: str) -> str:
-    """Return a hash of all files of a local model, given by name or path, with its tokenizer.
+    """Return a hash of all files of a local model, including its tokenizer.
 
     Returns:
-        SHA-256 in hex; "" for the id of a hub, whose files may change.
+        SHA-256 in hex; "" for a model id on a hub, where the files may change.
 
     Raises:
         ModelNotFetched, ModelNotFound: if the model is missing.
@@ -61,7 +61,7 @@ def files_hash(model: str) -> str:
 
 _SET_ELSEWHERE = {
     "split": "Pass --split instead.",
-    "render_mode": "An evaluation draws nothing.",
+    "render_mode": "An evaluation does not render anything.",
 }
 
 
@@ -85,7 +85,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
     for item in items:
         name, equals, text = item.partition("=")
         if not equals:
-            raise ConfigError(f"--env takes name=value, actual: {item!r}.")
+            raise ConfigError(f"--env must have the form name=value, got {item!r}.")
         if name in _SET_ELSEWHERE:
             raise ConfigError(f"--env does not take {name!r}. {_SET_ELSEWHERE[name]}")
         if name not in known:
@@ -98,7 +98,7 @@ def read_arguments(env_class: type, items: Sequence[str]) -> dict[str, Any]:
 
 
 def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
-    """Return names and types of the keyword arguments of a class and its bases."""
+    """Yield the names and types of the keyword arguments of a class and its bases."""
     for base in env_class.__mro__:
         init = vars(base).get("__init__")
         if not inspect.isfunction(init):
@@ -113,7 +113,7 @@ def _parameters(env_class: type) -> Iterator[tuple[str, Any]]:
 
 
 def _value(name: str, text: str, wanted: Any) -> Any:
-    """Return the value that a text represents, if the argument accepts it."""
+    """Parse the value of an argument, and check that the argument accepts it."""
     adapter = TypeAdapter(wanted)
     try:
         return adapter.validate_python(json.loads(text), strict=True)
@@ -127,13 +127,13 @@ def _value(name: str, text: str, wanted: Any) -> Any:
 
 
 class TrialRules(NamedTuple):
-    """Rules for trying tasks again.
+    """Rules for trying failed tasks again.
 
     Attributes:
         n: maximum trials per task.
-        keep: number of latest reflections that the agent is told.
+        keep: number of latest reflections that are included in the agent's prompt.
         cut: True to end an episode at an action that repeats the previous one.
-        reflection_temperature: sampling temperature of reflections; that of episodes may differ.
+        reflection_temperature: sampling temperature of reflections, not of episodes.
 
     Source: Reflexion (arXiv 2303.11366); the temperature is that for reflections in Role-Agent
     (arXiv 2606.10917), Table 5.
@@ -147,24 +147,24 @@ class TrialRules(NamedTuple):
 
 @dataclass(frozen=True)
 class EvalJob:
-    """A policy to evaluate, with its tasks.
+    """An evaluation to run: a policy and its tasks.
 
     Attributes:
-        source: the run or the benchmark that was named.
+        source: name of the policy's run, or of the benchmark for an untrained policy.
         policy: name of the policy.
-        assembly: parts of the benchmark that it plays.
+        assembly: assembly for the benchmark to play.
         split: the split of the tasks.
-        samples: episodes of each task.
+        samples: episodes per task.
         players: the agents that play.
-        model: a word for the policy's model; "" for a baseline.
-        weights: hash of its weights; "" if they are not available.
-        env_steps: env steps that its training has taken.
+        model: short name of the policy's model; "" for a baseline.
+        weights: hash of the model's weights; "" if they are not available.
+        env_steps: env steps used to train the policy.
         elsewhere: True if the policy was trained on another benchmark.
         close: called when all tasks are played.
         asked: returns the language model that plays, for questions about its failures; None if no
             language model plays.
         trials: rules for trying tasks again; None for an evaluation.
-        final: name of the tasks of ``evaluation.final`` to play; "" for the first of the split.
+        final: task set in ``evaluation.final`` to play; "" for the first tasks of the split.
     """
 
     source: str
@@ -184,7 +184,7 @@ class EvalJob:
 
     @cached_property
     def tasks(self) -> Sequence[Task]:
-        """The tasks, in the order of their ids."""
+        """The tasks to play, ordered by id."""
         if self.final:
             return self.assembly.final_tasks[self.final]
         return self.assembly.tasks_to_evaluate(self.split)
@@ -197,7 +197,7 @@ class EvalJob:
         return _temperature(self.assembly.config, self.samples)
 
     def estimates(self, done: int = 0) -> list[CostEstimate]:
-        """Estimate what the policy's endpoint is asked after so many episodes are done."""
+        """Estimate the remaining cost of the policy's endpoint after ``done`` episodes."""
         tasks, config = len(self.tasks), self.assembly.config
         if self.trials is None:
             return evaluation_estimate(config, tasks * self.samples - done)
@@ -205,7 +205,7 @@ class EvalJob:
         return evaluation_estimate(config, tasks * n - done, questions=tasks * (n - 1))
 
     def row(self, found: Evaluation) -> TableRow:
-        """Return what was found as a line of a table."""
+        """Return the evaluation's results as a table row."""
         return table_row(self.policy, found.metrics(), self.env_steps)
 
 
@@ -220,18 +220,18 @@ def run_job(
     final: str = "",
     sets: Sets = (),
 ) -> EvalJob:
-    """Return the job of evaluating a run's saved policy on the run's number of tasks.
+    """Create an evaluation job for a run's saved policy, with the run's number of tasks.
 
     Args:
         folder: the run.
         policy: an arm, ``warm-up``, ``random`` or ``scripted`` (plays the references); None for
             the last arm.
         split: ``train``, ``val``, ``test`` or ``held_out``.
-        samples: episodes of each task.
+        samples: episodes per task.
         on: name of another benchmark to play, with its own prompt and choices.
         subset: the other benchmark's name for a part of the split; None for all of it.
-        final: name of tasks of the run's ``evaluation.final`` to play, in place of its number.
-        sets: settings over the run's own, such as ``policy.chat.style=react``.
+        final: name of a task set in the run's ``evaluation.final`` to play instead.
+        sets: settings that override the run's own, such as ``policy.chat.style=react``.
 
     Raises:
         ConfigError: if the run has no such policy, or it cannot be sampled.
@@ -292,17 +292,17 @@ def model_job(
     sets: Sets = (),
     env: Sequence[str] = (),
 ) -> EvalJob:
-    """Create the evaluation of an untrained language model or a baseline.
+    """Create an evaluation job for an untrained language model or a baseline.
 
     Args:
         benchmark: name of the benchmark.
         policy: ``transformers:MODEL``, ``vllm:MODEL`` or ``openai:MODEL``; ``random`` or
             ``scripted``.
         split: ``train``, ``val``, ``test`` or ``held_out``.
-        progress: the display of an endpoint's usage.
-        samples: episodes of each task.
+        progress: display for the usage of an endpoint.
+        samples: episodes per task.
         sets: more settings, see :func:`~coevo_gym.runs.config.load_config`.
-        env: more arguments of the benchmark's env, ``"name=value"`` each.
+        env: extra arguments for the benchmark's env, each as ``"name=value"``.
 
     Raises:
         ConfigError: if there is no such policy, or it cannot be sampled.
@@ -310,20 +310,20 @@ def model_job(
     named = model_setting(policy or "")
     if policy == PERSON:
         raise ConfigError(
-            f"A person plays by hand: `coevo play {benchmark} --web --split {split} --name NAME` "
-            "keeps the score as an evaluation."
+            f"The policy {PERSON!r} is a user who plays by hand. To save a user's score, run "
+            f"`coevo play {benchmark} --web --split {split} --name NAME`."
         )
     if policy is None or (named is None and policy not in (RANDOM, SCRIPTED)):
         raise ConfigError(
-            f"Which policy is to be evaluated on {benchmark}? Pass --policy transformers:MODEL, "
-            f"vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}; actual: {policy!r}."
+            f"No valid policy to evaluate on {benchmark}, got {policy!r}. Pass --policy "
+            f"transformers:MODEL, vllm:MODEL, openai:MODEL, {RANDOM} or {SCRIPTED}."
         )
     config = load_config({"benchmark": benchmark}, sets=sets).config
     if named is not None:
         config = load_config(config, sets=named, environ={}).config
     if config.benchmark.name != benchmark:
         raise ConfigError(
-            f"--set says benchmark={config.benchmark.name}, but {benchmark} is to be evaluated. "
+            f"--set benchmark={config.benchmark.name} conflicts with the benchmark {benchmark}. "
             f"Run `coevo eval {config.benchmark.name}` instead."
         )
     assembly = Assembly(config)
@@ -345,17 +345,17 @@ def model_job(
 
 
 def person_job(benchmark: str, split: str) -> EvalJob:
-    """Return the job of a person, who plays one task after the other; no agent plays for them.
+    """Create an evaluation job for a user who plays by hand, without any agents.
 
     Raises:
-        ConfigError: if a setting of this environment is not usable.
+        ConfigError: if a setting in an environment variable is invalid.
     """
     assembly = Assembly(load_config({"benchmark": benchmark}).config)
     return EvalJob(benchmark, PERSON, assembly, split, 1, _nobody)
 
 
 class _Opened:
-    """A model that is loaded when it is first asked."""
+    """A model that is loaded when it is first used."""
 
     def __init__(self, assembly: Assembly, progress: ProgressSink) -> None:
         self._assembly, self._progress = assembly, progress
@@ -392,13 +392,13 @@ def _baseline(job: EvalJob) -> EvalJob:
         return replace(job, players=_random(job.assembly))
     if job.samples > 1:
         raise ConfigError(
-            f"{SCRIPTED} plays one reference of each task: {job.samples} samples would be the same."
+            f"{SCRIPTED} plays each task's reference, so {job.samples} samples would be identical."
         )
     return replace(job, players=references)
 
 
 def _random(assembly: Assembly) -> Players:
-    """Return the random agent, with new draws after earlier episodes."""
+    """Return players for the random agent, with new seeds after earlier episodes."""
 
     def players(sample: int, done: int, tasks: Sequence[Task]) -> AbstractContextManager[Parts]:
         later = (f"random agent, sample {sample} from {done}",) if sample or done else ()
@@ -414,16 +414,16 @@ def _sampler(assembly: Assembly, policy: Policy, samples: int) -> Players:
 def _check_samples(config: RunConfig, samples: int) -> None:
     if samples > 1 and _temperature(config, samples) == 0:
         raise ConfigError(
-            f"policy.chat.temperature is 0: {samples} samples of a greedy policy would be the "
-            "same. Sample once, or set a temperature."
+            f"policy.chat.temperature is 0, so {samples} samples would be identical. Sample once, "
+            "or raise the temperature."
         )
 
 
 def _temperature(config: RunConfig, samples: int) -> float:
-    """Return what logits are divided by.
+    """Return the sampling temperature for an evaluation.
 
-    That is the temperature of evaluations in runs. Where these are greedy, several samples are
-    drawn at the temperature of training.
+    It is the temperature of evaluations in runs. If that is 0, several samples are drawn at the
+    temperature of training.
     """
     if config.evaluation.temperature or samples == 1:
         return config.evaluation.temperature

@@ -27,11 +27,11 @@ def find_sides(
 
     Args:
         a: name or path of a run or an evaluation.
-        b: name or path of the other side; None for two arms of the run ``a``.
-        arms: the arm for each run, in order; one arm stands for both runs. By default the last
-            arm; for a single run, its first and last arm.
-        final: name of tasks in ``evaluation.final`` whose scores to compare, instead of the last
-            evaluations. A policy without such a score has no outcomes.
+        b: name or path of the other side; None to compare two arms of the run ``a``.
+        arms: the arm for each run, in order; a single arm is used for both runs. Defaults to the
+            last arm of each run, or to the first and last arm of a single run.
+        final: name of a task set in ``evaluation.final`` whose scores are compared, instead of the
+            last evaluations. A policy without such a score has no outcomes.
 
     Raises:
         ConfigError: if a name is unknown, or the required results were not stored.
@@ -40,13 +40,13 @@ def find_sides(
     first = find_source(a)
     if b is None:
         if not isinstance(first, RunFolder):
-            raise ConfigError(f"Compare {a} with what? An evaluation is of one policy: name two.")
+            raise ConfigError(f"{a} covers only one policy. Name a second evaluation to compare.")
         return _arms_of(first, arms, final)
     second = find_source(b)
     runs = [found for found in (first, second) if isinstance(found, RunFolder)]
     if len(arms) > len(runs):
         raise ConfigError(
-            f"--arm is for a run, and given {len(arms)} times for {len(runs)} of them."
+            f"--arm was given {len(arms)} times for {len(runs)} runs. Pass it at most once per run."
         )
     given = list(arms) * 2 if len(arms) == 1 and len(runs) == 2 else list(arms)
     found = [
@@ -59,7 +59,7 @@ def find_sides(
 
 
 def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tuple[Side, Side]]:
-    """Return both sides with their scores on final tasks, by the name of the tasks.
+    """Return both sides with their scores on final tasks, by task set.
 
     Tasks without a score on one side are left out. See :func:`find_sides` for the arguments.
     """
@@ -72,7 +72,7 @@ def final_sides(a: str, b: str | None, arms: Sequence[str] = ()) -> dict[str, tu
 
 
 def other_arms(run: str) -> Sequence[str]:
-    """Return the arms of a run between its first and its last."""
+    """Return all arms of a run except the first and the last."""
     _, config = read_manifest(RunFolder.of(run))
     return config.arms[1:-1]
 
@@ -86,13 +86,13 @@ def find_source(name: str) -> Source:
     run, evaluation = RunFolder.find(name), EvalFolder.find(name)
     if run and evaluation:
         raise ConfigError(
-            f"{name} names a run and an evaluation. Use {run.path} or {evaluation.path}."
+            f"{name} is both a run and an evaluation. Use {run.path} or {evaluation.path}."
         )
     found = run or evaluation
     if found is None:
         runs, evaluations = RunFolder.names(), EvalFolder.names()
         raise ConfigError(
-            f"There is no run and no evaluation {name!r}. "
+            f"There is no run or evaluation {name!r}. "
             f"{meant(name, [*runs, *evaluations])}In {RUNS}/: "
             f"{', '.join(runs) or 'none'}. In {EVALS}/: {', '.join(evaluations) or 'none'}."
         )
@@ -100,35 +100,35 @@ def find_source(name: str) -> Source:
 
 
 def _arms_of(run: RunFolder, arms: Sequence[str], final: str) -> tuple[Side, Side]:
-    """Return two arms of one run as sides."""
+    """Return two arms of a run as the sides of a comparison."""
     _, config = read_manifest(run)
     match len(arms):
         case 0:
             first, second = config.arms[0], config.arms[-1]
             if first == second:
                 raise ConfigError(
-                    f"{run.path.name} has one arm, {first}. Compare it by --arm {WARMUP} or "
-                    f"--arm {RANDOM}, or name another run."
+                    f"{run.path.name} has only one arm, {first}. Compare it with --arm {WARMUP} or "
+                    f"--arm {RANDOM}, or name a second run."
                 )
         case 1:
             first, second = arms[0], config.arms[-1]
         case 2:
             first, second = arms
         case _:
-            raise ConfigError(f"--arm may be given twice, actual: {', '.join(arms)}.")
+            raise ConfigError(f"--arm may be given at most twice, got {', '.join(arms)}.")
     return _two(_arm(run, first, final), _arm(run, second, final))
 
 
 def _two(a: Side, b: Side) -> tuple[Side, Side]:
     if a.name == b.name:
-        raise ConfigError(f"{a.name} is on both sides. Choose another run, or use --arm.")
+        raise ConfigError(f"Both sides are {a.name}. Choose another run, or use --arm.")
     return a, b
 
 
 def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
-    """Return an arm with its last evaluation, or the last ones that its result averages.
+    """Return an arm with the evaluations behind its result, or its scores on final tasks.
 
-    With the name of final tasks, return its scores on these.
+    ``final`` is the name of the final task set, or "".
     """
     _, config = read_manifest(run)
     name = run.path.name
@@ -163,9 +163,9 @@ def _arm(run: RunFolder, arm: str | None, final: str) -> Side:
 
 def _why_none(name: str, arm: str, config: RunConfig, *, old: bool) -> str:
     if not old:
-        return f"{name} has not evaluated {arm} yet. Go on with `coevo resume {name}`."
+        return f"{name} has not evaluated {arm} yet. Resume it with `coevo resume {name}`."
     return (
-        f"{name} does not keep how each task of an evaluation ended: it is from before runs did. "
+        f"{name} was made by an older version that did not store per-task results. "
         f"Run `coevo eval {name} --policy {arm} --split {config.evaluation.split} "
         f"--name {name}-{arm}`, and compare {name}-{arm}."
     )
@@ -175,7 +175,7 @@ def _evaluation(folder: EvalFolder) -> Side:
     config, lines = folder.read_config(), folder.lines()
     if not lines:
         raise ConfigError(
-            f"{folder.path} has no result yet. Run its `coevo eval` command again to finish it."
+            f"{folder.path} has no results yet. Run its `coevo eval` command again to finish it."
         )
     outcomes: dict[str, list[bool]] = {}
     for id, sample in sorted(lines):

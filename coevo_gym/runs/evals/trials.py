@@ -1,4 +1,4 @@
-"""Trials of a policy with reflections on its failures (Reflexion), kept in a folder."""
+"""Repeated trials of a policy with reflections on its failures (Reflexion), saved in a folder."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, write_jso
 PROMPT = "reflexion/reflect"
 _USED = ("prompt_tokens", "completion_tokens", "usd")
 _MOST_CHARS = 2_000
-"""Maximum characters of a reflection."""
+"""Maximum number of characters in a reflection."""
 
 
 class Reflection(BaseModel):
     """A model's reflection on its failed attempt.
 
     Attributes:
-        mistake: the mistake, in words.
-        plan: its plan for the next attempt.
+        mistake: a description of the mistake.
+        plan: the model's plan for the next attempt.
     """
 
     mistake: str
@@ -67,26 +67,26 @@ def _inputs(failure: FailedTrial, cap: int) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class TrialFolder(EvalFolder):
-    """The folder of trials; it is not an evaluation, so nothing compares the two."""
+    """A folder of trials. It is not an evaluation folder, so comparisons do not accept it."""
 
     @property
     def config(self) -> Path:
-        """The settings that the numbers of the trials depend on."""
+        """Path of the file with the settings that the results depend on."""
         return self.path / "trials.json"
 
     @property
     def results(self) -> Path:
-        """A line for each task and trial, written when its episode is over."""
+        """Path of the results: one line per task and trial, written as soon as its episode ends."""
         return self.path / "trials.jsonl"
 
     @property
     def reflections(self) -> Path:
-        """A line for each failed trial with a reflection."""
+        """Path of the reflections, with one line per failed trial that has a reflection."""
         return self.path / "reflections.jsonl"
 
 
 class TrialsInFolder(KeptTrials):
-    """The results of trials, written to disk at once."""
+    """Results of trials that are written to disk immediately."""
 
     def __init__(self, folder: TrialFolder, episodes: KeptInFolder) -> None:
         super().__init__(episodes)
@@ -98,8 +98,8 @@ class TrialsInFolder(KeptTrials):
                 self.lessons[key] = TrialLesson(str(line["text"]), usage)
             except (KeyError, TypeError, ValueError) as error:
                 raise StoreError(
-                    f"{self._path} holds a line that is no reflection: {str(line)[:200]}. Delete "
-                    "that line, so that its trial is run again."
+                    f"{self._path} contains a line that is not a reflection: {str(line)[:200]}. "
+                    "Delete that line, so that its trial is run again."
                 ) from error
 
     def learn(self, key: Key, lesson: TrialLesson) -> None:
@@ -118,18 +118,18 @@ def run_trials_in(
     agreed: bool = False,
     cues: Told | None = None,
 ) -> Trials:
-    """Run trials into a folder, or resume the same trials there.
+    """Run trials and save them in a folder, or resume the trials there.
 
-    With ``cues`` there are no reflections, and no episode is cut: each task is played as often as
-    in an evaluation (:attr:`EvalJob.samples`). ``cues`` returns what the policy is told about a
-    task in each trial. See :func:`~coevo_gym.runs.evaluation.evaluate_in` for the other arguments.
+    ``cues`` returns the hints about a task that the policy's prompt contains in each trial. With
+    it, there are no reflections, and each task is played in full as often as in an evaluation
+    (:attr:`EvalJob.samples`). For the rest, see :func:`~coevo_gym.runs.evaluation.evaluate_in`.
 
     Raises:
-        ConfigError: if the folder has other trials, the policy cannot reflect, or it may cost money
-            and ``agreed`` is False.
+        ConfigError: if the folder has other trials, the policy cannot reflect, or the trials may
+            cost money and ``agreed`` is False.
         StoreError: if the folder is in use, damaged, or cannot be written.
-        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
-        ModelError: if no episode ever finished, and the first was lost to the model; or if an
+        EnvBackendError: if no episode finished, and the first was lost to an engine fault.
+        ModelError: if no episode finished, and the first was lost to a model fault; or if an
             endpoint is down.
     """
     rules = job.trials or TrialRules()
@@ -182,11 +182,11 @@ def run_trials_in(
 def _reflect(
     job: EvalJob, so_far: KeptTrials, failures: Sequence[FailedTrial]
 ) -> list[TrialLesson]:
-    """Ask the playing model for the mistake in each failed trial, and a plan for the next.
+    """Prompt the policy to name its mistake in each failed trial, and to plan the next trial.
 
-    The model sees its actions, the env's answers, and that it failed, but neither score nor
-    reference. It is loaded already, because it has played. The text is "" where there is no usable
-    answer.
+    The model sees its actions, the env's observations, and that it failed, but neither score nor
+    reference. It is already loaded, because it has played. The text is "" if the answer is
+    unusable.
     """
     assert job.asked is not None
     settings, model = job.assembly.config.policy, job.asked()
@@ -202,7 +202,7 @@ def _reflect(
         for failure in failures
     ]
     advisor = ModelAdvisor(model, at_once=16 if settings.kind == "openai" else None)
-    # Episodes draw by the number of their trial, which is never negative.
+    # Episodes are seeded with the number of their trial, which is never negative.
     with job.assembly.drawing(model, -1, len(so_far.lessons)):
         answers = advisor.ask(inquiries)
     return [
@@ -212,9 +212,9 @@ def _reflect(
 
 
 def to_json(job: EvalJob, found: Trials) -> dict[str, Any]:
-    """Return the numbers of trials as one JSON object.
+    """Return the results of trials as a JSON object.
 
-    The usage covers episodes and reflections; ``reflecting`` is the part of the reflections.
+    The usage covers episodes and reflections; ``reflecting`` covers only reflections.
     """
     return {
         "policy": job.policy,
@@ -235,11 +235,11 @@ def _used(usage: Usage) -> dict[str, int | float]:
 
 
 def cues_of(folder: RunFolder, arm: str) -> Told:
-    """Return what the coach of a finished arm would tell about a task, with its last memories.
+    """Return the hints that a finished arm's coach gives about a task, with its final memories.
 
     Returns:
-        A function that returns the cues of the first of a group's episodes that is told any; () if
-        none is.
+        A function that returns the cues of the first episode in a group that gets any; () if no
+        episode does.
 
     Raises:
         ConfigError: if the arm has no coach, or no checkpoint.
@@ -251,8 +251,8 @@ def cues_of(folder: RunFolder, arm: str) -> Told:
     if method.coach is None or saved is None:
         lacks = "coach" if method.coach is None else "checkpoint"
         raise ConfigError(
-            f"The arm {arm!r} of {config.name} has no {lacks}, so it tells a policy nothing. "
-            "Choose an arm whose method guides episodes, and train it to its end."
+            f"The arm {arm!r} of {config.name} has no {lacks}, so it cannot guide a policy. Choose "
+            "an arm whose method guides episodes, and train it to its end."
         )
     coach, group_size = method.coach, config.rollout.group_size
     guiding = Guiding(coach, method.studies, method.memories)
@@ -261,7 +261,7 @@ def cues_of(folder: RunFolder, arm: str) -> Told:
     def cues(task: Task) -> tuple[Cue, ...]:
         tickets = [Ticket(f"{task.id}-{n}", task, task.id, n) for n in range(group_size)]
         first = next((one.cues for one in coach.guide(tickets) if one.cues), ())
-        # Nothing is stripped where nothing is trained.
+        # Cues are stripped only from training texts.
         return tuple(cue._replace(strip=False) for cue in first)
 
     return cues

@@ -1,1 +1,1 @@
-"""Models that the rounds of a run ask, and their cost."""
+"""Models that a run's rounds query, and their cost."""

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from coevo_gym.core.spend import ANSWERS, Usage
 
 Answers = Mapping[str, int]
-"""Numbers of questions by the fate of their answer; the names are in ``ANSWERS``."""
+"""Numbers of answers that were used, repaired or replaced; the keys are ``ANSWERS``."""
 
 
 def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:
-    """Count answers by purpose, for purposes with questions; steps of walks are not questions.
+    """Count answers to questions by purpose; exploration steps are not questions.
 
     Example:
         >>> answers_of({"abstract": Usage(calls=3, used=1, by_rule=1), "explore": Usage(calls=9)})
@@ -39,7 +39,7 @@ def in_words(answers: Mapping[str, Answers]) -> str:
 
 
 def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
-    """Yield a warning for each purpose most of whose answers were replaced by a rule.
+    """Yield a warning for each purpose for which a rule replaced most of the answers.
 
     Example:
         >>> (one,) = warnings({"mine": {"judge": {"used": 1, "repaired": 0, "by_rule": 3}}})
@@ -55,6 +55,6 @@ def warnings(asked_by: Mapping[str, Mapping[str, Answers]]) -> Iterator[str]:
     for purpose, shares in found.items():
         yield (
             f'Most model answers for "{purpose}" were unusable, and a rule took their place: '
-            f"{', '.join(shares)}. The model has hardly contributed; try a stronger one, or raise "
-            "explorer.max_answer_tokens."
+            f"{', '.join(shares)}. The model has hardly contributed. Try a stronger model, or "
+            "raise explorer.max_answer_tokens."
         )

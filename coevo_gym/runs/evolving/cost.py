@@ -1,8 +1,8 @@
-"""Estimates of the cost of asking models in rounds, studies or an evaluation.
+"""Estimates of the cost of model calls in rounds, studies and evaluations.
 
-Numbers of requests and of tokens that are answered are upper bounds: every round comes due, every
-walk takes all its steps, every answer is as long as it may be and has to be repaired. Tokens that
-are sent depend on what the env shows; for these there are estimates, of pages that are rather long.
+The numbers of requests and answer tokens are upper bounds: every round comes due, every walk takes
+all of its steps, and every answer has the maximum length and has to be repaired. Prompt tokens
+depend on the env's observations; they are estimated for rather long pages.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coevo_gym.trainers.protocols import LoopState
 
 
 class Spending:
-    """Sum of the costs of warm-up, first tasks and arms."""
+    """The running total of the costs of warm-up, first tasks and arms."""
 
     def __init__(self, progress: ProgressSink) -> None:
         self._progress = progress
@@ -43,12 +43,12 @@ class Spending:
         self._progress.spent(self._known + meter.total.less(over))
 
     def first_tasks(self, round: Round, result: RoundResult) -> None:
-        """Count the cost of a first round."""
+        """Record the cost of a round that found first tasks."""
         self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
         self._progress.spent(self._known)
 
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
-        """Count the cost of an arm without its first tasks, which are counted separately."""
+        """Update an arm's cost without its first tasks, which are counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
         self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
 
@@ -58,26 +58,25 @@ class Spending:
 
 
 ACT_TOKENS = 3_000
-"""Tokens of the prompt of a policy's step: the benchmark's words, and the last few pages."""
+"""Prompt tokens per step of a policy: the benchmark's instructions, and the last few pages."""
 WALK_TOKENS = 9_000
-"""Tokens of the prompt of a walk's step: the benchmark's words, guidance, and up to 24,000
+"""Prompt tokens per exploration step: the benchmark's instructions, guidance, and up to 24,000
 characters of earlier steps."""
 QUESTION_TOKENS = 7_000
-"""Tokens of the prompt of a summary, a reflection, proposals or a study's question: 24,000
-characters of evidence, and the words around it."""
+"""Prompt tokens of a summary, a reflection, proposals or a study's question: 24,000 characters of
+evidence, and the instructions around it."""
 _AGAIN = 2
-"""An answer that cannot be used is asked for once more."""
+"""Maximum requests per question: an unusable answer is requested a second time."""
 
 
 class CostEstimate(FrozenModel):
-    """The maximum use of one model by a run's rounds and studies, or by an evaluation.
+    """The maximum cost of one model in a run's rounds and studies, or in an evaluation.
 
     Attributes:
         model: the model, with its location.
-        paid: True if asking may cost money: the model has a price, or runs on another party's
+        paid: True if requests may cost money: the model has a price, or runs on another party's
             machine.
-        rounds: maximum rounds, including the unguided ones that arms begin with; None for an
-            evaluation.
+        rounds: maximum rounds, including those that find the first tasks; None for an evaluation.
         cost: the maximum cost within the caps; the number of prompt tokens is approximate.
         caps: the caps that are set, by key.
         questions: maximum questions of studies.
@@ -91,7 +90,7 @@ class CostEstimate(FrozenModel):
     questions: int = 0
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Return the estimate as pairs of a name and an amount in words."""
+        """Yield the estimate as pairs of a name and an amount in words."""
         if self.rounds is None:
             yield "model", self.model
         else:
@@ -118,7 +117,7 @@ class CostEstimate(FrozenModel):
 
 
 def estimates(config: RunConfig) -> list[CostEstimate]:
-    """Return an estimate for each model that a run may ask; a replay asks none."""
+    """Return a cost estimate for each model that a run may query, or [] for a replay."""
     if config.tape.mode == "replay":
         return []
     found: dict[str, CostEstimate] = {}
@@ -142,10 +141,10 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 
 
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:
-    """Estimate what an evaluation may ask of its policy, if that is behind an endpoint.
+    """Estimate the cost of an evaluation whose policy is behind an endpoint.
 
-    ``episodes`` are still to be played, and it is asked about as many failures as ``questions``, at
-    most.
+    ``episodes`` is the number of episodes still to be played, and ``questions`` is the maximum
+    number of questions about failures.
     """
     endpoint, chat = config.policy.endpoint, config.policy.chat
     if config.policy.kind != "openai" or not episodes:
@@ -168,28 +167,28 @@ def require_consent(asked: list[CostEstimate]) -> None:
     """Refuse work that may cost money unless the user has agreed to it.
 
     Raises:
-        ConfigError: saying what it may cost, and how to agree.
+        ConfigError: if work may cost money; the message says how much, and how to agree.
     """
     if paid := [estimate for estimate in asked if estimate.paid]:
-        raise ConfigError(f"{in_words(paid)}\nTo agree to it, pass --yes, or yes=True in Python.")
+        raise ConfigError(f"{in_words(paid)}\nTo accept it, pass --yes, or yes=True in Python.")
 
 
 def in_words(paid: list[CostEstimate]) -> str:
-    """Say what is to be agreed to."""
+    """Describe the cost that the user has to agree to."""
     what = "evaluation" if paid[0].rounds is None else "run"
-    lines = [f"This {what} asks a model that may cost money."]
+    lines = [f"This {what} queries a model that may cost money."]
     for estimate in paid:
         lines += [f"  {what}: {how_much}" for what, how_much in estimate.rows()]
     return "\n".join(lines)
 
 
 def may_cost(endpoint: EndpointConfig) -> bool:
-    """Return whether an endpoint may cost money: it has a price, or it is on a public host."""
+    """Return True if an endpoint may cost money: it has a price, or is on a public host."""
     return any(endpoint.prices) or not is_local(endpoint.base_url)
 
 
 def is_local(url: str) -> bool:
-    """Return True if a URL is on this machine or in a private network.
+    """Return True if a URL points to this machine or a private network.
 
     Example:
         >>> is_local("http://127.0.0.1:8000/v1"), is_local("https://api.openai.com/v1")
@@ -214,7 +213,7 @@ def _at(endpoint: EndpointConfig) -> str:
 
 def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool) -> CostEstimate:
     curriculum, model = arm.curriculum, arm.explorer.model
-    n_first = 4 * curriculum.initial_size  # as many contexts as it may try drafts
+    n_first = 4 * curriculum.initial_size  # one context for each draft that it may try
     rounds = most_rounds(config, arm)
     first = _round(config, arm, n_first, n_first, guided=False)
     whole, growth = first.times(with_first), curriculum.growth
@@ -227,7 +226,7 @@ def _estimate(config: RunConfig, arm: ArmConfig, name: str, *, with_first: bool)
 
 
 def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
-    """Return what an arm's studies ask at most; each question may have to be repaired."""
+    """Return the maximum cost of an arm's studies; each answer may have to be repaired."""
     model, steps = arm.analyst.model, most_steps(config)
     question = _request(QUESTION_TOKENS, arm.analyst.max_answer_tokens).times(_AGAIN)
     asked = arm.questions_per_step.values()
@@ -239,9 +238,9 @@ def _of_studies(config: RunConfig, arm: ArmConfig) -> CostEstimate:
 def _asked(
     arm: ArmConfig, model: ExplorerModelSettings, name: str, cost: Usage, endpoint: str
 ) -> CostEstimate:
-    """Return the estimate of one model without rounds or questions.
+    """Return the estimate for one model without rounds or questions.
 
-    ``endpoint`` is the key of the settings of the model's endpoint.
+    ``endpoint`` is the settings key of the model's endpoint.
     """
     remote, caps = model.kind == "openai", _caps_of(arm.advisor, "advisor")
     if remote:
@@ -267,7 +266,7 @@ def _round(config: RunConfig, arm: ArmConfig, contexts: int, drafts: int, *, gui
 
 
 def _within(caps: Caps, cost: Usage) -> Usage:
-    """Return as much of the cost of a round or of a study as the caps per round allow."""
+    """Limit the cost of a round or a study to the caps per round."""
     capped, most = cost, caps.max_calls_per_round
     if most is not None and capped.calls > most:
         capped = _share(capped, most / capped.calls).model_copy(update={"calls": most})
@@ -303,7 +302,7 @@ def _capped(estimate: CostEstimate) -> CostEstimate:
 
 
 def _share(usage: Usage, share: float) -> Usage:
-    """Scale the tokens by a share; the number of requests may stay the same."""
+    """Scale tokens and price by a share, but not the number of requests."""
     return Usage(
         calls=usage.calls,
         prompt_tokens=math.ceil(usage.prompt_tokens * share),

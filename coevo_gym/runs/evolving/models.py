@@ -1,4 +1,4 @@
-"""The models that rounds and studies ask: made when needed, asked through a tape and a meter."""
+"""The models that rounds and studies query, created when needed, with a tape and a meter."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from coevo_gym.store.answers import AnswerFile, AnswerTable
 
 
 class Asked:
-    """A model that one arm asks, and what that has cost.
+    """A model that one arm queries, and its cost so far.
 
     Args:
-        tape: answers.
-        meter: counts, and caps; one for all models of the arm.
+        tape: the tape of stored answers.
+        meter: counts and caps, shared by all models of the arm.
         model: settings of the model.
-        stopped: returns True when no more questions may be asked.
+        stopped: returns True once no more questions may be asked.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Asked:
 
     @property
     def scope(self) -> Scope:
-        """Names the work that asks."""
+        """The work for which the model is queried."""
         return self.meter.scope
 
     @property
     def advisor(self) -> Advisor:
-        """Is asked questions."""
+        """The advisor that answers questions with this model."""
         return ModelAdvisor(
             _Stoppable(self._policy, self._stopped),
             at_once=None if self._local else 16,
@@ -67,7 +67,7 @@ class Asked:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the spending as JSON; an endpoint has caps and counts of its own."""
+        """Return the spending as JSON, including the counts of the model's endpoint."""
         endpoint = self._endpoint
         return {
             **self.meter.state_dict(),
@@ -75,7 +75,7 @@ class Asked:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state_dict`."""
+        """Restore the spending that :meth:`state_dict` returned."""
         self.meter.load_state_dict(state)
         if self._endpoint is not None and state.get("endpoint"):
             self._endpoint.load_state_dict(state["endpoint"])
@@ -108,9 +108,9 @@ class AskedExplorer(Asked):
         *,
         history: WalkHistory | None = None,
     ) -> Agent:
-        """Create an agent, see :class:`~coevo_gym.methods.kit.ExplorerModel`.
+        """Create an agent; see :class:`~coevo_gym.methods.kit.ExplorerModel`.
 
-        Without a ``history``, the model sees a window of ``explorer.history_turns``.
+        Without a ``history``, the model sees the last ``explorer.history_turns`` steps.
         """
         settings = self.settings
         chat = ChatConfig(
@@ -126,15 +126,14 @@ class AskedExplorer(Asked):
 
     @property
     def tasks(self) -> str:
-        """Return a description of valid tasks in the env."""
+        """A description of valid tasks in the env."""
         return self._prompt.tasks
 
 
 class Models:
-    """Makes the models of a run, each once, and closes them.
+    """Creates each model of a run once, and closes the models.
 
-    The run's own tape is kept in the database, if there is one. Models that run on this machine
-    have the seed.
+    The run's own tape is in the database, if there is one. Models on this machine use the seed.
     """
 
     def __init__(
@@ -158,15 +157,15 @@ class Models:
 
     @property
     def store(self) -> AnswerStore | None:
-        """The storage of the tape; None if there is no tape."""
+        """The tape's storage; None if there is no tape."""
         if self._store is None and self.config.tape.mode != "off":
             self._store = self._open()
         return self._store
 
     def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
-        """Return the model for an arm's rounds; None if they ask none.
+        """Return the model that an arm's rounds query; None if they use no model.
 
-        The name of the arm is "" for the rounds that arms begin with.
+        The arm's name is "" for the rounds that find first tasks.
         """
         if explorer.kind != "model":
             return None
@@ -182,7 +181,7 @@ class Models:
         return self._asked[arm]
 
     def analyst(self, arm: str, analyst: AnalystSettings, advisor: Caps) -> Asked:
-        """Return the model that an arm's studies ask; its budget is that of the arm's explorer."""
+        """Return the model that an arm's studies query; it shares the budget of the explorer."""
         if arm not in self._analysts:
             meter, model = self._meter(arm, advisor), analyst.model
             self._analysts[arm] = Asked(
@@ -194,10 +193,10 @@ class Models:
         return self._analysts[arm]
 
     def over(self, arm: str) -> None:
-        """Finish an arm; its spending counts for the caps of later arms.
+        """Finish an arm; its spending counts toward the caps of later arms.
 
-        Arms run one after the other, so models created for later arms have asked nothing yet. They
-        are created again, with the earlier spending.
+        Arms run one after the other, so models of later arms have not been queried yet. They are
+        created again, with the spending so far.
         """
         if (meter := self._meters.get(arm)) is not None:
             self._spent = meter.state_dict()["total"]
@@ -205,7 +204,7 @@ class Models:
             made.clear()
 
     def stop(self) -> None:
-        """Ask nothing more: work under way ends with an error, and what it was told is kept."""
+        """Stop all queries: running work fails with an error, and received answers are kept."""
         self._ended.set()
         for policy in self._made.values():
             close = getattr(policy, "close", None)
@@ -214,7 +213,7 @@ class Models:
         self._made.clear()
 
     def close(self) -> None:
-        """Close what is open; twice is fine."""
+        """Close all models and the tape; further calls have no effect."""
         self.stop()
         close = getattr(self._store, "close", None)
         if close is not None:
@@ -222,7 +221,7 @@ class Models:
         self._store = None
 
     def _meter(self, arm: str, advisor: Caps) -> Meter:
-        """Return the meter of an arm, which all of its models share."""
+        """Return an arm's meter, which all of its models share."""
         if arm not in self._meters:
             meter = self._meters[arm] = Meter(advisor)
             if self._spent is not None:
@@ -238,7 +237,7 @@ class Models:
         )  # fmt: skip
 
     def _asks(self, model: ExplorerModelSettings, *, thinking: bool) -> Policy | None:
-        """Return the policy to ask; None on replay, which needs neither a key nor a GPU."""
+        """Return the policy to query; None on replay, which needs neither a key nor a GPU."""
         if model.kind == "policy":
             return self._policy()
         if self.config.tape.mode == "replay":
@@ -263,16 +262,16 @@ class Models:
         is_run = path.suffix == ".db"
         if is_run and tape.mode != "replay":
             raise ConfigError(
-                f"tape.file: {path} is the database of a run, which can be replayed only. Set "
-                "tape.mode to 'replay', or name a file of JSON lines."
+                f"tape.file: {path} is the database of a run, which can only be replayed. Set "
+                "tape.mode to 'replay', or name a JSON Lines file."
             )
         if tape.mode == "replay" and not path.is_file():
-            raise ConfigError(f"tape.file: there is no {path} to replay.")
+            raise ConfigError(f"tape.file: {path} does not exist, so it cannot be replayed.")
         return AnswerTable(path, read_only=True) if is_run else AnswerFile(path)
 
 
 class _Stoppable:
-    """A policy that is no longer asked once the work has been stopped."""
+    """A policy that raises an error instead of answering once the work has been stopped."""
 
     def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
         self._policy, self._stopped = policy, stopped
@@ -284,7 +283,7 @@ class _Stoppable:
 
 
 def model_name(model: ExplorerModelSettings, arm: str) -> str:
-    """Return the name of the model for tapes, without its address."""
+    """Return the model's name on tapes, without its address."""
     if model.kind == "policy":
         return f"policy:{arm}"  # each arm trains weights of its own
     return f"{model.kind}:{model.endpoint.model if model.kind == 'openai' else model.model.path}"

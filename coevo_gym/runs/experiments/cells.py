@@ -1,4 +1,4 @@
-"""The chosen part of a table, and its cells: one run per row and seed, with settings and state."""
+"""The chosen part of a table, and its cells: one run per row and seed, with its settings."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ NAMED = ("name", "arms", "arm")
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm with one seed.
+    """A cell of a table: one arm with one seed.
 
     Attributes:
         resolved: settings of the run, with their origins.
-        kept: record of the finished cell from a file, used in place of a run in the folder.
+        kept: record of the finished cell from a file, which is used instead of a run.
     """
 
     row: Row
@@ -62,7 +62,7 @@ class Cell:
         """The state of the run.
 
         Raises:
-            ConfigError: if the existing run has other settings.
+            ConfigError: if the existing run has different settings.
             StoreError: if the existing run cannot be read.
         """
         if self.kept is not None:
@@ -88,13 +88,13 @@ class Cell:
         there, here = _settings(config), _settings(self.config)
         if there != here:
             raise ConfigError(
-                f"{what} was run with other settings: {_differences(there, here)}. {remedy}."
+                f"{what} was run with different settings: {_differences(there, here)}. {remedy}."
             )
 
 
 @dataclass
 class CellCounts:
-    """Numbers of cells by state.
+    """The number of cells in each state.
 
     Attributes:
         there: cells that were already finished, or are in a file of cells.
@@ -107,7 +107,7 @@ class CellCounts:
     new: int = 0
 
     def __str__(self) -> str:
-        return f"{self.new} new cells, {self.resumed} resumed, {self.there} were there"
+        return f"{self.new} new cells, {self.resumed} resumed, {self.there} already finished"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Chosen:
     Attributes:
         folder: folder of its runs and files.
         sets: settings that override all others.
-        kept: records of finished cells by name, used in place of runs in the folder.
+        kept: records of finished cells by name, which are used instead of runs.
     """
 
     experiment: Experiment
@@ -156,7 +156,7 @@ class Chosen:
         ]
 
     def shown(self) -> dict[str, list[str]]:
-        """Return the baselines and measures that rows show from the runs of a row, by its name."""
+        """Map each row to the baselines and measures that other rows show from its runs."""
         found = defaultdict[str, list[str]](list)
         for row in self.rows:
             if row.shows:
@@ -213,7 +213,7 @@ def choose(
 
 
 def size_of(experiment: Experiment, budget: str | None) -> Size:
-    """Return the budget with this name, or the table's default without a name.
+    """Return the budget with this name, or the table's default if there is no name.
 
     Raises:
         ConfigError: if the table has no such budget.
@@ -229,15 +229,15 @@ def size_of(experiment: Experiment, budget: str | None) -> Size:
 
 
 def require_runs(chosen: Chosen) -> None:
-    """Refuse a simulated table.
+    """Raise an error if the table is simulated.
 
     Raises:
         ConfigError: if the table is simulated.
     """
     if chosen.experiment.kind == "simulated":
         raise ConfigError(
-            f"{chosen.experiment.name} is simulated; --from, --finished and --export are for "
-            f"tables of runs. Leave them out; finished seeds are kept in {chosen.folder}."
+            f"{chosen.experiment.name} is simulated, but --from, --finished and --export only work "
+            f"for tables of runs. Leave them out. Finished seeds are kept in {chosen.folder}."
         )
 
 
@@ -253,8 +253,8 @@ def resolve(
 ) -> Resolved:
     """Return the settings of a cell.
 
-    A row's settings that an arm may set apply to the arm only, so that D_0 is found in the same way
-    in all cells, and so do settings of methods in the budget. All others apply to the whole run.
+    Settings of the row that an arm may set, and method settings in the budget, apply only to the
+    arm, so that D_0 is found in the same way in all cells. All others apply to the whole run.
 
     Raises:
         ConfigError: if a setting is invalid or the budget is unknown; the message names the row.
@@ -289,7 +289,7 @@ def shared(config: RunConfig) -> dict[str, Any]:
 
 
 def _settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings that affect a cell; settings of model explorers only if one is used."""
+    """Return the settings that affect a cell, ignoring those of model explorers not in use."""
     found: dict[str, Any] = without_secrets(config.to_json())
     kept = {name: value for name, value in found.items() if name not in BESIDE}
     explorers = (config.explorer, *(arm.explorer for arm in arm_configs(config).values()))

@@ -23,7 +23,7 @@ _PART = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 
 
 def read_seeds(text: str | None, usual: Sequence[int]) -> tuple[int, ...]:
-    """Parse a text into seeds.
+    """Parse seeds from a text.
 
     Args:
         text: a number of seeds, or a list with commas and ranges; None for the default seeds.
@@ -73,7 +73,7 @@ Name = Annotated[
     str,
     shaped(
         r"[A-Za-z0-9][A-Za-z0-9_]*",
-        "a name takes letters, digits and _, and begins with a letter or a digit",
+        "a name may contain letters, digits and _, and must begin with a letter or digit",
     ),
 ]
 Size = Literal["tiny", "small", "paper"]
@@ -88,7 +88,7 @@ class Budget(FrozenModel):
     Attributes:
         preset: base preset; ``{benchmark}`` in it is replaced by the benchmark's name.
         set: settings that override the preset, by dotted key; for a whole table, ``method.KEY`` is
-            a setting of the method of each row.
+            a setting of each row's method.
     """
 
     preset: str = ""
@@ -112,13 +112,13 @@ class Row(FrozenModel):
         set: settings of the arm that differ from the other rows, by dotted key.
         run: settings of the whole run, even if an arm could set them; they therefore also affect
             the search for the first tasks.
-        shows: a baseline contained in every run (``warm-up`` or ``random``); the policy before
-            training with a thought before each action (``react``) or in trials with reflections
-            (``trials``), or told what the coach of the row ``of`` tells at the end of its training
-            (``told``), measured for the row; or ``printed`` for numbers found only in the paper.
-            Such a row has no runs of its own.
+        shows: a baseline contained in every run (``warm-up`` or ``random``); a measurement of the
+            policy before training, with a thought before each action (``react``), in trials with
+            reflections (``trials``), or with the hints that the coach of the row ``of`` gives at
+            the end of training (``told``); or ``printed`` for numbers found only in the paper. Such
+            a row has no runs of its own.
         of: the row whose runs contain the baseline; by default the first row with runs.
-        language_model: True for a row that makes sense for language models only; like rows that
+        language_model: True for a row that makes sense only for language models; like rows that
             show ``react``, ``trials`` or ``told``, it is left out if the policy is the tiny one.
         at: settings for individual budgets.
         baselines: rows to compare with, instead of the table's baselines.
@@ -144,12 +144,12 @@ class Row(FrozenModel):
 
     @property
     def needs_language_model(self) -> bool:
-        """Return True if the row is omitted for a policy that is not a language model."""
+        """True if the row is omitted for a policy that is not a language model."""
         return self.language_model or self.shows in ("react", "trials", "told")
 
     @property
     def key(self) -> str:
-        """Unique key of the row in a table with several groups."""
+        """The row's key, which is unique in a table with several groups."""
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
@@ -196,15 +196,15 @@ class Experiment(FrozenModel):
         budget: default budget.
         sizes: supported budgets.
         seeds: default seeds, fixed in advance; a list, or a text such as ``"401-420"``.
-        metric: name of the number by which rows are compared; see ``numbers.py``.
-        columns: names of further numbers to print.
+        metric: name of the metric on which rows are compared; see ``numbers.py``.
+        columns: names of further metrics to print.
         measures: additional measurements per cell; see ``measures.py``.
-        others: for the measure ``transfer``: the benchmark on which a policy is tested, by the
-            benchmark that it practised; see :func:`~coevo_gym.runs.experiments.measures.measure`.
-        baselines: rows that all others are compared with; the main table shows the first one.
+        others: for the measure ``transfer``: the benchmark to test a policy on, by the benchmark it
+            was trained on; see :func:`~coevo_gym.runs.experiments.measures.measure`.
+        baselines: rows with which all others are compared; the main table shows the first one.
         questions: comparisons fixed in advance, as pairs of a row and one of its baselines. Once
             all have a p-value, adjusted p-values are printed, too.
-        average: names of numbers by benchmark. Their mean is the column ``average``, if the table
+        average: names of metrics by benchmark. Their mean is the column ``average``, if the table
             of each of these benchmarks exists in its default folder.
         cross: True to print a cross table of solved held-out tasks for each row and its first
             baseline.
@@ -257,9 +257,9 @@ class Experiment(FrozenModel):
         for row in self.rows:
             for baseline in self.baselines if row.baselines is None else row.baselines:
                 if baseline not in names:
-                    raise ValueError(f"row {row.name!r} has the unknown baseline {baseline!r}")
+                    raise ValueError(f"row {row.name!r} has an unknown baseline, {baseline!r}")
             if row.of and row.of not in names:
-                raise ValueError(f"row {row.name!r} shows the unknown row {row.of!r}")
+                raise ValueError(f"row {row.name!r} refers to an unknown row, {row.of!r}")
         compared = {(row.name, other) for row in self.rows for other in self.baselines_of(row)}
         for question in self.questions:
             if question not in compared:
@@ -267,11 +267,11 @@ class Experiment(FrozenModel):
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:
-            raise ValueError(f"its budget {self.budget!r} is not one of its sizes")
+            raise ValueError(f"the budget {self.budget!r} is not one of the table's sizes")
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:
-        """Return the name of the row whose runs contain the numbers of a row.
+        """Return the name of the row whose runs contain a given row's results.
 
         ``among`` are the selected rows, one of which has runs; by default all rows of the table.
         """
@@ -281,7 +281,7 @@ class Experiment(FrozenModel):
 
     @property
     def keys(self) -> frozenset[str]:
-        """Dotted keys of the settings that the table changes in all cells."""
+        """The dotted keys of the settings that the table changes in all cells."""
         return frozenset(dict(flat(self.settings)))
 
     def chosen(self, names: tuple[str, ...] = ()) -> tuple[Row, ...]:
@@ -297,12 +297,12 @@ class Experiment(FrozenModel):
         rows = tuple(row for row in self.rows if not names or row.name in names)
         if all(row.shows for row in rows):
             raise ConfigError(
-                f"No run is needed for {', '.join(names)} alone. Add a row that has runs."
+                f"{', '.join(names)} cannot be run alone. Add a row that has its own runs."
             )
         return rows
 
     def baselines_of(self, row: Row) -> tuple[str, ...]:
-        """Return the baselines of a row; a baseline is compared with the baselines before it."""
+        """Return a row's baselines; a baseline itself is compared only with earlier baselines."""
         found = self.baselines if row.baselines is None else row.baselines
         return found[: found.index(row.name)] if row.name in found else found
 

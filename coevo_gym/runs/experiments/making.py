@@ -51,7 +51,7 @@ def make(
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
-        ConfigError: if no cell has the number by which rows are compared.
+        ConfigError: if no cell has the metric on which rows are compared.
         CoevoError: if a cell fails; earlier cells are kept.
     """
     with ProgressFile(progress, chosen.folder, "experiment", chosen.folder.name) as told:
@@ -64,11 +64,11 @@ def make(
 
 
 def finished(chosen: Chosen) -> ResultTable:
-    """Return the table of the finished cells; nothing is run or written.
+    """Return the table of the finished cells, without running or writing anything.
 
     Raises:
-        ConfigError: if the table is simulated, a cell was run with other settings, or no cell has
-            the number by which rows are compared.
+        ConfigError: if the table is simulated, a cell was run with different settings, or no cell
+            has the metric on which rows are compared.
         StoreError: if a cell cannot be read.
     """
     require_runs(chosen)
@@ -77,28 +77,28 @@ def finished(chosen: Chosen) -> ResultTable:
 
 
 def export(chosen: Chosen, path: Path) -> ResultTable:
-    """Write the finished cells to a file of records, and the table of all its cells beside it.
+    """Write finished cells to a file of records, and write a table of all its cells beside it.
 
-    Other cells that the file already contains are kept. The table is written to the same name with
-    the ending ``.md``.
+    Other cells in the file are kept. The table is written to a file of the same name that ends in
+    ``.md``.
 
     Returns:
         The table of all cells in the file.
 
     Raises:
         ConfigError: if the table is simulated, no cell is finished, a measure of a cell is missing,
-            or the file contains a cell that was run with other settings or is not of this table.
+            or the file contains a cell with different settings or from another table.
         StoreError: if a cell or the file cannot be read, or a file cannot be written.
     """
     require_runs(chosen)
     if path.suffix != ENDING:
-        raise ConfigError(f"The name of a file of cells ends in {ENDING}; actual: {path}.")
+        raise ConfigError(f"A file of cells must have a name that ends in {ENDING}, got {path}.")
     records = read_records(path) if path.exists() else {}
     records |= finished_of(chosen.cells())
     if not records:
         raise ConfigError(
-            f"{chosen.folder} has no finished cell of these rows and seeds. Run `coevo experiment` "
-            "without --export first."
+            f"{chosen.folder} has no finished cells for these rows and seeds. Run "
+            "`coevo experiment` without --export first."
         )
     for record in records.values():
         check_measured(record, chosen.experiment.measures)
@@ -110,7 +110,7 @@ def export(chosen: Chosen, path: Path) -> ResultTable:
 
 
 def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -> Chosen:
-    """Return the part of a table that records cover, with rows shown from their runs."""
+    """Return the part of a table that records cover, including rows without their own runs."""
     of_row = defaultdict[str, list[CellRecord]](list)
     for record in records.values():
         of_row[record.row_and_seed[0]].append(record)
@@ -118,8 +118,8 @@ def _of_records(chosen: Chosen, records: Mapping[str, CellRecord], path: Path) -
     known = {row.name for row in experiment.rows if not row.shows}
     if other := sorted(of_row.keys() - known):
         raise ConfigError(
-            f"{path} contains cells of {', '.join(other)}, which {experiment.name} does not have. "
-            "Write to another file."
+            f"{path} contains cells of rows that {experiment.name} does not have: "
+            f"{', '.join(other)}. Write to another file."
         )
     with_runs = tuple(row for row in experiment.rows if row.name in of_row)
 
@@ -157,7 +157,7 @@ def _simulated(
 
 
 def printed_beside(chosen: Chosen, cells: Sequence[Cell]) -> tuple[Printed, list[str]]:
-    """Return the paper's numbers beside rows, and notes about rows whose settings differ."""
+    """Return the paper's numbers to show beside rows, and notes about rows that differ."""
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     shown: dict[str, Mapping[str, float]] = {}
     differing: dict[str, list[str]] = {}
@@ -209,7 +209,7 @@ def finished_of(cells: Sequence[Cell]) -> dict[str, CellRecord]:
     """Return the records of the finished cells by name.
 
     Raises:
-        ConfigError: if a cell was run with other settings.
+        ConfigError: if a cell was run with different settings.
         StoreError: if a cell cannot be read.
     """
     return {cell.name: cell.record() for cell in cells if cell.state == "finished"}
@@ -224,7 +224,7 @@ def collect(
     ``why`` is a further remark about the table, or "".
 
     Raises:
-        ConfigError: if none of the cells has the number by which rows are compared.
+        ConfigError: if no cell has the metric on which rows are compared.
         StoreError: if a cell of a table on another benchmark cannot be read.
     """
     experiment, rows = chosen.experiment, chosen.rows
@@ -274,7 +274,7 @@ def _average(
     benchmark: str,
     beside: Mapping[str, Path],
 ) -> dict[str, float]:
-    """Return the mean of a row's numbers over benchmarks as ``average``; {} if one is missing."""
+    """Return the mean of a row's results over benchmarks as ``average``; {} if any is missing."""
     found = []
     for other, names in experiment.average.items():
         if other != benchmark:

@@ -1,26 +1,26 @@
-"""Measures of a cell that a table needs beyond its summary; measured once, and stored beside it.
+"""Measures of a finished cell in addition to its summary, each taken once and then stored.
 
 | measure | what it is |
 |---|---|
-| `seconds` | wall time of rollouts, updates and rounds; of every cell |
-| `solved` | which held-out tasks it solves, a digit each: the first tasks of `evaluation.final`, |
-| | if there are any; of every cell |
+| `seconds` | wall time of rollouts, updates and rounds; taken for every cell |
+| `solved` | one digit per held-out task that tells if it is solved; the tasks are the first set |
+| | in `evaluation.final`, if there is one; taken for every cell |
 | `diversity` | SR@5 and ED_rel of the pool after each round, as in the report |
-| `likeness` | how near evolved tasks come to native training tasks that were set aside |
+| `likeness` | similarity of evolved tasks to native training tasks that were set aside |
 | `transfer` | success on another benchmark |
-| `subsets` | success at the last evaluation by the subset of the tasks |
-| `types` | success by each tag of the tasks that success is reported on |
+| `subsets` | success at the last evaluation by task subset |
+| `types` | success by task tag, on the tasks of the reported success |
 | `at_8` | avg@8 and best@8 on these tasks |
 | `react` | success and score on these tasks with a thought before each action (ReAct) |
 | `trials` | the same after up to three trials with reflections on failed tasks (Reflexion) |
-| `told` | the same, and avg@8 and best@8, of the policy that is told what the arm's coach would |
-| | tell, with the memories at the end of training |
+| `told` | the same, with avg@8 and best@8, if the prompt contains the hints that the arm's coach |
+| | would give at the end of training |
 | `curve` | share of successes on each held-out task at each evaluation |
 | `cpu_hours` | processor time of training, exploration and evaluation after the warm-up |
-| `val`, `test` | success on that split, too |
+| `val`, `test` | success on that split |
 
-Rows may show the policy before training (``shows`` in a table): then `types` and `at_8` are
-measured of it, too, and `react`, `trials` and `told` of it alone.
+Rows may show the policy before training (``shows`` in a table). Then `types` and `at_8` are also
+measured for this policy; `react`, `trials` and `told` are measured only for this policy.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ from coevo_gym.store.reader import RunReader
 ALWAYS = ("seconds", "solved")
 FILE = "cell.json"
 PARTS = ("rollout", "update", "round")
-"""The parts of the wall time."""
+"""Parts of a run's wall time."""
 REACT, TRIALS, TOLD = "react", "trials", "told"
 ONLY_BEFORE = (REACT, TRIALS, TOLD)
-"""Measures of the policy before training that a row shows in place of a run's numbers."""
+"""Measures that are taken only for the policy before training, if a row shows it."""
 ALSO_BEFORE = ("types", "at_8")
-"""Measures that are taken of the policy before training, too, where a row shows it."""
+"""Measures that are also taken for the policy before training, if a row shows it."""
 _AT = 8
 _EVALUATIONS = "measured"
-"""Folder in a run's own of the evaluations that measures make; they go on if they were cut."""
+"""Subfolder of a run for the evaluations of its measures, which resume if interrupted."""
 
 
 @dataclass(frozen=True)
 class _Ended:
-    """A finished run to be measured."""
+    """A finished run to measure."""
 
     folder: RunFolder
     config: RunConfig
@@ -88,24 +88,24 @@ def measure(
     others: Mapping[str, str],
     shown: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the measures of a finished run; missing ones are measured now.
+    """Return the measures of a finished run, taking those that are missing.
 
     Args:
         folder: the folder of the run.
-        arm: its arm.
-        wanted: names of measures, beside those of every cell.
-        others: for ``transfer``: the benchmark to try, by the practised one; a subset of
-            its test tasks may follow, as in ``appworld/test_normal``. The subset is only for
-            runs with final tasks; other runs try the split that they evaluate on.
+        arm: name of the arm.
+        wanted: names of measures, in addition to those of every cell.
+        others: for ``transfer``: the benchmark to test on, by the benchmark trained on; a subset of
+            its test tasks may follow, as in ``appworld/test_normal``. The subset is only used for
+            runs with final tasks; other runs are tested on the split that they evaluate on.
         shown: further parts of the run that rows show, see
             :attr:`~coevo_gym.runs.experiments.definition.Row.shows`.
 
     Returns:
-        The measures by name, as they are kept in the run's folder; those of the policy before
-        training under ``warm-up``.
+        The measures by name, as stored in the run's folder; those of the policy before training are
+        under ``warm-up``.
 
     Raises:
-        ConfigError: if there is no such measure, or it cannot be taken of this run.
+        ConfigError: if there is no such measure, or it cannot be taken for this run.
         StoreError: if the run cannot be read.
     """
     known = read_measures(folder)
@@ -119,7 +119,7 @@ def measure(
                 )
             if name in ONLY_BEFORE and config.policy.kind == "tiny":
                 raise ConfigError(
-                    f"The measure {name!r} needs a policy that is a language model, and that of "
+                    f"The measure {name!r} needs a language model, but the policy of "
                     f"{folder.path.name} is the tiny one. Choose another --budget."
                 )
             found = MEASURES[name](_Ended(folder, config, of or arm, others))
@@ -129,7 +129,7 @@ def measure(
 
 
 def read_measures(folder: RunFolder) -> dict[str, Any]:
-    """Return the stored measures of a run by name; {} without any.
+    """Return a run's stored measures by name; {} if there are none.
 
     Raises:
         StoreError: if their file is damaged.
@@ -142,7 +142,7 @@ def read_measures(folder: RunFolder) -> dict[str, Any]:
 def missing_measures(
     known: Mapping[str, Any], wanted: Sequence[str], shown: Sequence[str] = ()
 ) -> list[tuple[str, str]]:
-    """Return the measures that a cell lacks, as pairs of policy and name.
+    """Return the measures that are missing from a cell, as pairs of policy and name.
 
     The policy is ``warm-up`` for measures of the policy before training, and "" for all others. See
     :func:`measure` for ``wanted`` and ``shown``.
@@ -162,9 +162,9 @@ def _seconds(ended: _Ended) -> dict[str, float]:
 
 
 def _reported(ended: _Ended) -> dict[str, list[bool]]:
-    """Return by task how its episodes ended that success is reported from.
+    """Return the episode outcomes behind the reported success, by task.
 
-    They are those of the first final tasks, or of the last evaluation without any.
+    They come from the first set of final tasks, or from the last evaluation if there is none.
     """
     final = ended.config.evaluation.final
     reader = RunReader(ended.folder.database)
@@ -181,7 +181,7 @@ def _solved(ended: _Ended) -> str:
 
 
 def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
-    """SR@5 of the pool after each round, and ED_rel of what has joined it from D_0."""
+    """Return SR@5 of the pool after each round, and ED_rel between D_0 and later tasks."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     if not rounds:
         return []
@@ -196,7 +196,7 @@ def _diversity(ended: _Ended) -> list[dict[str, float | None]]:
 
 
 def _likeness(ended: _Ended) -> float | None:
-    """Mean cosine of each evolved task to the nearest that was set aside; None without any."""
+    """Return the mean cosine similarity of evolved tasks to the nearest set-aside task, or None."""
     rounds = RunReader(ended.folder.database).rounds(ended.arm)
     texts = [
         task.instruction
@@ -215,7 +215,7 @@ def _likeness(ended: _Ended) -> float | None:
 
 
 def _transfer(ended: _Ended) -> dict[str, Any]:
-    """Success on another benchmark's held-out tasks, of the arm and of the warm-up."""
+    """Return the arm's and the warm-up's success on another benchmark's held-out tasks."""
     practised = ended.config.benchmark.name
     if practised not in ended.others:
         raise ConfigError(
@@ -241,7 +241,7 @@ def _transfer(ended: _Ended) -> dict[str, Any]:
 
 
 def _subsets(ended: _Ended) -> dict[str, float]:
-    """Success at the last evaluation on the tasks of each subset; of tasks without one, nothing."""
+    """Return success at the last evaluation by subset; tasks without a subset are left out."""
     reader = RunReader(ended.folder.database)
     steps = reader.evaluation_steps(ended.arm)[-1:]
     subset_of = {task.id: task.subset for task in reader.evaluated_tasks()}
@@ -253,7 +253,7 @@ def _subsets(ended: _Ended) -> dict[str, float]:
 
 
 def _types(ended: _Ended) -> dict[str, float]:
-    """Return success by tag, each task as the share of its episodes that succeeded."""
+    """Return success by tag, averaging the share of successful episodes over tasks."""
     tags = {task.id: task.tags for task in RunReader(ended.folder.database).evaluated_tasks()}
     of_tag: dict[str, list[float]] = {}
     for id, tries in _reported(ended).items():
@@ -263,7 +263,7 @@ def _types(ended: _Ended) -> dict[str, float]:
 
 
 def _job(ended: _Ended, *, samples: int = 1, sets: Sequence[str] = ()) -> EvalJob:
-    """Return the evaluation of a policy on the tasks of the reported success."""
+    """Return the job that evaluates a policy on the tasks of the reported success."""
     asked = ended.config.evaluation
     final = asked.final[0] if asked.final else ""
     split = final if final in list(Split) else "test" if final else asked.split
@@ -328,7 +328,7 @@ def _scores(
 
 
 def _curve(ended: _Ended) -> list[dict[str, Any]]:
-    """Return step, env steps and each task's share of successes, None if lost, by evaluation."""
+    """Return each evaluation's step, env steps and success by task (None if it was lost)."""
     reader = RunReader(ended.folder.database)
     split = ended.config.evaluation.split
     tasks = [task.id for task in reader.evaluated_tasks() if task.split == split]

@@ -1,4 +1,4 @@
-"""The requirements of a table, and checks for them on this machine."""
+"""The requirements of a table, and checks of whether this machine meets them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from coevo_gym.runs.experiments.cells import Cell, Chosen, resolve
 from coevo_gym.runs.experiments.definition import Experiment, Size
 
 OFFICIAL = "official"
-"""The name of an installation's data that is not built in."""
+"""Name for an installation's official data, which is not built in."""
 
 
 class Need(NamedTuple):
-    """A requirement of cells.
+    """A requirement for running cells.
 
     Attributes:
-        what: its description, in a few words.
-        missing: the reason why it is missing, or ""; always "" for an endpoint, which is not
+        what: a short description of the requirement.
+        missing: the reason why it is not met, or ""; always "" for an endpoint, which is not
             checked.
     """
 
@@ -41,7 +41,7 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
     """Return the requirements of a table's cells, each once.
 
     Raises:
-        ConfigError: if a row's settings are wrong, or the budget does not exist.
+        ConfigError: if a row's settings are invalid, or the budget does not exist.
     """
     if experiment.kind == "simulated":
         return []
@@ -60,7 +60,7 @@ def needs_of(experiment: Experiment, benchmark: str, budget: Size) -> list[Need]
 
 
 def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
-    """Leave out the rows that the policy cannot play.
+    """Leave out the rows that need a language model if the policy is the tiny one.
 
     Returns:
         The rest of the table, its cells, and a sentence about what was left out, or "".
@@ -76,7 +76,7 @@ def played(chosen: Chosen) -> tuple[Chosen, list[Cell], str]:
         return chosen, cells, ""
     why = (
         f"Left out: {', '.join(row.label or row.name for row in left_out)}. They need a language "
-        "model, and the policy at this budget is the tiny one."
+        "model, but the policy at this budget is the tiny one."
     )
     rows = tuple(row for row in rows if row not in left_out)
     if all(row.shows for row in rows):
@@ -114,7 +114,7 @@ def _language_model(kind: str, path: str) -> Iterator[Need]:
 
 
 def _is_here(path: str) -> bool:
-    """Return True if a model is in a local folder, or in the cache of the Hugging Face Hub."""
+    """Return True if a model is in a local folder or in the Hugging Face cache."""
     try:
         found = Path(resolve_model(path))
     except CoevoError:

@@ -1,4 +1,4 @@
-"""The numbers of a cell by name, from its summary and its measurements."""
+"""The results of a cell by name, from its summary and its measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Numbers = Mapping[str, float]
 
 
 class Column(NamedTuple):
-    """The format of a number.
+    """The title and format of a table column.
 
     Attributes:
         title: title of the column.
@@ -26,7 +26,7 @@ class Column(NamedTuple):
 
 
 REPORTED = "reported"
-"""Success on the first tasks of ``evaluation.final``, or on the evaluated tasks if it is empty."""
+"""Success on the first task set in ``evaluation.final``, or else on the evaluated tasks."""
 COLUMNS: Mapping[str, Column] = {
     "success": Column("success", "{:.1%}"),
     REPORTED: Column("success, reported", "{:.1%}"),
@@ -95,22 +95,22 @@ _SIGNS = re.compile(r"\W+")
 
 
 def column(name: str) -> Column:
-    """Return the format of a number; an unknown number is printed under its name."""
+    """Return the title and format of a column; the title of an unknown column is its name."""
     form = "{:.1%}" if name.startswith(_OF_A_TAG) else "{:.3g}"
     return COLUMNS.get(name, Column(name.removeprefix(_OF_A_TAG).replace("_", " "), form))
 
 
 def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
-    """Return the numbers of a finished run.
+    """Return the results of a finished run by name.
 
     Args:
         record: settings and results of the run.
         shown: name of an arm, a baseline of the run, or a measure of the policy before training.
 
     Returns:
-        Numbers by name: from the table in the summary, the scores on final tasks, the arm, the
-        arm's curriculum, and the measurements of the run. Values that are not numbers are omitted.
-        For a measure, its results; empty if it was not taken for this run.
+        Numbers from the summary's table, the scores on final tasks, the arm, its curriculum, and
+        the run's measurements. Values that are not numbers are omitted. For a measure, its results;
+        empty if it was not taken for this run.
     """
     summary, measures = record.summary, record.measures
     before = measures.get(WARMUP, {})
@@ -135,7 +135,7 @@ def numbers_of(record: CellRecord, shown: str) -> dict[str, float]:
 
 
 def _first_tasks(record: CellRecord) -> str:
-    """Return the name of the first tasks of ``evaluation.final``; "" without any."""
+    """Return the name of the first task set in ``evaluation.final``; "" if it is empty."""
     evaluation = record.manifest["config"].get("evaluation", {})
     return next(iter(evaluation.get("final", ())), "")
 
@@ -149,7 +149,7 @@ def _finite(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _of_a_policy(measures: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was measured of a policy: its success by tag and at 8, or all of a measure."""
+    """Return a policy's measured results by column name, such as its success by tag."""
     found = {name: measures[name] for name in ("success", "score") if name in measures}
     types = measures.get("types", {})
     return {

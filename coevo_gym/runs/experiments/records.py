@@ -24,7 +24,7 @@ from coevo_gym.runs.manifest import config_in, read_manifest
 from coevo_gym.store.folder import RunFolder, finite, read_json, write_atomic
 
 ENDING = ".jsonl"
-"""Ending of the names of files with records."""
+"""File name extension of files with records."""
 _NOT_READ = ("origins",)
 """Parts of a manifest that no table reads."""
 _PARTS = ("manifest", "summary", "measures")
@@ -40,7 +40,7 @@ class CellRecord:
         manifest: settings and versions; see :mod:`coevo_gym.runs.manifest`.
         summary: numbers at the end of the run.
         measures: measurements after the run; see :mod:`coevo_gym.runs.experiments.measures`.
-        where: the place that it was read from, for messages.
+        where: the source of the record, for error messages.
     """
 
     name: str
@@ -80,7 +80,7 @@ def read_record(folder: RunFolder) -> CellRecord:
 
 
 def read_records(path: Path) -> dict[str, CellRecord]:
-    """Read a file of records; return them by name of the cell.
+    """Read a file of records, and return the records by cell name.
 
     Raises:
         StoreError: if the file is missing or damaged, or contains a cell twice.
@@ -110,7 +110,7 @@ def _parsed(line: bytes, where: str) -> CellRecord:
         sound = False
     if not sound:
         raise StoreError(
-            f"{where[0].upper()}{where[1:]} is not the record of a cell. Restore the file, or "
+            f"{where[0].upper()}{where[1:]} is not a cell record. Restore the file, or "
             "delete that line to run the cell again."
         )
     config_in(parts["manifest"], where)

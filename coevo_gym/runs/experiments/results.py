@@ -23,7 +23,7 @@ Printed = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True)
 class RowComparison:
-    """A comparison of a row with a baseline, over the seeds that both have.
+    """A comparison of a row with a baseline, over the seeds that both rows have.
 
     Attributes:
         baseline: key of the other row.
@@ -61,8 +61,8 @@ class TableLine:
         values: the metric by seed.
         mean: mean of the metric; None without a finished cell.
         sd: sample standard deviation of the metric; None for a single seed.
-        comparisons: comparisons with each of its baselines.
-        columns: means of the other numbers over the cells that have them.
+        comparisons: comparisons of the row with each of its baselines.
+        columns: means of the other metrics over the cells that have them.
         paper: numbers printed in the paper, in its own units, by name.
     """
 
@@ -83,10 +83,10 @@ class ResultTable:
 
     Attributes:
         source: paper and table that it reproduces.
-        metric: name of the number by which rows are compared.
-        columns: names of the other numbers that some line has, the table's own first.
+        metric: name of the metric on which rows are compared.
+        columns: names of the other columns that have values, the table's own columns first.
         parts: additional parts by name; see ``sections.py``.
-        notes: remarks about these cells.
+        notes: remarks about the table.
     """
 
     experiment: str
@@ -104,17 +104,17 @@ class ResultTable:
 def lines_of(
     chosen: Chosen, values: Values, printed: Mapping[str, Mapping[str, float]] = FrozenDict()
 ) -> tuple[TableLine, ...]:
-    """Return the lines of a table; each is compared with its baselines among the rows.
+    """Return the lines of a table; each line is compared with its baselines among the rows.
 
     Raises:
-        ConfigError: if none of the finished cells has the number by which rows are compared.
+        ConfigError: if no finished cell has the metric on which rows are compared.
     """
     experiment = chosen.experiment
     known = {name for cells in values.values() for numbers in cells.values() for name in numbers}
     if known and experiment.metric not in known:
         hint = suggest(experiment.metric, sorted(known))
         raise ConfigError(
-            f"No cell has the number {experiment.metric!r}, by which rows are compared. {hint}"
+            f"No cell has the metric {experiment.metric!r}, on which rows are compared. {hint}"
         )
     return tuple(
         _line(experiment, row, values, chosen.budget, printed.get(row.key, FrozenDict()))
@@ -129,7 +129,7 @@ def table_of(
     parts: Mapping[str, Any] = FrozenDict(),
     notes: Iterable[str] = (),
 ) -> ResultTable:
-    """Return a table made of lines; see :class:`ResultTable`."""
+    """Create a table from its lines; see :class:`ResultTable`."""
     experiment = chosen.experiment
     wanted = dict.fromkeys((*experiment.columns, *USUAL))
     about = (experiment.about.strip(),) if experiment.about else ()

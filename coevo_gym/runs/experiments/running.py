@@ -27,15 +27,14 @@ from coevo_gym.store.folder import RunFolder, append_line, read_lines, storing
 
 
 def take_over(cell: Cell) -> RunFolder | None:
-    """Copy the finished start of an equal run of the same table and seed into a new cell.
+    """Copy the finished start of a matching run with the same table and seed into a new cell.
 
     The start consists of the warm-up checkpoint, including the baselines, and the result of the
-    first round, which is reused only for an equal round. Two runs are equal here if all settings
-    except those of the arm, and the version of the code, are equal. The cell has a manifest, and no
-    progress yet.
+    first round, which is reused only for an equal round. A run matches if its code version and all
+    settings except those of the arm are equal. The cell has a manifest, but no progress yet.
 
     Returns:
-        The run that the start comes from; None if no run has one.
+        The run that the start comes from; None if there is no such run.
 
     Raises:
         StoreError: if the start cannot be written.
@@ -87,9 +86,9 @@ def check_measured(record: CellRecord, measures: Sequence[str], shown: Sequence[
     missing = [name for _, name in missing_measures(record.measures, measures, shown)]
     if missing:
         raise ConfigError(
-            f"{record.name}, {record.where}, lacks the measures {', '.join(missing)}, which need "
-            "its run. Run `coevo experiment` with that row and seed where the run is, without a "
-            "file of cells."
+            f"{record.name} ({record.where}) is missing the measures {', '.join(missing)}, which "
+            "can only be taken from its run. Run `coevo experiment` with that row and seed where "
+            "the run is, without a file of cells."
         )
 
 
@@ -103,13 +102,13 @@ def run_cells(
 ) -> CellCounts:
     """Run all unfinished cells of a table, in order, and measure each cell.
 
-    All cells are checked before the first one is started. ``stop`` is checked at every step
+    All cells are checked before the first cell is started. ``stop`` is checked at every step
     boundary, and ``agreed`` is True if the user has agreed to the cost of model calls.
 
     Raises:
         Stopped: if a stop was requested; finished work is saved.
-        ConfigError: if a cell was run with other settings, a cell from a file lacks a measure, or
-            the user has not agreed to the cost of a cell.
+        ConfigError: if a cell was run with different settings, a cell from a file lacks a measure,
+            or the user has not agreed to the cost of a cell.
         CoevoError: if a cell fails; earlier cells are kept.
     """
     measures, shown = chosen.experiment.measures, chosen.shown()
@@ -161,14 +160,15 @@ def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
         not item.name.startswith(".") for item in folder.path.iterdir()
     ):
         raise ConfigError(
-            f"{folder.path} is not empty and is not a run. Move it away, or choose another --name."
+            f"{folder.path} is not empty and is not a run folder. Move it elsewhere, or choose "
+            "another --name."
         )
     train(folder, cell.resolved, progress, stop, agreed=True, prepare=prepare)
 
 
 def _tell(progress: ProgressSink, name: str, spent: Sequence[float], left: int) -> None:
     minutes = sum(spent) / len(spent) * left / 60
-    later = f"; about {minutes:.0f} min for the {left} that are left" if left else ""
+    later = f"; about {minutes:.0f} min for the remaining {left}" if left else ""
     progress.say(f"{name} took {spent[-1] / 60:.1f} min{later}")
 
 

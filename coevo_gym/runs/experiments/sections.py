@@ -37,7 +37,7 @@ def parts_of(
 
 
 def _questions(experiment: Experiment, lines: Sequence[TableLine]) -> list[dict[str, Any]]:
-    """Return the questions with raw and Holm-adjusted p-values; [] until all have a p-value."""
+    """Return the questions with raw and Holm-adjusted p-values, or [] if any p-value is missing."""
     found = {(line.key, one.baseline): one.p for line in lines for one in line.comparisons}
     known = [p for question in experiment.questions if (p := found.get(question)) is not None]
     if len(known) < len(experiment.questions):
@@ -103,11 +103,11 @@ def _curves(experiment: Experiment, row: Row, measured: Measured) -> list[dict[s
 def efficiencies(
     experiment: Experiment, row: Row, measured: Measured
 ) -> dict[int, dict[str, float]]:
-    """Return the speed of learning of a row's cells by seed, from the measure ``curve``.
+    """Return the learning speed of a row's cells by seed, based on the measure ``curve``.
 
-    ``auc`` is the mean success over training, and ``steps_90`` the first evaluated learner step
-    with 90 % of the highest success of the row's first baseline with the same seed. It is missing
-    if the row never reaches it, or the baseline has no such cell.
+    ``auc`` is the mean success over training, and ``steps_90`` is the first evaluated learner step
+    with 90 % of the highest success of the row's first baseline with the same seed. ``steps_90`` is
+    missing if the row never reaches this success, or if the baseline has no such cell.
     """
     baseline = (*experiment.baselines_of(row), row.key)[0]
     found = {}
@@ -122,13 +122,13 @@ def efficiencies(
 
 
 def _points(cell: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the learner step and the success of each evaluation of a cell."""
+    """Return the learner step and the success at each evaluation of a cell."""
     points = ((point["step"], _mean(point["tasks"])) for point in cell.get("curve", ()))
     return [(step, success) for step, success in points if success is not None]
 
 
 def _gain(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, float]:
-    """Return the mean difference on tasks finished by both, with its 95 % interval."""
+    """Return the mean difference on tasks that both finished, with its 95 % interval."""
     pairs = zip(ours["tasks"], theirs["tasks"], strict=True)
     differences = [a - b for a, b in pairs if a is not None and b is not None]
     low, high = paired_shares_interval(differences)

@@ -1,4 +1,4 @@
-"""Tables of the simulated learner: a row per world, and a batch of seeds per row.
+"""Tables of the simulated learner, with a row per world and a batch of seeds per row.
 
 A batch is stored in ``runs/TABLE/WORLD-ROW``, with one line per seed in ``seeds.jsonl``. Finished
 seeds are not run again.
@@ -24,7 +24,7 @@ from coevo_gym.testing.simulated.simulation import world_settings
 from coevo_gym.testing.simulated.worlds import CONTROLS, NULL, world_named
 
 PROOF = "replay"
-"""Gate that is turned off in arms that do not prove their drafts."""
+"""The gate that is turned off in arms that accept drafts without a proof."""
 
 
 def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
@@ -69,11 +69,11 @@ def batch_of(experiment: Experiment, row: Row) -> SimulatedCell:
 def run_batches(
     chosen: Chosen, progress: ProgressSink, stop: StopRequest
 ) -> tuple[Values, CellCounts]:
-    """Run the missing seeds of a table, whose rows have worlds; return the numbers of all seeds.
+    """Run the missing seeds of a table whose rows have worlds; return the results of all seeds.
 
     Raises:
         Stopped: if a stop was requested; finished seeds are kept.
-        ConfigError: if a setting is invalid, or a batch was run with other settings.
+        ConfigError: if a setting is invalid, or a batch was run with different settings.
     """
     rows, seeds = chosen.rows, chosen.seeds
     batches = {row.key: batch_of(chosen.experiment, row) for row in rows}

@@ -42,7 +42,7 @@ def write(folder: Path, table: ResultTable) -> None:
 
 
 def as_json(table: ResultTable) -> str:
-    """Return a table as JSON; shares are in [0, 1], except a paper's numbers in percent."""
+    """Return a table as JSON; shares are in [0, 1], but those of a paper are in percent."""
     return json.dumps(finite(asdict(table)), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -64,7 +64,7 @@ def as_csv(table: ResultTable) -> str:
 
 
 def markdown(table: ResultTable) -> str:
-    """Return a table as Markdown; a paper's numbers are grey, in their own columns."""
+    """Return a table as Markdown; a paper's numbers are grey and have their own columns."""
     about = f"{table.benchmark}, budget {table.budget}"
     parts = [
         f"# {table.title}",
@@ -77,7 +77,7 @@ def markdown(table: ResultTable) -> str:
 
 
 def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[str]]]:
-    """Return titles and rows of the main table; differences are from the row's first baseline.
+    """Return the main table's titles and rows; a row is compared with its first baseline.
 
     ``grey`` is the format string for a paper's numbers.
     """
@@ -102,7 +102,7 @@ def grid(table: ResultTable, *, grey: str = "{}") -> tuple[list[str], list[list[
 
 
 def _printed(table: ResultTable) -> list[str]:
-    """Return the names of a paper's numbers, those in the grid first, in its order."""
+    """Return the names of a paper's numbers, beginning with the main table's columns."""
     found = dict.fromkeys(name for line in table.lines for name in line.paper)
     order = [table.metric, *table.columns]
     return sorted(found, key=lambda name: order.index(name) if name in order else len(order))
@@ -114,7 +114,7 @@ def _head_of_printed(name: str, metric: str) -> str:
 
 
 def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[list[str]]]]]:
-    """Yield heading, column titles and rows of each table below the main one."""
+    """Yield the heading, column titles and rows of each table below the main table."""
     points = _is_share(table.metric)
     further = [(line, one) for line in table.lines for one in line.comparisons[1:]]
     if further:
@@ -154,7 +154,7 @@ def more_grids(table: ResultTable) -> Iterator[tuple[str, tuple[list[str], list[
 
 
 def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
-    """Return difference, interval, wins and p of a comparison as texts."""
+    """Return a comparison's difference, interval, wins and p-value as texts."""
     if comparison is None or comparison.mean is None:
         return [NOTHING] * len(HEADS)
     scale = 100.0 if points else 1.0
@@ -170,7 +170,7 @@ def compared(comparison: RowComparison | None, *, points: bool) -> list[str]:
 
 
 def shown(name: str, value: float | None) -> str:
-    """Return a number as printed."""
+    """Format a number for its column."""
     return NOTHING if value is None else column(name).form.format(value)
 
 

@@ -1,4 +1,4 @@
-"""State and size of the folders of runs, tables and evaluations."""
+"""The state and size of run, table and evaluation folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Literal["running", "finished", "stopped", "damaged"]
 
 
 def state_of_run(folder: RunFolder) -> tuple[State, str]:
-    """Return the state of a run, and a description of its damage or "".
+    """Return a run's state and a description of any damage.
 
     Files are opened but not read completely, so a damaged row may be missed.
     """
@@ -34,7 +34,7 @@ def state_of_run(folder: RunFolder) -> tuple[State, str]:
 
 
 def state_of_evaluation(folder: EvalFolder) -> tuple[State, str]:
-    """Return the state of an evaluation, and a description of its damage or ""."""
+    """Return an evaluation's state and a description of any damage."""
     try:
         folder.read_config()
         return _state(folder, stored=folder.database.is_file()), ""
@@ -58,7 +58,7 @@ def _state(folder: RunFolder | EvalFolder, *, stored: bool) -> State:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder, without following links."""
+    """Return the size of a file or of a folder's files in bytes, without following links."""
     if path.is_symlink() or not path.is_dir():
         return _bytes(path)
     return sum(_bytes(file) for file in path.rglob("*") if file.is_symlink() or not file.is_dir())
@@ -70,7 +70,7 @@ def changed_at(folder: Path) -> str:
     for path in folder.iterdir():
         try:
             times.append(path.stat().st_mtime)
-        except OSError:  # it has just gone
+        except OSError:  # it was just deleted
             continue
     if not times:
         return ""
@@ -80,19 +80,19 @@ def changed_at(folder: Path) -> str:
 def _bytes(path: Path) -> int:
     try:
         return path.lstat().st_size
-    except OSError:  # it has just gone
+    except OSError:  # it was just deleted
         return 0
 
 
 class OnDisk(FrozenModel):
-    """A folder on the disk, as a terminal lists it.
+    """A folder on disk, with its state and size.
 
     Attributes:
-        state: its state.
-        problem: description of the damage; "" if it is not damaged.
+        state: state of the folder.
+        problem: description of the damage; "" if the folder is not damaged.
         size: size of the folder in bytes.
         changed: time of the last write, in UTC.
-        progress: progress of its work; None if unknown.
+        progress: progress of the work in the folder; None if unknown.
         steps: for a run, saved learner steps by arm; arms without any are missing.
     """
 
@@ -105,13 +105,13 @@ class OnDisk(FrozenModel):
 
 
 class TableOfRuns(FrozenModel):
-    """Row of a table: ``running`` if a cell is, ``finished`` if all existing cells are.
+    """A table of runs. It is ``running`` if any cell is, and ``finished`` if all cells are.
 
     Attributes:
-        name: its name.
-        path: its folder.
+        name: name of the table.
+        path: path of the table's folder.
         cells: number of cells by state.
-        on_disk: its folder on the disk.
+        on_disk: the state and size of the folder on disk.
     """
 
     name: str
@@ -121,7 +121,7 @@ class TableOfRuns(FrozenModel):
 
 
 def run_on_disk(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
-    """Return the state of the folder of a run with these arms."""
+    """Return the state and size of a run's folder, given the run's arms."""
     state, problem = state_of_run(folder)
     saved = {arm: Checkpoints(folder.checkpoints / arm).steps() for arm in arms}
     steps = {arm: found[0] for arm, found in saved.items() if found}
@@ -129,7 +129,7 @@ def run_on_disk(folder: RunFolder, arms: Sequence[str]) -> OnDisk:
 
 
 def evaluation_on_disk(folder: EvalFolder) -> OnDisk:
-    """Return the state of an evaluation's folder."""
+    """Return the state and size of an evaluation's folder."""
     return _on_disk(folder.path, *state_of_evaluation(folder))
 
 
@@ -152,10 +152,10 @@ def tables() -> list[TableOfRuns]:
 
 
 def check_table(table: str) -> None:
-    """Check that there is a table of runs with this name.
+    """Check that a table of runs with this name exists.
 
     Raises:
-        ConfigError: if there is none.
+        ConfigError: if there is no such table.
     """
     if not RunFolder.of_table(RUNS / table):
         names = ", ".join(folder.name for folder in RunFolder.tables()) or "none"
@@ -163,7 +163,7 @@ def check_table(table: str) -> None:
 
 
 def preset_of(origins: Mapping[str, str]) -> str:
-    """Return the preset or file behind a run's settings; "" if there is none."""
+    """Return the preset or file that a run's settings come from; "" if there is none."""
     for origin in origins.values():
         if origin.startswith("preset "):
             return origin.removeprefix("preset ")

@@ -30,7 +30,7 @@ class Removable:
     """A run, table or evaluation to delete.
 
     Attributes:
-        path: its folder.
+        path: path of the folder.
         kind: ``run``, ``table`` or ``evaluation``.
         folders: folders to lock during the deletion.
         size: size in bytes.
@@ -55,7 +55,7 @@ def find_kept(name: str) -> Removable:
         )
     if len(found) > 1:
         paths = " or ".join(str(kept.path) for kept in found)
-        raise ConfigError(f"{name} is a {' and an '.join(k.kind for k in found)}: say {paths}.")
+        raise ConfigError(f"{name} is a {' and an '.join(k.kind for k in found)}. Use {paths}.")
     (kept,) = found
     check_deletable(kept.path, RUNS, EVALS)
     return kept
@@ -84,7 +84,7 @@ def _named(name: str) -> Iterator[Removable]:
     if run is not None and run.is_run():
         yield Removable(run.path, "run", (run.path,), size_of(run.path))
     for path in (RUNS / name, Path(name)):
-        # Only a folder of runs, and nothing above: one that has a name of its own in runs/.
+        # Only a folder of runs directly in runs/ is a table, never a folder above it.
         cells = RunFolder.of_table(path)
         inside = [cell.path for cell in cells if cell.is_run() and not cell.path.is_symlink()]
         if inside and path.resolve().parent == RUNS.resolve():
@@ -99,7 +99,7 @@ OLD, DAMAGED, PART, EMPTY = (
     "an older checkpoint of a finished run",
     "a damaged checkpoint",
     "left by a process that was killed",
-    "holds no run and no evaluation",
+    "contains no run or evaluation",
 )
 
 
@@ -108,9 +108,9 @@ class Freeable:
     """A removable file or folder.
 
     Attributes:
-        path: its path.
-        why: reason why it is not needed.
-        folder: folder of its run or evaluation.
+        path: path of the file or folder.
+        why: reason why the file is not needed.
+        folder: folder of the run or evaluation that it belongs to.
         size: size in bytes.
     """
 
@@ -121,9 +121,9 @@ class Freeable:
 
 
 def freeable() -> list[Freeable]:
-    """Return all removable files.
+    """Return all files that can be removed.
 
-    Folders that a process is writing to are left out, and so is everything behind a link.
+    Folders that a process is writing to and everything behind a link are left out.
     """
     runs = [RunFolder(RUNS / name) for name in RunFolder.names()]
     runs += [run for table in RunFolder.tables() for run in RunFolder.of_table(table)]
@@ -186,7 +186,7 @@ def _parts(folder: Path, of: Path) -> Iterator[Freeable]:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Return whether a folder contains only files of work that never started."""
+    """Return True if a folder contains only files of work that never started."""
     if folder.is_symlink() or not folder.is_dir():
         return False
     with suppress(OSError):

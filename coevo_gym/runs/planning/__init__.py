@@ -1,1 +1,1 @@
-"""Estimates of the memory, hours and disk that training a language model takes."""
+"""Estimates of the memory, hours and disk space needed to train a language model."""

@@ -1,4 +1,4 @@
-"""Devices that train a language model: known GPUs, the GPU of this machine, its CPU."""
+"""Devices for training a language model: known GPUs, and this machine's GPU and CPU."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _CGROUP_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # cgroup versio
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU, or the CPU of a machine.
+    """A GPU or a CPU.
 
     Attributes:
-        name: name for people.
+        name: name to display.
         memory: bytes that programs can use.
-        flops: peak rate of dense bf16 matrix operations per second; None if unknown.
+        flops: peak dense bf16 matrix operations per second; None if unknown.
         bandwidth: peak rate of reading memory, in bytes per second; None if unknown.
         is_gpu: True for a GPU.
-        note: remark for people on why this device is the one planned for, or "".
+        note: reason why this device was chosen, for users, or "".
     """
 
     name: str
@@ -36,7 +36,7 @@ class Device:
 
     @property
     def reserve(self) -> int:
-        """Return the bytes reserved for everything that is not counted, a guess.
+        """The bytes to reserve for memory that the estimates do not cover; this is a guess.
 
         On a GPU this is CUDA with its graphs and workspaces, logits, and gaps between allocations;
         on a CPU the interpreter, libraries, envs, and logits.
@@ -58,7 +58,7 @@ CARDS = {
 Rates are from NVIDIA's data sheets ("H100 Tensor Core GPU", "H200 Tensor Core GPU" and "A100 Tensor
 Core GPU" in the SXM form factor, "L40S GPU", "L4 Tensor Core GPU"), and for the RTX 4090 from
 NVIDIA's whitepaper "Ada GPU architecture", accumulated in fp32. Some data sheets give the bf16 rate
-with sparsity, which is twice the dense rate that stands here. Memory is the total that CUDA
+with sparsity, which is twice the dense rate listed here. Memory is the total that CUDA
 reports, rounded down to half a GiB; it is less than the size on the data sheet.
 """
 
@@ -75,22 +75,22 @@ _CUDA_NAMES = {
     "NVIDIA L4": "l4",
     "NVIDIA GeForce RTX 4090": "rtx4090",
 }
-"""Known GPUs by the name that CUDA reports, without variants that have other rates."""
+"""Known GPUs by the name that CUDA reports, excluding variants with different rates."""
 
 
 def find_card(name: str) -> Device:
-    """Return a known GPU by a key of :data:`CARDS`, in any case.
+    """Return a known GPU by its name in :data:`CARDS`, ignoring case.
 
     Raises:
         ConfigError: if the GPU is unknown.
     """
     if name.lower() not in CARDS:
-        raise ConfigError(f"There is no card {name!r}. Choose one of: {', '.join(CARDS)}.")
+        raise ConfigError(f"Unknown card {name!r}. Choose one of: {', '.join(CARDS)}.")
     return CARDS[name.lower()]
 
 
 def device_here(settings: PolicySettings) -> Device | None:
-    """Return the device of this machine that would train a language model.
+    """Return the device on this machine that would train a language model.
 
     Imports PyTorch to look for a GPU, unless the settings choose the CPU.
 
@@ -111,10 +111,10 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
     Args:
         settings: settings of the policy; without a language model, the device does not matter.
         card: name of a known GPU; None for the device of this machine, or for an H200 if the
-            settings are for a GPU and this machine has none.
+            settings need a GPU and this machine has none.
 
     Raises:
-        ConfigError: if there is no such card.
+        ConfigError: if the card is unknown.
     """
     if card is not None:
         chosen = find_card(card)
@@ -127,16 +127,16 @@ def device_to_plan_for(settings: PolicySettings, card: str | None = None) -> Dev
     found = device_here(settings)
     assumed = is_for_gpu(settings) and settings.model.device == "auto"
     if found is None or (not found.is_gpu and assumed):
-        note = "assumed: these settings are for a GPU, and none was found here; see --card"
+        note = "assumed: these settings are for a GPU, but none was found here; see --card"
         return replace(H200, note=note)
     return found
 
 
 def is_for_gpu(settings: PolicySettings) -> bool:
-    """Return whether the settings of a policy are for a GPU.
+    """Return True if a policy's settings are meant for a GPU.
 
-    They are if they name one, or if vLLM takes a share of the device's memory
-    (``gpu_memory_utilization``): on a CPU, ``kv_cache_gib`` takes its place.
+    This is the case if they name a GPU, or if vLLM takes a share of the device's memory
+    (``gpu_memory_utilization``). On a CPU, ``kv_cache_gib`` takes the place of that share.
     """
     share = settings.kind == "vllm" and settings.vllm.kv_cache_gib is None
     return share or settings.model.device == "cuda"

@@ -1,4 +1,4 @@
-"""Memory of a language model on its training device, and whether it fits, with suggestions."""
+"""Estimates of the memory for training a language model, with advice if it does not fit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_CONTEXT = 8192
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Memory of a language model while one arm trains it.
+    """Estimated memory of a language model during the training of one arm.
 
     All values except ``trained`` are bytes. Weights, gradients, moments, reference and average are
     exact except for norms and biases; activations are an estimate.
@@ -28,7 +28,7 @@ class MemoryEstimate:
     Attributes:
         trained: number of trained weights.
         learner: weights of the learner, including the model below an adapter.
-        sampler: copy of the weights for sampling; 0 if the learner's are used.
+        sampler: copy of the weights for sampling; 0 if the learner's weights are used.
         gradients: gradients of an update, in fp32.
         moments: AdamW's two moments, in fp32.
         reference: the frozen reference; 0 with an adapter, which is disabled instead.
@@ -39,7 +39,7 @@ class MemoryEstimate:
         share: total memory of vLLM; None if transformers samples.
         prefixes: upper bound for keys and values of past conversations; 0 with vLLM.
         kept: on a CPU, the initial weights of all arms, which the run holds in memory.
-        checkpoint: on a CPU, a checkpoint during its writing.
+        checkpoint: on a CPU, a checkpoint while it is written.
     """
 
     trained: int
@@ -59,22 +59,22 @@ class MemoryEstimate:
 
     @property
     def weights(self) -> int:
-        """Return the bytes of the weights of learner and sampler."""
+        """The learner's and the sampler's weights in bytes."""
         return self.learner + self.sampler
 
     @property
     def training(self) -> int:
-        """Return the bytes that training adds to the weights, without activations."""
+        """The bytes that training needs in addition to weights and activations."""
         return self.gradients + self.moments + self.reference + self.average
 
     @property
     def least(self) -> int:
-        """Return the bytes of an update without activations."""
+        """The bytes that an update needs without activations."""
         return self._weights_and_share + self.training + self.kept
 
     @property
     def peaks(self) -> dict[str, int]:
-        """Return the peak bytes of each phase.
+        """The peak memory of each phase, in bytes.
 
         Sampling and updates do not add up: sampling drops the gradients, and an update first
         empties the cache of past conversations. The sampler's copy and vLLM's share stay.
@@ -99,7 +99,7 @@ class MemoryEstimate:
         return self.weights if self.share is None else self.learner + self.share
 
     def cache(self, device: Device) -> int:
-        """Return the bytes for key-value caches: those in vLLM's share, or the remaining memory."""
+        """Return the bytes left for key-value caches, in vLLM's share or in the device's memory."""
         if self.share is not None:
             return max(0, self.share - self.sampler)
         others = self.peaks["sampling"] - self.prefixes - self.context
@@ -109,7 +109,7 @@ class MemoryEstimate:
 def memory_by_arm(
     config: RunConfig, shape: ModelShape, device: Device
 ) -> list[tuple[MemoryEstimate, LearnerConfig]]:
-    """Return the memory of each arm of a run, with the settings of its learner."""
+    """Return the memory estimate of each arm of a run, with its learner's settings."""
     learners = [arm.learner for arm in arm_configs(config).values()]
     return [(_memory_of(config, learner, shape, device), learner) for learner in learners]
 
@@ -149,18 +149,18 @@ def _memory_of(
 
 
 def checkpoint_bytes(trained: int, update: UpdateConfig) -> int:
-    """Return the bytes of a checkpoint: weights, moments and average, in fp32."""
+    """Return the size of a checkpoint in bytes: weights, moments and average, in fp32."""
     return (16 if update.average else 12) * trained
 
 
 def computes_in_half(config: RunConfig, device: Device) -> bool:
-    """Return whether a run computes in bf16, see ``policy.model.dtype``."""
+    """Return True if a run computes in bf16; see ``policy.model.dtype``."""
     dtype = config.policy.model.dtype
     return dtype == "bfloat16" or (dtype == "auto" and device.is_gpu)
 
 
 def updates_of(learner: LearnerConfig) -> UpdateConfig:
-    """Return the kind of updates of a learner, for imitation as if all samples were accepted."""
+    """Return a learner's update settings, assuming that imitation accepts all samples."""
     if isinstance(learner, UpdateConfig):
         return learner
     settings = learner.imitation
@@ -182,7 +182,7 @@ def _share_of_vllm(config: RunConfig, sampler: int, device: Device) -> int | Non
 
 
 def _imitated(config: RunConfig, context: int) -> int:
-    """Return the most tokens in one pass of the warm-up; 0 without a warm-up."""
+    """Return the maximum tokens in one pass of the warm-up; 0 without a warm-up."""
     warmup = config.warmup
     if not warmup.n_tasks and warmup.demonstrations is None:
         return 0
@@ -192,7 +192,7 @@ def _imitated(config: RunConfig, context: int) -> int:
 def _activations(
     config: RunConfig, shape: ModelShape, trained: int, tokens: int, *, half: bool
 ) -> int:
-    """Return the bytes of one pass: the inputs of all layers, or all stored activations.
+    """Return the bytes that one pass stores: the inputs of all layers, or all activations.
 
     With checkpointing, the peak is at the end of the forward pass, including bf16 copies of trained
     weights, or while a layer is recomputed with its gradients, whichever is larger.
@@ -217,13 +217,13 @@ _PHASES = {
 
 
 def require_memory(config: RunConfig) -> None:
-    """Refuse a run whose language model cannot fit the GPU or the memory of this machine.
+    """Reject a run whose language model cannot fit in this machine's GPU or main memory.
 
     The check counts only certain needs: weights, gradients, optimiser state, reference and vLLM's
     share. It is skipped for other policies, for models of unknown shape, and without PyTorch.
 
     Raises:
-        ConfigError: with the need, the available memory, suggestions, and the way to start anyway.
+        ConfigError: if the model cannot fit; the message says how to save memory or start anyway.
     """
     found = _on_this_machine(config, lambda memory: memory.least)
     if found is None or found.memory.least <= found.device.memory:
@@ -241,7 +241,7 @@ def require_memory(config: RunConfig) -> None:
     ways = _sentence(_ways(config, learner, memory, device))
     raise ConfigError(
         f"{config.policy.model.path} does not fit the {device.name} with these settings: training "
-        f"takes at least {gib(memory.least)} ({named}), and it has {gib(device.memory)}. "
+        f"takes at least {gib(memory.least)} ({named}), but it has only {gib(device.memory)}. "
         f"To need less, {ways}. `coevo train … --dry-run` prints the whole estimate; pass "
         "--ignore-memory (ignore_memory=True in Python) to start anyway."
     )
@@ -261,8 +261,8 @@ def shortfall(
     share = memory.share
     if share is not None and share < memory.sampler + memory.context:
         return (
-            f"vLLM's share is {gib(share)}, its weights are {gib(memory.sampler)} and one full "
-            f"context is {gib(memory.context)}. Raise {_vllm_setting(config)}."
+            f"vLLM's share is {gib(share)}, but its weights take {gib(memory.sampler)}, and one "
+            f"full context takes {gib(memory.context)}. Raise {_vllm_setting(config)}."
         )
     phase, needed = max(memory.peaks.items(), key=lambda peak: peak[1])
     excess = needed + device.reserve - device.memory
@@ -291,7 +291,7 @@ class _Found(NamedTuple):
 
 
 def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -> _Found | None:
-    """Return the memory of the arm with the largest ``most``; None if unknown."""
+    """Return the estimate for the arm with the highest value of ``most``; None if unknown."""
     if config.policy.kind not in LANGUAGE_MODELS or find_spec("torch") is None:
         return None
     try:
@@ -306,7 +306,7 @@ def _on_this_machine(config: RunConfig, most: Callable[[MemoryEstimate], int]) -
 
 
 def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[str]:
-    """Yield suggestions for smaller activations and caches in a phase."""
+    """Yield suggestions for reducing the activations and caches in a phase."""
     settings = config.policy.model
     if phase == "sampling" and config.policy.kind == "transformers":
         yield "lower policy.model.prefix_cache_gib"
@@ -323,7 +323,7 @@ def _lengths(config: RunConfig, learner: LearnerConfig, phase: str) -> Iterator[
 def _ways(
     config: RunConfig, learner: LearnerConfig, memory: MemoryEstimate, device: Device
 ) -> Iterator[str]:
-    """Yield suggestions for smaller weights, gradients, moments and references."""
+    """Yield suggestions for reducing weights, gradients, moments and references."""
     settings = config.policy.model
     if memory.share is not None:
         yield f"lower {_vllm_setting(config)}"

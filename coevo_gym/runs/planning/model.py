@@ -1,4 +1,4 @@
-"""Plan for a language model: memory, disk and hours, as numbers and as text."""
+"""The plan for a language model: memory, disk space and hours, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ sampling."""
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """Needs of a language model on one device: upper bounds in bytes and seconds.
+    """Resource needs of a language model on one device, as upper bounds in bytes and seconds.
 
     Attributes:
         device: the device for training and sampling.
         parameters: number of weights.
         trained: number of trained weights.
         weights: bytes of the weights, including the sampler's copy.
-        sampler: bytes of that copy; 0 if sampling uses the learner's weights.
+        sampler: bytes of the sampler's copy; 0 if sampling uses the learner's weights.
         training: bytes of gradients, the optimiser's state, the reference and averaged weights.
-        reference: bytes of the reference alone; an adapter needs none.
+        reference: bytes of the reference alone; 0 with an adapter.
         activations: approximate bytes of forward and backward pass of one microbatch.
         context: bytes of the key-value cache of one full context.
-        cache: bytes for key-value caches: those in vLLM's share, or the remaining memory.
-        prefixes: upper bound for the part that stores past conversations; 0 with vLLM.
+        cache: bytes left for key-value caches, in vLLM's share or in the device's memory.
+        prefixes: maximum bytes of the caches that store past conversations; 0 with vLLM.
         share: total bytes of vLLM; None if transformers samples.
         peaks: peak bytes by phase: ``sampling``, ``update``, ``warm-up`` if there is one, and
             ``checkpoint`` on a CPU.
         least: bytes of an update without activations.
-        shortfall: reason why it may not fit the device, with suggestions; "" if it fits.
+        shortfall: reason why the model may not fit the device, with advice; "" if it fits.
         start: bytes of the initial trained weights, which all arms share.
         checkpoint: bytes of an arm's checkpoint: trained weights and optimiser state.
-        disk: most bytes of all checkpoints of the run, including one being written.
+        disk: maximum bytes of all checkpoints of the run, including one being written.
         host: bytes of main memory while a checkpoint is written or read.
         sampling_s: seconds of sampling; None if unknown.
         learning_s: seconds of updates, including old and reference log-probabilities; None if
@@ -84,13 +84,13 @@ def plan_model(
 ) -> ModelPlan | None:
     """Estimate the needs of a run's language model; return None if its shape is unknown.
 
-    If arms differ, the plan is for the arm with the largest need of memory.
+    If arms differ, the plan is for the arm that needs the most memory.
 
     Args:
         config: settings of the run.
         device: the training device.
-        sampled: most tokens that an arm samples in training; None if unknown.
-        learned: most tokens of an arm in one pass over all updates; None if unknown.
+        sampled: maximum tokens that an arm samples in training; None if unknown.
+        learned: maximum tokens of an arm in one pass over all updates; None if unknown.
     """
     shape = shape_of(config.policy.model.path)
     if shape is None:
@@ -130,7 +130,7 @@ def _sampling_s(
     sampled: int | None,
     device: Device,
 ) -> float | None:
-    """Estimate the time to sample: each token of a batch reads the weights and half the caches."""
+    """Estimate the sampling time if each token of a batch reads the weights and half the caches."""
     if sampled is None or device.bandwidth is None:
         return None
     per_step = config.loop.groups_per_step * config.rollout.group_size
@@ -143,7 +143,7 @@ def _sampling_s(
 def _learning_s(
     learner: LearnerConfig, shape: ModelShape, learned: int | None, device: Device
 ) -> float | None:
-    """Estimate the time to learn: 6 operations per weight and token, 2 in passes that only read."""
+    """Estimate the update time: 6 operations per weight and token, 2 in passes that only read."""
     if learned is None or device.flops is None:
         return None
     update = updates_of(learner)
@@ -153,7 +153,7 @@ def _learning_s(
 
 
 def model_rows(model: ModelPlan, config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Return the plan as pairs of a name and an amount in words."""
+    """Yield the plan as pairs of a name and an amount in words."""
     device = model.device
     note = f" ({device.note})" if device.note else ""
     yield "device", f"{device.name}, {gib(device.memory)} of memory{note}"

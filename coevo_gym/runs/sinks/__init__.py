@@ -1,6 +1,6 @@
 """Sinks: destinations for the metrics of a training run, by name.
 
-A sink has the same name as the package it needs, and as the extra that installs this package.
+A sink has the name of the package it needs, which is also the name of the extra that installs it.
 """
 
 from collections.abc import Mapping

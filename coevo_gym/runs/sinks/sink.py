@@ -63,7 +63,7 @@ class Sink(Protocol):
     """
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Log numbers.
+        """Log metrics.
 
         Calls arrive in the order of the steps, with several calls per step. Each number arrives
         once, even if the run was killed and resumed.
@@ -76,7 +76,7 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Save all received numbers; this process sends no more."""
+        """Save all received metrics; this process will not send any more."""
         ...
 
 
@@ -84,7 +84,7 @@ MakeSink = Callable[[SinkArm], Sink]
 
 
 def find_sink(name: str) -> MakeSink:
-    """Return the callable that creates sinks of this name.
+    """Return the callable that creates sinks with this name.
 
     Args:
         name: a sink of this package or of an installed one, or ``"module:object"``, where the
@@ -107,7 +107,7 @@ def find_sink(name: str) -> MakeSink:
 
 
 def check_sinks(names: Iterable[str]) -> None:
-    """Check that all sinks exist, before a run begins.
+    """Check before a run begins that all sinks exist.
 
     Raises:
         ConfigError, ImportError: see :func:`find_sink`.
@@ -136,7 +136,7 @@ def _object(name: str) -> MakeSink:
 
 
 class _Sent(NamedTuple):
-    """The last step whose numbers a sink received, and the events of that step that were sent."""
+    """The last step whose metrics a sink received, and the events of that step that were sent."""
 
     step: int = -1
     events: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class ArmSinks:
         self._open.clear()
 
     def send(self, line: Mapping[str, Any]) -> None:
-        """Send a line of ``metrics.jsonl``."""
+        """Send a line of ``metrics.jsonl`` to all sinks."""
         step = int(line["step"])
         event = f"{line['event']} {line.get('round', '')}".strip()
         numbers = _numbers(line)
@@ -211,7 +211,7 @@ class ArmSinks:
             self._names.remove(name)
             self._open.pop(name, None)
             logger.warning(
-                "sink=%s failed and gets no more metrics of arm %s (the run continues): %s: %s",
+                "sink=%s failed and gets no further metrics of arm %s (the run continues): %s: %s",
                 name, self._arm, type(error).__name__, error,
             )  # fmt: skip
 
@@ -227,7 +227,7 @@ class ArmSinks:
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numeric values of a line, keyed by their metric names."""
+    """Return the numeric values in a line by metric name."""
     event = str(line["event"])
     return {
         _name(_GROUPS.get(event, event), key): float(value)

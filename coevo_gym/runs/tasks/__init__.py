@@ -1,1 +1,1 @@
-"""Work of people on the tasks of a run: read histories, review held tasks, import tasks."""
+"""User actions on a run's tasks: reading histories, reviewing held tasks, importing tasks."""

@@ -1,8 +1,8 @@
-"""Import of tasks from a file through the gates.
+"""Import of tasks from a file; each task has to pass the gates.
 
 Each line of the file is a task, a draft, or a proposal in words whose ``source`` is the name of the
-training task to start from. The import trusts no claim of a line: it runs the actions, and derives
-the verifier of the new task from their effects.
+training task to start from. The import does not trust the claims in a line: it runs the actions,
+and derives the verifier of the new task from their effects.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from coevo_gym.store.reader import RunReader
 from coevo_gym.store.rows import Decision
 
 IMPORTED = "imported"
-"""Kind of context for imported tasks, which no signal led to."""
+"""The context kind of imported tasks, which do not come from a signal."""
 
 
 @dataclass(frozen=True)
 class ImportedLine:
-    """The result of a line.
+    """The result of importing one line.
 
     Attributes:
-        line: its number in the file, from 1.
+        line: number of the line in the file, from 1.
         problem: reason why the line did not reach the gates; "" if it did.
         verdict: verdict of the gates; None if the line did not reach them.
         task: the new task; None if it was not accepted.
@@ -85,7 +85,7 @@ class _Candidate:
 
 
 class Importer:
-    """Importer that judges the lines of a file one by one; a bad line does not affect others.
+    """An importer that judges a file line by line; a bad line does not affect other lines.
 
     Args:
         run: the run whose pool the tasks are for: they must be new tasks of its benchmark. None to
@@ -123,7 +123,7 @@ class Importer:
         except (TaskError, SplitLeakError) as error:
             return ImportedLine(number, problem=str(error))
         except EnvBackendError as error:
-            return ImportedLine(number, problem=f"could not be judged, its engine failed: {error}")
+            return ImportedLine(number, problem=f"not judged because its engine failed: {error}")
         if result.task is None:
             return ImportedLine(number, verdict=result.verdict)
         task = _imported(result, candidate)
@@ -140,10 +140,10 @@ class Importer:
             first = error.errors(include_url=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"]))
             raise TaskError(
-                f"is no {kind}: {field + ': ' if field else ''}{first['msg']}"
+                f"is not a valid {kind}: {field + ': ' if field else ''}{first['msg']}"
             ) from error
         except UnicodeError as error:
-            raise TaskError("holds text that is not valid Unicode") from error
+            raise TaskError("contains text that is not valid Unicode") from error
         except RecursionError as error:
             raise TaskError("is nested too deeply") from error
         except json.JSONDecodeError as error:
@@ -151,7 +151,7 @@ class Importer:
         except TaskError:
             raise
         except ValueError as error:  # an integer with thousands of digits
-            raise TaskError("holds a number that is too large") from error
+            raise TaskError("contains a number that is too large") from error
         if self._benchmark not in (None, candidate.benchmark):
             raise TaskError(
                 f"is for {candidate.benchmark}, but the run trains on {self._benchmark}"
@@ -231,7 +231,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
 
     Raises:
         ConfigError: if a task was not accepted.
-        StoreError: if the tasks cannot be written; none is added then.
+        StoreError: if the tasks cannot be written; in this case, none are added.
     """
     tasks, decisions, at = list[Task](), list[Decision](), timestamp()
     for one in judged:
@@ -246,7 +246,7 @@ def add_to_run(folder: RunFolder, judged: Iterable[ImportedLine]) -> int:
 
 
 def _known_to(reader: RunReader) -> list[Task]:
-    """Return the tasks that a run has or that are about to join it."""
+    """Return the tasks that are in a run or are about to join it."""
     known = [*reader.pooled(), *(held.task for held in reader.held())]
     imported = [id for id, decision in reader.decisions().items() if decision.what == "imported"]
     return [*known, *(task for id in imported if (task := reader.task(id)) is not None)]
@@ -258,8 +258,8 @@ def _kind_of(data: Any) -> str:
             if field in data:
                 return kind
     raise TaskError(
-        "is no task (with world and verifier), no draft (with world), and no proposal (with turns, "
-        "actions and source)"
+        "is neither a task (with world and verifier), nor a draft (with world), nor a proposal "
+        "(with turns, actions and source)"
     )
 
 

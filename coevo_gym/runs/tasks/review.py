@@ -1,4 +1,4 @@
-"""Held tasks of a run, and decisions about them."""
+"""Tasks of a run that are held for review, and decisions about them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _REASON_CAP = 2_000
 
 @dataclass(frozen=True)
 class HeldDraft:
-    """A held task of a run.
+    """A task of a run that is held for review.
 
     Attributes:
         task: the task.
-        verdict: the reason for holding it, and the gates that it had passed.
-        arms: names of the arms whose rounds found it.
+        verdict: the reason for holding the task, and the gates that it had passed.
+        arms: names of the arms whose rounds found the task.
         round_id: the first of these rounds.
-        decision: the decision of a person; None if there is none yet.
-        joined: arms whose pool it has joined since, each with the round.
+        decision: the user's decision; None if there is no decision yet.
+        joined: arms whose pools the task has joined since, each with the round.
     """
 
     task: Task
@@ -94,9 +94,9 @@ def chosen(held: Sequence[HeldDraft], ids: Iterable[str]) -> list[HeldDraft]:
         meant = [one for one in held if one.task.name == given]
         meant = meant or [one for one in held if _begins(one, given)]
         if len(meant) != 1:
-            what = f"{len(meant)} of the tasks that are held" if meant else "no task that is held"
+            what = f"matches {len(meant)} held tasks" if meant else "does not match a held task"
             names = ", ".join(one.task.name for one in meant or held)
-            raise TaskError(f"{given!r} is {what}. Held: {names or 'none'}.")
+            raise TaskError(f"{given!r} {what}. Held: {names or 'none'}.")
         found[meant[0].task.id] = meant[0]
     return list(found.values())
 
@@ -112,15 +112,15 @@ def decide(
     The run may be training: released tasks join its arms with their next rounds.
 
     Raises:
-        ConfigError: if a task to be rejected is in a pool already; nothing is saved then.
+        ConfigError: if a task to reject is already in a pool; in this case, nothing is saved.
         StoreError: if the store cannot be written.
     """
     for one in held if what == "rejected" else ():
         if one.joined:
             arm, round_id = one.joined[0]
             raise ConfigError(
-                f"{one.task.name} joined {arm} in {round_id} and is practised there; a pool never "
-                "shrinks. Leave it out, or train anew."
+                f"{one.task.name} joined {arm} in {round_id} and is trained on there. Tasks cannot "
+                "be removed from a pool. Leave it out, or start a new run."
             )
     if not held:
         return

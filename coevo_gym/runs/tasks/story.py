@@ -15,7 +15,7 @@ from coevo_gym.store.reader import HOLD, RunReader
 from coevo_gym.store.rows import Decision, StoredRound, TaskCount, VerdictPlace
 
 FEWEST = 4
-"""Fewest characters of an abbreviated id."""
+"""Minimum number of characters in an abbreviated id."""
 _NAMED = 6
 
 
@@ -23,8 +23,8 @@ def _look_up(reader: RunReader, given: str) -> tuple[str | None, list[VerdictPla
     """Find a task or draft by its name, or by at least :data:`FEWEST` characters of its id.
 
     Returns:
-        Its id, or None; and the places of its verdicts, the most informative first, which a task
-        that no round of the run made does not have.
+        Its id, or None, and the places of its verdicts, sorted by how informative they are. A task
+        that was not made in a round of the run has no verdicts.
     """
     id = reader.task_id(given) or _meant(reader, given)
     places = reader.verdict_places(id) if id else []
@@ -67,17 +67,17 @@ class Story:
     """The history of a draft.
 
     Attributes:
-        verdict: its final verdict, with the draft.
+        verdict: the final verdict on the draft, with the draft itself.
         round_id: the round that judged it; "" for an imported task that has not joined yet.
         step: step of the arm at which the round was applied.
         arms: names of the arms with this round; several arms share the first one.
         task: the built task; None if the draft was rejected.
         context: start of the exploration; None if it was not stored.
         signal: the signal behind the context; None if there was none, or it was not stored.
-        explored: summary and walks; None if no model explored.
-        ancestors: its ancestors, parents first.
-        decision: the decision of a person about the task, or None.
-        joined: the arms whose pool contains it, each with the round in which it joined.
+        explored: summary and walks of the exploration; None if no model explored.
+        ancestors: ancestors of the task, parents first.
+        decision: the user's decision about the task, or None.
+        joined: the arms whose pool contains the task, each with the round in which it joined.
         practice: number of episodes by arm.
         elsewhere: other verdicts about the same draft or task.
     """
@@ -97,7 +97,7 @@ class Story:
     elsewhere: tuple[VerdictPlace, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the history without the task as JSON."""
+        """Return the history, without the task, as JSON."""
         explored, decision = self.explored, self.decision
         return {
             "draft_id": self.verdict.draft_id,
@@ -135,7 +135,7 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
     run's database is opened for this call.
 
     Returns:
-        The history; for a task that no round of the run made, such as a native one, the task.
+        The history, or the task itself if it was not made in a round of the run.
 
     Raises:
         TaskError: if the id is unknown or ambiguous.
@@ -145,8 +145,8 @@ def find_story(folder: RunFolder, given: str, reader: RunReader | None = None) -
     if id is None:
         name = folder.path.name
         raise TaskError(
-            f"{name} has no task and no draft {given!r}. `coevo tasks {name}` lists its tasks, "
-            f"`coevo tasks {name} --rejected` the drafts that became none."
+            f"{name} has no task or draft {given!r}. `coevo tasks {name}` lists its tasks, and "
+            f"`coevo tasks {name} --rejected` lists its rejected drafts."
         )
     if places:
         return _of_a_round(reader, places)
@@ -201,7 +201,7 @@ def _origin(
     context = next((one for one in applied.round.contexts if one.id == id), None)
     if context is not None or applied.round.contexts:
         return None, context
-    # An unguided round draws its contexts itself; those of a script are found by their task.
+    # An unguided round draws its own contexts; those of the script are found by their task.
     for parent in verdict.draft.get("parents", ())[:1]:
         if (task := reader.task(parent)) is not None:
             drawn = Context(kind=UNGUIDED, task=task)
@@ -210,7 +210,7 @@ def _origin(
 
 
 def _ancestors(reader: RunReader, parents: tuple[str, ...]) -> tuple[Ancestor, ...]:
-    """Return parents, their parents, and so on, each once."""
+    """Return all ancestors of a task, parents first, each once."""
     found: dict[str, Ancestor] = {}
     generation, ids = 1, list(parents)
     while ids:

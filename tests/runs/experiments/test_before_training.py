@@ -243,5 +243,5 @@ def test_the_tiny_policy_is_refused(
 ) -> None:
     run = ended(RunFolder(tmp_path), "warm-up")
     monkeypatch.setattr(measures, "read_manifest", lambda folder: ({}, run.config))
-    with pytest.raises(ConfigError, match=f"'{name}' needs a policy that is a language model"):
+    with pytest.raises(ConfigError, match=f"'{name}' needs a language model"):
         measure(run.folder, "static", (), {}, (name,))

@@ -151,13 +151,13 @@ WRONG = [
     ('title = "x"', "benchmarks: Field required"),
     ("colour = 1", "colour: Extra inputs are not permitted"),
     ('follows = "coevolv"', "unknown paper 'coevolv'. Did you mean 'coevolve'?"),
-    ('baselines = ["none"]', "row 'static' has the unknown baseline 'none'"),
+    ('baselines = ["none"]', "row 'static' has an unknown baseline, 'none'"),
     ("baselines = [", "as TOML: "),
     (
         'baselines = []\nquestions = [["static", "other"]]',
         "question ('static', 'other') is not a comparison of this table",
     ),
-    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "its budget 'small' is not one of"),
+    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not one of"),
 ]
 
 
@@ -172,7 +172,7 @@ def test_what_is_wrong_is_named(text: str, message: str, tmp_path: Path) -> None
 
 
 def test_a_row_without_runs_needs_another(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="Add a row that has runs"):
+    with pytest.raises(ConfigError, match="Add a row that has its own runs"):
         load(str(TABLE)).chosen(("start",))
     with pytest.raises(ConfigError, match=r"has no row 'statik'\. Did you mean 'static'"):
         load(str(TABLE)).chosen(("statik",))

@@ -37,4 +37,4 @@ def test_published_cells_are_not_run_again(name: str, coevo: Coevo) -> None:
     file = RESULTS / f"{name}.jsonl"
     row, seed = next(iter(read_records(file).values())).row_and_seed
     chosen = ("--from", str(file), "--rows", row, "--seeds", f"{seed},")
-    assert "0 new cells, 0 resumed, 1 were there" in coevo("experiment", name, *chosen)
+    assert "0 new cells, 0 resumed, 1 already finished" in coevo("experiment", name, *chosen)

@@ -68,9 +68,9 @@ def test_numbers_follow_from_the_seeds_and_seeds_are_kept(
     assert lines["plain-static"]["columns"]["pool_size"] == 10
     assert any("random_append against static: the interval" in note for note in found["notes"])
     again = coevo("experiment", str(table))
-    assert "0 new cells, 0 resumed, 6 were there" in again
+    assert "0 new cells, 0 resumed, 6 already finished" in again
     more = coevo("experiment", str(table), "--seeds", "3", "--benchmark", "plain")
-    assert "1 new cells, 0 resumed, 2 were there" in more
+    assert "1 new cells, 0 resumed, 2 already finished" in more
 
 
 class Quiet(ProgressSink):

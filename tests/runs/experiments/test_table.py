@@ -213,7 +213,7 @@ def test_a_shared_start_changes_nothing(finished: Path, coevo: Coevo, tmp_path: 
 def test_what_is_there_is_not_run_again(finished: Path, copied: Path, coevo: Coevo) -> None:
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*.db")}
     printed = coevo(*CHEAP)
-    assert "0 new cells, 0 resumed, 4 were there" in printed
+    assert "0 new cells, 0 resumed, 4 already finished" in printed
     assert {path: path.stat().st_mtime_ns for path in copied.rglob("*.db")} == before
     assert table_of(copied) == table_of(finished)
 
@@ -231,7 +231,7 @@ def test_a_table_continues_from_a_file_as_from_its_folder(
     there = coevo(*CHEAP, "--from", str(file), "--finished")
     assert "3 of 4 cells are finished." in there
     assert not copied.exists()
-    assert "1 new cells, 0 resumed, 3 were there" in coevo(*CHEAP, "--from", str(file))
+    assert "1 new cells, 0 resumed, 3 already finished" in coevo(*CHEAP, "--from", str(file))
     assert [path.name for path in copied.iterdir() if path.is_dir()] == ["blind-1"]
     assert without_hours(table_of(copied)) == without_hours(table_of(finished))
 
@@ -261,7 +261,7 @@ def test_a_row_that_is_added_costs_its_own_cells(
     more = tmp_path / "toy_table.toml"
     more.write_text(TABLE.read_text() + '\n[[rows]]\nname = "anywhere"\nmethod = "random_append"\n')
     printed = coevo("experiment", str(more))
-    assert "2 new cells, 0 resumed, 4 were there" in printed
+    assert "2 new cells, 0 resumed, 4 already finished" in printed
     assert len(re.findall("using the warm-up and first tasks of", printed)) == 2
     old, new = (table_of(folder)["lines"] for folder in (finished, copied))
     assert old == new[:3]
@@ -280,14 +280,14 @@ def test_ctrl_c_keeps_what_is_done(finished: Path, tmp_path: Path, coevo: Coevo)
     assert (folder / "static-1" / "summary.json").is_file()
     assert not (folder / "blind-1" / "summary.json").exists()
     printed = coevo(*CHEAP)
-    assert "2 new cells, 1 resumed, 1 were there" in printed
+    assert "2 new cells, 1 resumed, 1 already finished" in printed
     assert without_hours(table_of(folder)) == without_hours(table_of(finished))
 
 
 def test_cells_of_other_settings_are_never_taken_for_equal(copied: Path, coevo: Coevo) -> None:
     again = (*CHEAP, "--set", "loop.max_steps=5")
     printed = coevo(*again, code=2)
-    assert "was run with other settings: loop.max_steps is 4 there and 5 here" in printed
+    assert "was run with different settings: loop.max_steps is 4 there and 5 here" in printed
     assert "Choose another --name" in printed
     assert (copied / "table.json").is_file()
 
@@ -330,7 +330,7 @@ def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:
 
 def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> None:
     printed = coevo(*CHEAP, "--metric", "pool_size", "--md")
-    assert "0 new cells, 0 resumed, 4 were there" in printed
+    assert "0 new cells, 0 resumed, 4 already finished" in printed
     assert "| tasks ± sd |" in printed
     assert "| tasks |" not in printed
     lines = {line["key"]: line for line in table_of(copied)["lines"]}
@@ -339,7 +339,7 @@ def test_rows_can_be_compared_by_another_number(copied: Path, coevo: Coevo) -> N
     assert lines["start"]["mean"] is None
     wrong = coevo(*CHEAP, "--metric", "pool_sice", code=2)
     assert (
-        "No cell has the number 'pool_sice', by which rows are compared. Did you mean 'pool_size'"
+        "No cell has the metric 'pool_sice', on which rows are compared. Did you mean 'pool_size'"
         in wrong
     )
 

@@ -124,7 +124,7 @@ def test_what_goes_wrong_is_told_once_and_leaves_the_others(
             sending.send(line)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(told) == 1
-    assert f"sink={bad} failed and gets no more metrics of arm mine" in told[0]
+    assert f"sink={bad} failed and gets no further metrics of arm mine" in told[0]
     assert fakes.MADE[-1].points[-1][0] == 5
 
 
@@ -198,7 +198,7 @@ def test_a_run_sends_what_it_writes_down_and_survives_its_sinks(
     assert stopped.cost.env_steps > 0
     summary = resume(folder, Silent(), StopRequest())
     assert summary.arms["static"]["steps"] == 3
-    assert caplog.text.count("gets no more metrics of arm static") == 1
+    assert caplog.text.count("gets no further metrics of arm static") == 1
     whole = [point for made in fakes.MADE if type(made) is fakes.Kept for point in made.points]
     written = [line for line in read_lines(folder.metrics) if line.get("arm") == "static"]
     assert [step for step, _ in whole] == [line["step"] for line in written]
