@@ -222,8 +222,8 @@ def _requirements(trainer: Trainer) -> list[str]:
     if not (checkout / "pyproject.toml").is_file():
         raise ConfigError(
             f"{trainer.title} runs in an environment with coevo_gym, which must be installed from "
-            f"a checkout, but {checkout} is not a checkout. Run `coevo install {trainer.name}` from "
-            f"a checkout, or run pip install '.[{trainer.extra}]' there."
+            f"a checkout, but {checkout} is not a checkout. Run `coevo install {trainer.name}` "
+            f"from a checkout, or run pip install '.[{trainer.extra}]' there."
         )
     return ["--editable", f"{checkout}[{trainer.extra}]"]
 
