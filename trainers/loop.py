@@ -105,7 +105,7 @@ class Loop:
         return self.state
 
     def step(self) -> Metrics:
-        """Take one learner step, then run a due evolution round and a due evaluation.
+        """Take one learner step, then run an evolution round and an evaluation if they are due.
 
         The metrics include wall times, and the processor time of this process as ``cpu_s``.
         """

@@ -96,7 +96,7 @@ class LoopConfig(FrozenModel):
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
-        """Return the spent share of the budget, at most 1, or with two limits the larger share."""
+        """Return the spent share of the budget, at most 1; the larger share if there are two limits."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
         return min(1.0, max(shares, default=0.0))
@@ -217,7 +217,7 @@ class LoopState:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
-        """Restore a state from :meth:`to_json`, also if it was saved before usage was counted."""
+        """Restore a state from :meth:`to_json`, even if it was saved before usage was counted."""
         usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
         return cls(**{**state, "usage": usage})
 

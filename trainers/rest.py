@@ -6,7 +6,7 @@ Improve step when the loop allows staleness. Improve steps follow: each Improve 
 rollouts with a score above its threshold. A single Improve step with threshold 0.5 is
 rejection-sampling fine-tuning (RFT).
 
-Sources: ReST (arXiv 2308.08998), in which each Improve step continues from the previous one; the
+Sources: ReST (arXiv 2308.08998), in which each Improve step continues from the previous; the
 paper also lowers the learning rate, which stays constant here. RFT (arXiv 2308.01825).
 """
 

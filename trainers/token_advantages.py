@@ -100,7 +100,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
             decisions.append(_checked(step))
             flat += _per_position(step.decision, value)
     laid_out = samples(decisions)
-    # The positions of the samples are in the same order as those of the decisions.
+    # The samples' positions are in the same order as the decisions' positions.
     values = iter(flat)
     return Spread(
         decisions, laid_out, [list(islice(values, n_sampled(sample))) for sample in laid_out]

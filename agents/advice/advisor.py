@@ -153,7 +153,7 @@ def _found(text: str) -> dict[str, Any]:
 
 
 def _within_braces(text: str) -> str:
-    """Return the text from the first opening brace to the last closing one, or to the end."""
+    """Return the text from the first opening brace to the last closing brace, or to the end."""
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if end > begin else text[begin:]
 

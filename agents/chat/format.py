@@ -1,7 +1,7 @@
 """Conversion between messages and token ids that keeps the ids of earlier answers.
 
 A tokenizer's chat template renders a conversation as one text. Tokenising this text again at every
-turn would change sampled tokens, and templates render old messages differently from new ones. This
+turn would change sampled tokens, and templates render old and new messages differently. This
 module splits the template into pieces instead, once per sequence of roles: the text before the
 first answer, and the text between two answers. A prompt consists of these pieces, the contents
 between them, and the unchanged sampled ids.
@@ -101,7 +101,7 @@ class ChatFormat:
     """A model's chat format.
 
     Prefix property: the prompt of a continued conversation starts with the previous prompt and the
-    sampled ids, whatever the template does with old messages.
+    sampled ids, regardless of the template's treatment of old messages.
 
     Contents are plain text: the name of a special token in a content is tokenised as ordinary
     characters, and cannot end or begin a message. ``thinking`` is the value of the switch
@@ -174,7 +174,7 @@ class ChatFormat:
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
         """Return the prompt ids after the last answer and later messages (none by the assistant).
 
-        The ids start with those of the decision, which are not tokenised again.
+        The ids start with the decision's ids, which are not tokenised again.
 
         Raises:
             ModelError: if the template rejects this sequence of roles.

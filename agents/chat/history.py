@@ -9,7 +9,7 @@ The kinds follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thou
 sliding window, a history that the model manages itself, and the bare recent steps of its
 exploration. Each docstring describes differences from the original.
 
-All kinds include the cues: in the system message (one is added if the prompt has none), before the
+All kinds include the cues: in the system message (which is added if missing), before the
 first user message, or after every user message. Cues stay the same throughout an episode, so they
 do not stop a prompt from extending the previous one.
 """
@@ -58,7 +58,7 @@ class Conversation:
 
     @property
     def answered(self) -> int:
-        """Number of answered steps, which is the index of the unanswered one."""
+        """Number of answered steps, which is the index of the unanswered step."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
@@ -103,7 +103,7 @@ class Conversation:
 
 
 def causal(conversation: Conversation) -> tuple[Message, ...]:
-    """Show all messages and answers; each prompt extends the previous one."""
+    """Show all messages and answers, so that each prompt extends the previous prompt."""
     return (*conversation.system(), *_exchanges(conversation, range(conversation.answered)))
 
 
@@ -353,7 +353,7 @@ def _thoughtless(answer: Message) -> Message:
 
 
 def _memory(conversation: Conversation, n: int | None, oldest: int) -> str:
-    """Return the text about the steps before a window of ``n`` steps, which begins at ``oldest``.
+    """Return the text about the steps before a window that begins at step ``oldest``.
 
     It contains the model's notes, and the actions of later steps, one per line.
     """

@@ -109,7 +109,7 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 
 MAX_ANSWER_BYTES = 16 << 20
-"""Maximum response body size in bytes, also for errors; a long completion takes about 1 MB."""
+"""Maximum response body size in bytes, including errors; a long completion takes about 1 MB."""
 _MAX_REDIRECTS = 5
 
 

@@ -55,7 +55,7 @@ class _Fault(NamedTuple):
     advice: str
     retry: bool = False  # another attempt may succeed
     wait_s: float = 0.0  # seconds that the server asks to wait
-    limited: bool = False  # the server or account lacks capacity
+    limited: bool = False  # the server is out of capacity, or the account out of credit
     sent: bool = True  # the server may have processed the prompt and charge for it
 
 
@@ -188,7 +188,7 @@ class OpenAIPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`, also if it lacks separate counts for caps."""
+        """Restore a state from :meth:`state_dict`, even if it has no separate counts for caps."""
         found = Counter(state)
         usage = Usage(
             calls=found["requests"],

@@ -208,7 +208,7 @@ def check_model(model: PreTrainedModel) -> None:
     """Check on a few tokens that packed sequences and the head give the model's own logits.
 
     Raises:
-        ModelError: if the logits differ, because the trained model would not be the sampled one.
+        ModelError: if the logits differ, because the trained and sampled models would differ.
     """
     head = head_of(model)
     ids = [token % head.out_features for token in range(3, 100, 4)]

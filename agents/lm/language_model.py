@@ -351,7 +351,7 @@ class LanguageModel:
             wrong = next(i for i in sample.ids if not 0 <= i < vocabulary)
             raise ConfigError(
                 f"Token {wrong} is outside the vocabulary of {self.config.path!r}, which has "
-                f"{vocabulary} tokens. They may have been sampled by another model."
+                f"{vocabulary} tokens. The tokens may come from another model."
             )
         if sample.sampled[0]:
             raise ConfigError(

@@ -39,7 +39,7 @@ class Ask(NamedTuple):
     """A prompt to continue.
 
     Attributes:
-        prompt: token ids, at least one.
+        prompt: at least one token id.
         temperature: divisor of the logits; 0 samples greedily.
         max_tokens: maximum number of tokens to sample, at least 1.
     """

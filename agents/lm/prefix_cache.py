@@ -150,7 +150,7 @@ class BatchLayer(DynamicLayer):
         self._beginnings, self._length, self._room = beginnings, begun, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate memory for keys and values, and copy the cached ones."""
+        """Allocate memory for keys and values, and copy the cached keys and values."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
         self.keys = self._filled(key_states, ready, 0)
@@ -213,7 +213,7 @@ def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: 
 
 
 def n_shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Return the length of the beginning that two sequences share, in ids."""
+    """Return the length of the longest common prefix of two sequences."""
     n = min(len(one), len(other))
     differing = np.flatnonzero(one[:n] != other[:n])
     return int(differing[0]) if len(differing) else n

@@ -1,4 +1,4 @@
-"""A language model policy that samples and learns in this process, with transformers."""
+"""A language model policy that samples and learns in this process with transformers."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Prepare for an update, which frees the prefix cache, or finish it."""
+        """Start an update, freeing the prefix cache, or end an update."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()

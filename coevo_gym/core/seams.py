@@ -73,7 +73,7 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """State that is built up from notes, without I/O, clock or framework."""
+    """State that is built up from notes; it does not use I/O, clock or framework."""
 
     def note(self, notes: Notes) -> None:
         """Record the notes of a learner step."""
@@ -216,7 +216,7 @@ class Growth(Memory, Protocol):
 
 
 class Curriculum(Memory, Protocol):
-    """A strategy that chooses the tasks to train on next, without I/O, clock or framework."""
+    """A strategy that chooses the next training tasks; it does not use I/O, clock or framework."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
         """Return the tasks of the next ``n`` groups, distinct if the pool is large enough.

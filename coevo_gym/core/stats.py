@@ -24,7 +24,7 @@ import numpy as np
 Z_95 = 1.959963984540054
 """The 97.5 % point of the standard normal distribution."""
 EXACT = 16
-"""Maximum number of differences for which every assignment of signs is enumerated."""
+"""Maximum number of differences for enumerating every assignment of signs."""
 SOLVED = 0.5
 """Minimum share of a task's episodes that must succeed for the task to count as solved."""
 _CHUNK = 4096
@@ -96,7 +96,7 @@ class Paired(NamedTuple):
         n: number of pairs.
         mean: mean of the differences.
         sd: sample standard deviation of the differences; NaN for one pair.
-        low: lower end of the mean's 95 % Student's t interval; NaN for one pair.
+        low: lower end of the 95 % interval for the mean (Student's t); NaN for one pair.
         high: upper end of the interval.
         wins: pairs in which the first series is larger.
         ties: pairs in which both are equal.

@@ -40,7 +40,7 @@ class EndReason(StrEnum):
 
 
 UNKNOWN_VERSION = -1
-"""The policy version of a decision without a recorded version, as in old files."""
+"""The policy version to use if a decision does not record a version, as in old files."""
 
 
 CuePlace = Literal["system", "first", "turn"]
@@ -69,7 +69,7 @@ class Cue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """Sampled tokens; exactly these ids are trained on, without re-tokenising.
+    """Sampled tokens, whose exact ids are used for training without re-tokenising.
 
     Attributes:
         prompt_ids: token ids of the prompt.
@@ -121,7 +121,7 @@ class View:
     """The complete input of an agent before it acts.
 
     Attributes:
-        instruction: the task in words; in a dialogue, the user's last message.
+        instruction: the task's text; in a dialogue, the user's last message.
         observation: the latest text from the env.
         info: the public keys of the env's info (no ids, no outcome).
         history: the agent's own earlier steps in this episode, oldest first.

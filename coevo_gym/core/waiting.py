@@ -60,7 +60,7 @@ def followed_by(follower: HowFar) -> AbstractContextManager[None]:
 
 
 def how_far(what: str, done: int, total: int) -> None:
-    """Report progress to the current follower, if there is one; cheap to call often.
+    """Report progress to the current follower, if there is one; the call is cheap.
 
     ``what`` names the work with its unit, such as ``"making the world (MB)"``.
     """
@@ -164,7 +164,7 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in words, such as ``2 h 05 min``.
+    """Format a duration as text, such as ``2 h 05 min``.
 
     Example:
         >>> duration(41.3), duration(245), duration(7500), duration(200_000)

@@ -1,7 +1,7 @@
 """Trials: repeated attempts at tasks, with reflections on earlier attempts (Reflexion).
 
 An outcome decides whether a task is tried again, even for held-out tasks. The result is therefore a
-:class:`Trials` object, which is not an evaluation and is never compared with one. Its episodes are
+:class:`Trials` object, which is never compared with an evaluation. Its episodes are
 :class:`~coevo_gym.core.trajectory.EvalTrajectory`, a type that code for recording, training or
 exploring does not accept.
 """

@@ -197,7 +197,7 @@ def check_vector(env_id: str) -> None:
 
 
 def check_observation_wrappers(env_id: str) -> None:
-    """Check that Gymnasium's wrappers with placeholder observations work."""
+    """Check that Gymnasium's wrappers that need placeholder observations work."""
     plain = gym.make(env_id)
     first, second = plain.reset(seed=5)[0], plain.step("")[0]
     plain.close()

@@ -39,7 +39,7 @@ class LossTerms(NamedTuple):
 
 
 def bounded_exp(gap: Tensor) -> Tensor:
-    """Convert a difference of log-probabilities to a ratio, bounded to [e^-20, e^20].
+    """Convert a difference of log-probabilities to a ratio within [e^-20, e^20].
 
     Outside the bounds, the gradient is 0.
     """

@@ -119,7 +119,7 @@ class SkillLearner:
         )
 
     def learn(self, rollouts: Rollouts) -> None:
-        """Update strengths with Adam and memories with a plain gradient step, with forgetting."""
+        """Update strengths with Adam and memories with a gradient step, then apply forgetting."""
         world, skills = self.world, self._chains.skills[rollouts.rows]
         by_step = gradient(rollouts)
         total = np.zeros(world.n_skills)

@@ -1,6 +1,6 @@
 """CPU platform for verl, which supports only accelerators, for tests and small models.
 
-Set both variables before verl is imported, also in Ray's workers::
+Set both variables before verl is imported, including in Ray's workers::
 
     VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=coevo_gym.trainers.adapters.verl.cpu
 """

@@ -81,8 +81,7 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
 def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
     """Distribute row indices to ``n`` workers, balancing the number of tokens.
 
-    Each worker gets about the same number of tokens. The workers' numbers of rows differ by at most
-    one.
+    Each worker gets about the same number of tokens. The workers' row counts differ by at most 1.
     """
     longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
     dealt: list[list[int]] = [[] for _ in range(n)]
