@@ -133,7 +133,7 @@ def test_a_task_of_a_plug_in_is_read_from_a_file(
         ({"code": "x = 1"}, "has no attribute 'SPEC'"),
         ({"code": "SPEC = 7"}, "must name a BenchmarkSpec, or a function .* got int"),
         ({"entry": "give_text"}, "must name a BenchmarkSpec, or a function .* got str"),
-        ({"entry": "give_nothing"}, "must have the name of its benchmark, but it does not register"),
+        ({"entry": "give_nothing"}, "must have the name of its benchmark, but it does not"),
         ({"benchmark": "other"}, "must have the name of its benchmark, but it is 'other'"),
         ({"env": "a class"}, "Field 'env' of benchmark 'kettle' must have the form 'module:Name'"),
         ({"benchmark": "Kettle"}, "lowercase letters, digits and .* got 'Kettle'"),

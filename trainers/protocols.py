@@ -96,7 +96,7 @@ class LoopConfig(FrozenModel):
         return state.step < self.study_only_steps
 
     def spent(self, state: LoopState) -> float:
-        """Return the spent share of the budget, at most 1; the larger share if there are two limits."""
+        """Return the spent share of the budget, at most 1; with two limits, the larger share."""
         limits = ((self.max_steps, state.step), (self.max_env_steps, state.env_steps))
         shares = [done / max(1, limit) for limit, done in limits if limit is not None]
         return min(1.0, max(shares, default=0.0))

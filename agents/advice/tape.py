@@ -17,7 +17,7 @@ from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]
 """``off`` records nothing. ``record`` starts an empty tape: it records all answers, and replays
-only these. ``fill`` replays recorded answers, and requests and records missing answers.
+only these. ``fill`` replays recorded answers, and records answers to all other questions.
 ``replay`` never queries the model."""
 
 

@@ -217,7 +217,7 @@ class Proposable(Benchmark, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
-    """The location of a benchmark and its parts, as strings that are not imported yet.
+    """The location of a benchmark and its parts, as strings that are imported on demand.
 
     Attributes:
         name: short name, such as ``"webshop"``.

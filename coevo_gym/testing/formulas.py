@@ -408,7 +408,7 @@ _PLACES = {
         "question.judge_score",
     ),
 }
-"""Formula names by ``"module:mapping"``, a string because this layer cannot import methods."""
+"""Names of formulas in the methods, by ``"module:mapping"``, which is imported on demand."""
 
 
 def _lent(place: str, name: str) -> Formula:
