@@ -1,1 +1,1 @@
-"""Agents: scripted, random and trainable ones."""
+"""Scripted, random and trainable agents."""

@@ -1,4 +1,4 @@
-"""An agent that lets a policy choose among a benchmark's candidate actions."""
+"""An agent whose policy chooses among a benchmark's candidate actions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from coevo_gym.core.trajectory import ChoiceDecision, EndReason, View
 
 
 class ChoiceAgent:
-    """An agent that turns views into choices for a policy, and completions into acts.
+    """An agent that turns views into choices for a policy, and the policy's answers into acts.
 
     It ignores the cues of a view, because a policy that scores candidates reads no advice.
 
     Args:
-        policy: policy that chooses.
+        policy: policy that makes the choices.
         choices: function that returns the candidates of a view, such as ``benchmark.choices``.
         sampling: sampling settings; temperature 0 is greedy.
     """
@@ -35,7 +35,7 @@ class ChoiceAgent:
         return ChoiceAgent(self.policy, self.choices, Sampling(temperature=0.0))
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, from one batch of requests."""
+        """Return one act per view, using one batch of requests."""
         completions = self.policy.generate([self._request(view) for view in views])
         return [_act(completion) for completion in completions]
 

@@ -1,4 +1,4 @@
-"""Agents without a policy: given actions, reference solutions, and random choices."""
+"""Agents without a policy, which play scripts, reference solutions, or random choices."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class ScriptedAgent:
     """An agent that plays a script; it is stateless, so episodes may run concurrently.
 
     A script is a list of actions for every episode, a list per instruction, or a function of the
-    view. The position in a list is the length of the view's history.
+    view. The length of the view's history is the position in a list.
 
     Args:
         script: script to play.
-        after: action after the end of a list; None to raise an error.
+        after: action to repeat after the end of a list; None to raise an error instead.
 
     Example:
         >>> agent = ScriptedAgent(["press red", "done"])
@@ -34,7 +34,7 @@ class ScriptedAgent:
 
     def __init__(self, script: Script, *, after: str | None = None) -> None:
         if isinstance(script, str):
-            raise ConfigError(f"A script must be a list of actions, actual: string {script!r}")
+            raise ConfigError(f"A script must be a list of actions, got the string {script!r}")
         self._script = script
         self._after = after
 
@@ -47,7 +47,7 @@ class ScriptedAgent:
             return self._script(view)
         if isinstance(self._script, Mapping):
             if view.instruction not in self._script:
-                raise ConfigError(f"No script for the instruction {view.instruction!r}.")
+                raise ConfigError(f"There is no script for the instruction {view.instruction!r}.")
             actions = self._script[view.instruction]
         else:
             actions = self._script
@@ -75,7 +75,7 @@ class RandomAgent:
 
     Args:
         choices: function that returns the candidates of a view, such as ``benchmark.choices``.
-        rng: only source of randomness.
+        rng: the agent's only source of randomness.
 
     Example:
         >>> import numpy as np

@@ -1,4 +1,4 @@
-"""A value head that predicts returns from a policy's hidden states. Requires PyTorch."""
+"""A value head that predicts returns from a policy's hidden states; it requires PyTorch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class ValueHead(nn.Module):
-    """A linear layer with one output, in fp32; initially 0, without random numbers."""
+    """A linear fp32 layer with one output; its initial weights are 0, not random."""
 
     def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
         super().__init__()
@@ -15,5 +15,5 @@ class ValueHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros((), device=device))
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return values (...) of hidden states (..., width), in any precision."""
+        """Return fp32 values (...) of hidden states (..., width) in any precision."""
         return hidden.float() @ self.weight + self.bias

@@ -92,7 +92,7 @@ def test_an_engine_that_reads_the_ground_truth_is_caught(action: str, read: str)
     [
         ({"side_of": lambda self, task: Split.TRAIN}, "is not in split val"),
         ({"demonstration": lambda self, task: ()}, "the demonstration does not solve it"),
-        ({"choices": lambda self, view: ()}, "no choices at the start"),
+        ({"choices": lambda self, view: ()}, "the first view has no choices"),
         ({"drafts": lambda self, trace, context, rng: []}, "no draft of 0 passed the gates"),
     ],
 )

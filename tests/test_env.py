@@ -209,9 +209,7 @@ def test_bad_options(options: dict[str, object], error: type[Exception], message
 def test_a_bad_line_in_a_task_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text(TRAIN[0].to_json() + "\n{oops\n")
-    with pytest.raises(
-        TaskError, match=r"tasks\.jsonl, line 2: The text is not the JSON of a task"
-    ):
+    with pytest.raises(TaskError, match=r"tasks\.jsonl, line 2: The text is not valid task JSON"):
         ToyEnv(tasks=str(path))
 
 

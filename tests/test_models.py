@@ -166,7 +166,7 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path) -> None:
     said: list[str] = []
     assert fetch_model("smollm2", Path("/no/such/file"), tell=said.append) == folder
     assert (folder / "mark").exists()
-    assert said == ["smollm2 is there already"]
+    assert said == ["smollm2 is already installed"]
 
 
 @pytest.mark.usefixtures("home", "stand_in")

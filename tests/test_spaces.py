@@ -53,7 +53,7 @@ def test_not_members() -> None:
 
 
 def test_bad_limit_is_named() -> None:
-    with pytest.raises(ValueError, match="max_length >= 64, actual: 3"):
+    with pytest.raises(ValueError, match="max_length >= 64, got 3"):
         UnicodeText(3)
 
 

@@ -158,7 +158,7 @@ def test_infinite_numbers_and_surrogates_are_refused(task: Task) -> None:
 
 
 def test_bad_json_is_a_task_error() -> None:
-    with pytest.raises(TaskError, match="not the JSON of a task"):
+    with pytest.raises(TaskError, match="not valid task JSON"):
         Task.from_json('{"benchmark": "toy"}')
 
 

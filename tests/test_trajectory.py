@@ -143,5 +143,5 @@ class TestRecord:
 
     def test_every_step_needs_its_act(self) -> None:
         env = self.played("press red", "done")
-        with pytest.raises(ValueError, match="2 steps needs an act for each, actual: 1"):
+        with pytest.raises(ValueError, match="2 steps needs an act for each step, got 1"):
             trajectory_of(env, acts=[Act("press red")])

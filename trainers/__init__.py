@@ -1,1 +1,1 @@
-"""Training: advantages, losses, learners and the training loop."""
+"""Training, with advantages, losses, learners and the training loop."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from coevo_gym.core.seams import StepAdvantage
 
 EPS = 1e-6
-"""A small constant added to the standard deviation of a group."""
+"""A small constant added to a group's standard deviation."""
 
 
 def relative_to_group(
@@ -29,10 +29,10 @@ def relative_to_group(
     normalise_std: bool = True,
     eps: float = EPS,
 ) -> list[float]:
-    """Compute each rollout's advantage over its group mean (GRPO; undivided: Dr. GRPO).
+    """Compute each rollout's advantage over its group mean (GRPO, or Dr. GRPO if not divided).
 
     Args:
-        rewards: (K,) outcome of each rollout of a task, any scale.
+        rewards: (K,) outcome of each rollout of a task, on any scale.
         valid: (K,) False for a lost rollout, which is excluded from the mean and the deviation.
         normalise_std: divide by the group's sample standard deviation.
         eps: added to the standard deviation.
@@ -59,12 +59,12 @@ def relative_to_others(
     """Compute each rollout's advantage over the mean of the other rollouts (RLOO).
 
     Args:
-        rewards: (K,) outcome of each rollout of a task, any scale.
-        valid: (K,) False for a lost rollout, which is excluded from the others' baselines.
+        rewards: (K,) outcome of each rollout of a task, on any scale.
+        valid: (K,) False for a lost rollout, which is excluded from all baselines.
 
     Returns:
-        (K,) advantages: n / (n - 1) times the distance from the mean of the n valid rollouts; 0 in
-        the same cases as in :func:`relative_to_group`.
+        (K,) advantages: n / (n - 1) times the distance from the mean of the n valid rollouts. They
+        are 0 in the same cases as in :func:`relative_to_group`.
     """
     n = len(_kept(rewards, valid))
     centred = relative_to_group(rewards, valid, normalise_std=False)
@@ -72,7 +72,7 @@ def relative_to_others(
 
 
 def returns(rewards: Sequence[float], gamma: float) -> list[float]:
-    """Return the discounted reward-to-go of each step."""
+    """Return each step's discounted reward-to-go."""
     found: list[float] = []
     for reward in reversed(rewards):
         found.append(reward + gamma * (found[-1] if found else 0.0))
@@ -88,7 +88,7 @@ def gae(
         rewards: (T,) reward of each step.
         values: (T,) predicted return from each step on.
         gamma: discount factor.
-        lam: 1: return minus value; 0: one-step temporal-difference error.
+        lam: 1 for return minus value; 0 for the one-step temporal-difference error.
 
     Returns:
         (T,) advantages. Advantages plus values are the targets of the value function. The value
@@ -105,13 +105,13 @@ def gae(
 
 
 class Estimate(NamedTuple):
-    """Advantages and value targets of a trajectory.
+    """A trajectory's advantages and value targets.
 
     Attributes:
         advantage: one number per step, or one list per step with a number per sampled position.
         values: predicted value of each sampled position, before the update.
         targets: value target of each position; 0 for positions without a target.
-        valued: True for positions that have a value: all of them, or the first of each decision.
+        valued: True for positions with a value: all positions, or each decision's first position.
     """
 
     advantage: list[StepAdvantage]
@@ -160,7 +160,7 @@ def token_estimate(
     gamma: float,
     lam: float,
 ) -> Estimate:
-    """Compute one advantage per sampled position; the last one of a decision earns its reward.
+    """Compute one advantage per sampled position; a decision's last position earns its reward.
 
     Args:
         rewards: as in :func:`turn_estimate`.
@@ -181,7 +181,7 @@ def token_estimate(
 
 
 def _by_decision(rewards: Sequence[float], lengths: Sequence[int]) -> list[float]:
-    """Return the reward of each decision plus the rewards of undecided steps that follow it."""
+    """Return each decision's reward plus the rewards of following steps without a decision."""
     found: list[float] = []
     for reward, n in zip(rewards, lengths, strict=True):
         if n:
@@ -197,17 +197,17 @@ def relative_to_state(
     *,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Compare steps that were taken in the same state within a group of rollouts (GiGPO's A_S).
+    """Compare steps taken in the same state within a group of rollouts (GiGPO's A_S).
 
     Args:
-        states: for each trajectory, the state in which each step was taken; states are hashable
-            and compare equal if they are the same.
-        worth: for each trajectory, the value to compare for each step, such as its return.
+        states: each trajectory's states, one per step, as hashable values that are equal if the
+            states are the same.
+        worth: each trajectory's values to compare, one per step, such as returns.
         normalise_std: divide by the sample standard deviation within a state.
 
     Returns:
-        For each step, its advantage over the mean of all steps in the same state; 0 if the state
-        occurred only once.
+        Each step's advantage over the mean of all steps in the same state; 0 if the state occurred
+        only once.
 
     Source: GiGPO, Eq. 6-8. States are compared only within a group.
     """
@@ -233,7 +233,7 @@ def relative_to_group_and_state(
     state_weight: float = 1.0,
     normalise_std: bool = True,
 ) -> list[list[float]]:
-    """Combine trajectory and state advantages for each step: w_o A_E + w_s A_S (GiGPO).
+    """Combine trajectory and state advantages to w_o A_E + w_s A_S for each step (GiGPO).
 
     Args:
         rewards: (K,) outcome of each trajectory, used for A_E.
@@ -247,7 +247,7 @@ def relative_to_group_and_state(
     Returns:
         One advantage for each step of each trajectory; 0 for lost rollouts.
 
-    Source: GiGPO, Eq. 3-8. A trajectory counts once in A_E, whatever its length.
+    Source: GiGPO, Eq. 3-8. A trajectory counts once in A_E, regardless of its length.
     """
     taken = [True] * len(rewards) if valid is None else valid
     of_trajectory = relative_to_group(rewards, taken, normalise_std=normalise_std)

@@ -1,4 +1,4 @@
-"""Credit assignment: from outcomes and notes to advantages.
+"""Credit assignment, which turns outcomes and notes into advantages.
 
 An estimator computes the advantage of each trajectory or step of a group; transforms modify the
 result. All functions work on lists of floats, without PyTorch or state, so the same credit
@@ -52,7 +52,7 @@ class Credit:
     transforms: tuple[Transform, ...] = ()
 
     def __call__(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return one advantage for each trajectory of each group, or one for each of its steps."""
+        """Return each group's advantages, one per trajectory or one per step."""
         advantages = self.estimator(groups, notes)
         for transform in self.transforms:
             advantages = transform(groups, notes, advantages)
@@ -71,10 +71,10 @@ class Overlong(NamedTuple):
 
 @dataclass(frozen=True)
 class Outcome:
-    """The reward of a trajectory.
+    """A function that computes a trajectory's reward.
 
     Attributes:
-        of: field used as the reward: the binary success or the benchmark's score.
+        of: trajectory field used as the reward: the binary success or the benchmark's score.
         overlong: length penalty subtracted from the reward; None for no penalty.
     """
 
@@ -82,7 +82,7 @@ class Outcome:
     overlong: Overlong | None = None
 
     def __call__(self, trajectory: Trajectory) -> float:
-        """Return the reward in [-1, 1]; only a penalty makes it negative."""
+        """Return the reward, which is in [0, 1], or in [-1, 1] with a length penalty."""
         outcome = float(getattr(trajectory, self.of))
         if self.overlong is None:
             return outcome
@@ -104,7 +104,7 @@ class GroupRelative:
     normalise_std: bool = True
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return the group-relative advantages of each group.
+        """Return each group's group-relative advantages.
 
         See :func:`~coevo_gym.trainers.advantages.relative_to_group`.
         """
@@ -121,7 +121,7 @@ class LeaveOneOut:
     outcome: Outcome = Outcome()
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
-        """Return the leave-one-out advantages of each group.
+        """Return each group's leave-one-out advantages.
 
         See :func:`~coevo_gym.trainers.advantages.relative_to_others`.
         """
@@ -129,7 +129,7 @@ class LeaveOneOut:
 
 
 class StepWorth(Protocol):
-    """A function that assigns each step the value by which steps in the same state are compared."""
+    """A function that assigns each step a value for comparing steps in the same state."""
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
@@ -138,7 +138,7 @@ class StepWorth(Protocol):
 
         Args:
             group: the trajectories.
-            rewards: (K,) reward of each of them.
+            rewards: (K,) rewards of the trajectories.
             notes: notes that studies have written about the trajectories.
         """
         ...
@@ -146,14 +146,14 @@ class StepWorth(Protocol):
 
 @dataclass(frozen=True)
 class AtTheEnd:
-    """Discounted returns when only the last step earns the trajectory's reward."""
+    """A step worth of discounted returns, where only the last step earns the reward."""
 
     gamma: float = 0.95
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """Return the discounted return of each step; see :class:`StepWorth`."""
+        """Return each step's discounted return; see :class:`StepWorth`."""
         lengths = [len(trajectory.steps) for trajectory in group.trajectories]
         return [
             returns([0.0] * (n - 1) + [reward], self.gamma) if n else []
@@ -163,14 +163,14 @@ class AtTheEnd:
 
 @dataclass(frozen=True)
 class Earned:
-    """Discounted returns when each step earns its own env reward."""
+    """A step worth of discounted returns, where each step earns its own env reward."""
 
     gamma: float = 0.95
 
     def __call__(
         self, group: Group, rewards: Sequence[float], notes: Notes
     ) -> Sequence[Sequence[float]]:
-        """Return the discounted return of each step; see :class:`StepWorth`."""
+        """Return each step's discounted return; see :class:`StepWorth`."""
         earned = [[step.reward for step in t.steps] for t in group.trajectories]
         return [returns(one, self.gamma) for one in earned]
 
@@ -179,12 +179,12 @@ class States(Protocol):
     """A function that assigns a state to each step of a group's trajectories."""
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> Sequence[Sequence[Hashable]]:
-        """Return the state of each step of each trajectory; equal values mean the same state."""
+        """Return one state per step of each trajectory; equal values mean the same state."""
         ...
 
 
 def exact(trajectories: Sequence[Trajectory]) -> list[list[str]]:
-    """Use the observation of each step as its state."""
+    """Use each step's observation as its state."""
     return [[step.observation for step in trajectory.steps] for trajectory in trajectories]
 
 
@@ -203,7 +203,7 @@ class Similar:
     _told: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __call__(self, trajectories: Sequence[Trajectory]) -> list[list[int]]:
-        """Return state numbers; observations are compared in order of trajectories and steps."""
+        """Return state numbers, comparing observations in the order of trajectories and steps."""
         observations = exact(trajectories)
         texts = [text for one in observations for text in one]
         found = group_states(texts, threshold=self.threshold, measure=self.measure)
@@ -223,7 +223,7 @@ class StateGrouped:
     """An estimator that combines trajectory and state advantages: A = w_o A_E + w_s A_S (GiGPO).
 
     Attributes:
-        worth: function that assigns each step the value compared within a state.
+        worth: function that assigns each step the value to compare within a state.
         states: function that assigns a state to each step.
         outcome: reward of a trajectory.
         outcome_weight: weight of A_E, the trajectory's advantage over its group.

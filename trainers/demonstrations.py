@@ -1,4 +1,4 @@
-"""Demonstrations: decisions from reference solutions and accepted rollouts, for imitation.
+"""Demonstrations for imitation: decisions from reference solutions and accepted rollouts.
 
 Only decisions of training tasks are imitated.
 """
@@ -39,17 +39,17 @@ class Demonstrations(NamedTuple):
 
     @property
     def texts(self) -> list[str]:
-        """Instructions and observations in which choices were made, for computing word weights."""
+        """Instructions and observations of all choices, for computing word weights."""
         decisions = [decision for task in self.decisions for decision in task]
         views = [d.context for d in decisions if isinstance(d, ChoiceDecision)]
         return [text for view in views for text in (view.instruction, view.observation)]
 
 
 class Demonstrator(Protocol):
-    """An agent that can return the decision of its policy that produces a given action."""
+    """An agent that can return its policy's decision for a given action."""
 
     def demonstrate(self, view: View, action: str) -> Decision | None:
-        """Return the decision that leads to ``action`` in ``view``, or None if there is none."""
+        """Return the decision that leads to ``action`` in ``view``; None if there is none."""
         ...
 
 
@@ -61,10 +61,10 @@ def demonstrate(
     *,
     seed: int = 0,
 ) -> Demonstrations:
-    """Run the reference solutions of training tasks and collect the decisions that produce them.
+    """Run training tasks' reference solutions and collect the decisions that produce them.
 
-    An episode lost to an engine fault is left out, with a warning. The seed and the task's id seed
-    the episode's env.
+    An episode lost to an engine fault is left out, with a warning. The seed and the task's id
+    determine the env's seed.
 
     Raises:
         EnvBackendError: if all episodes were lost.
@@ -76,7 +76,7 @@ def demonstrate(
     skipped = env_steps = 0
     fault: Fault | None = None
     for task in tasks:
-        # Free code cannot be demonstrated as a choice, only as text.
+        # Free-form code can be demonstrated only as text, not as a choice.
         reciter = _Reciter(benchmark.demonstration(task) or task.solution, agent)
         found = run_one(TrainingEpisode(task, episode_seed(seed, task.id)), reciter, envs)
         skipped += reciter.skipped
@@ -104,7 +104,7 @@ class _Reciter:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return the reference's next action and the policy's matching decision, for each view."""
+        """Return the reference's next action with the policy's decision for each view."""
         return [self._next(view) for view in views]
 
     def _next(self, view: View) -> Act:
@@ -120,13 +120,13 @@ class _Reciter:
 def accepted_rollouts(groups: Sequence[Group], *, above: float) -> Demonstrations:
     """Collect the decisions of rollouts that scored well (ReST's Improve step, arXiv 2308.08998).
 
-    Only rollouts with a score strictly ``above`` a value are imitated; incomplete groups are
+    Only rollouts with a score strictly ``above`` this value are imitated; incomplete groups are
     allowed.
 
     Returns:
-        The decisions of each task that has any. All rollouts of a task stay together, so that none
-        is trained on while another is held out. ``env_steps`` is 0, because the env steps were
-        counted during sampling.
+        The decisions of each task with accepted rollouts. All rollouts of a task stay together, so
+        that a task is never both trained on and held out. ``env_steps`` is 0, because the env steps
+        were counted during sampling.
 
     Raises:
         SplitLeakError: if a task is not a training task, or an episode was an evaluation.

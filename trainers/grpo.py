@@ -1,4 +1,4 @@
-"""GRPO and variants: clip-higher, several loss means, a KL term and the additions of DAPO.
+"""GRPO and variants, with clip-higher, several loss means, a KL term and DAPO's additions.
 
 An update turns groups into a batch of samples, computes old and reference log-probabilities and
 optimises the clipped surrogate. ``credit.py`` computes advantages, ``segments.py`` turns decisions
@@ -62,14 +62,14 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 
 OVERLONG = frozenset({EndReason.MAX_TOKENS, EndReason.CONTEXT_OVERFLOW})
-"""End reasons of trajectories that ran out of tokens."""
+"""End reasons for trajectories that ran out of tokens."""
 
 
 class GRPO(SurrogateLearner):
     """A learner that trains on complete groups; each update produces one policy version.
 
-    Choices must be sampled at temperature 1; segments record their own temperature. The default
-    credit assignment is that of the settings. The seed is for the order of minibatches.
+    Choices must be sampled at temperature 1; segments record their own temperature. By default, the
+    settings specify the credit assignment. The seed determines the order of minibatches.
 
     """
 
@@ -89,7 +89,7 @@ class GRPO(SurrogateLearner):
             _LOG.warning("%s", CLIPS_NEVER_ACT)
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return one advantage for each trajectory of each group; with GiGPO, one for each step."""
+        """Return each group's advantages, one per trajectory; with GiGPO, one per step."""
         return self.credit(groups, notes)
 
     def update(
@@ -103,11 +103,10 @@ class GRPO(SurrogateLearner):
 
         Args:
             groups: groups to learn from; incomplete or too stale groups are skipped and counted.
-            advantages: one per trajectory of each group, or one per step; default:
-                :meth:`advantages`. Covers either all groups or only the groups that are not
-                skipped.
-            clip_high: upper clip of each trajectory, overriding the settings; covers the same
-                groups as ``advantages``.
+            advantages: one per trajectory of each group, or one per step, for all groups or only
+                for groups that are not skipped; default: :meth:`advantages`.
+            clip_high: upper clip of each trajectory, overriding the settings, for the same groups
+                as ``advantages``.
 
         Returns:
             Every term of the loss, averaged over the steps that the optimiser took, and counts.
@@ -118,9 +117,9 @@ class GRPO(SurrogateLearner):
 
         Raises:
             ValueError: if a step's action differs from the action its decision sampled, or the
-                policy returns log-probabilities for other positions than the sampled ones.
+                policy returns log-probabilities for positions that were not sampled.
             ConfigError: if cues were stripped and the recorded log-probabilities are used as old
-                ones.
+                log-probabilities.
             TrainingDiverged: if three steps in a row, counted across updates, have no finite loss
                 and gradient.
         """
@@ -164,10 +163,10 @@ class GRPO(SurrogateLearner):
         return Objective(old, reference, corrected, idle, weight, total / minibatches), times
 
     def _idle(self, batch: Batch) -> Tensor:
-        """Return (D,) bool: True for samples whose advantages are all 0 with no other loss term.
+        """Return a (D,) bool mask of samples with zero advantages and no other loss term.
 
-        Choices are always included: noise such as dropout is drawn for each choice in turn, so
-        skipping some would change the draws of the others.
+        Choices are never idle: noise such as dropout is drawn for each choice in turn, so skipping
+        a choice would change the noise of later choices.
         """
         if self.config.kl_coef:
             return torch.zeros(len(batch.samples), dtype=torch.bool)

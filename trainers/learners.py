@@ -1,4 +1,4 @@
-"""Creation of the learner that a settings section specifies."""
+"""A factory that creates the learner specified by a settings section."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ AnyLearner = GRPO | PPO | ReST
 def make_learner(
     settings: LearnerConfig, policy: LearnablePolicy, credit: Credit | None = None, seed: int = 0
 ) -> AnyLearner:
-    """Create a learner.
+    """Create a learner from settings.
 
     Args:
-        settings: settings; their ``kind`` selects the learner.
+        settings: settings, whose ``kind`` selects the learner.
         policy: policy to train.
-        credit: credit assignment; default: as specified in the settings. Only learners of kind
-            ``pg`` accept one: PPO uses its own value estimates, ReST the scores.
+        credit: credit assignment; by default, the settings specify it. Only learners of kind ``pg``
+            accept this argument: PPO uses its own value estimates, and ReST uses scores.
         seed: seed for the learner's own random draws.
 
     Raises:

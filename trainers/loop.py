@@ -1,10 +1,10 @@
-"""The training loop: gather groups, study them, learn from them, then evolve and evaluate.
+"""The training loop, which learns from groups of episodes and runs rounds and evaluations.
 
 One step: open a step → take tickets → guide → roll out → report → close the step (the curriculum
 records the groups) → study (curriculum and memories receive notes) → advantages → update. At
 configured intervals the loop also runs a due evolution round, or applies a round launched earlier,
-and evaluates. The session decides which tasks are practised. All other parts are Protocols and
-functions; the loop only orders their calls.
+and evaluates. The session selects the tasks. All other parts are Protocols and functions; the loop
+only orders their calls.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Loop:
         landings: record of the steps at which rounds running beside training were applied; None to
             wait for each round. With a record, a due round is launched (one at a time) and applied
             at the first step boundary after it has finished. A resumed or replayed run applies the
-            round at the recorded boundary, waiting for it if necessary, so that the same tasks are
-            practised.
+            round at the recorded boundary, waiting for it if necessary, so that it trains on the
+            same tasks.
         guiding: guidance for episodes and studies of groups; None for neither.
 
     Raises:
-        ConfigError: if the config sets no limit, or the session has another ``max_staleness``.
+        ConfigError: if the config has no limit, or the session has a different ``max_staleness``.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Loop:
 
     @property
     def over(self) -> bool:
-        """True if the budget is spent."""
+        """True if the training budget is spent."""
         return self.config.over(self.state)
 
     def run(self) -> LoopState:
         """Run until the budget is spent or ``events.should_stop()``, checked at step boundaries."""
-        if self.state.step == 0:  # a curriculum without tasks creates its first ones
+        if self.state.step == 0:  # a curriculum without tasks creates its first tasks
             if round := self.session.plan():
                 self.run_round(round)
         elif self._was_flying:
@@ -105,7 +105,7 @@ class Loop:
         return self.state
 
     def step(self) -> Metrics:
-        """Take one learner step, then run the round and the evaluation that are due.
+        """Take one learner step, then run an evolution round and an evaluation if they are due.
 
         The metrics include wall times, and the processor time of this process as ``cpu_s``.
         """
@@ -132,7 +132,7 @@ class Loop:
         return metrics
 
     def _gather(self) -> Gathered:
-        """Run the episodes of a step and let the curriculum record their groups."""
+        """Run a step's episodes and let the curriculum record their groups."""
         parts = (self.config, self.session, self.agent, self.envs, self.state, self.learner)
         if self.config.rollout == "lock_step":
             return gather(*parts, self.guiding)
@@ -153,7 +153,7 @@ class Loop:
         return notes
 
     def _learn(self, kept: Sequence[Group], notes: Notes) -> Metrics:
-        """Learn from the groups of a step, unless the step is study-only."""
+        """Learn from a step's groups, unless the step is study-only."""
         if self.config.only_studies(self.state):
             return {"success": success_of(kept), "update_s": 0.0}
         began = perf_counter()
@@ -163,7 +163,7 @@ class Loop:
         return {**self.learner.update(kept, advantages), "update_s": perf_counter() - began}
 
     def run_round(self, round: Round) -> RoundResult:
-        """Run a round, apply its result and count its cost."""
+        """Run an evolution round, apply its result and count its cost."""
         result = self.session.run_round(round)
         self.state.count(result)
         self.events.on_round(round, result)
@@ -179,7 +179,7 @@ class Loop:
         return 0 if stream is None else stream.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return progress, session and memories as JSON, without learner and policy."""
+        """Return progress, session and memories as JSON, excluding learner and policy."""
         return {
             "state": self.state.to_json(),
             "session": self.session.state_dict(),
@@ -188,7 +188,7 @@ class Loop:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; running episodes are stopped."""
+        """Restore :meth:`state_dict`, stopping any running episodes."""
         self.close()
         self.state = LoopState.from_json(state["state"])
         # Before sessions existed, the session's parts were saved at the top level.
@@ -197,7 +197,7 @@ class Loop:
         self.guiding.load_state_dict(state)
 
     def _begin_round(self) -> None:
-        """Run the due round, or launch it if rounds run beside training."""
+        """Run a due round, or launch it if rounds run concurrently with training."""
         round = self.session.plan()
         if round is None:
             return
@@ -207,7 +207,7 @@ class Loop:
             self.session.launch_round(round)
 
     def _land(self, *, wait: bool = False) -> None:
-        """Apply the launched round if this is its step boundary; ``wait`` at the last one."""
+        """Apply the launched round if this is its step boundary; ``wait`` at the last boundary."""
         round = self.session.round_under_way
         if round is None or self.landings is None:
             return

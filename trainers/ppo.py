@@ -1,7 +1,7 @@
-"""PPO: a learner with a value head that predicts returns.
+"""PPO, a learner with a value head that predicts returns.
 
-PPO needs no group to compare with: each step of a trajectory is compared with the value that the
-head predicts from the policy's hidden states. The head belongs to the learner, so it does not
+PPO does not compare rollouts in a group: each step of a trajectory is compared with the value that
+the head predicts from the policy's hidden states. The head belongs to the learner, so it does not
 change the policy. An update works like GRPO's, with a value loss added to the clipped surrogate.
 
 Sources: PPO (arXiv 1707.06347), GAE (arXiv 1506.02438). One value for each decision of a language
@@ -54,7 +54,7 @@ except ModuleNotFoundError as error:
 
 
 class Valued(LearnablePolicy, Protocol):
-    """A policy whose hidden states a value head can read.
+    """A policy that exposes its hidden states to a value head.
 
     Attributes:
         value_lr: suitable learning rate for the value head.
@@ -63,7 +63,7 @@ class Valued(LearnablePolicy, Protocol):
     value_lr: float
 
     def value_head(self) -> torch.nn.Module:
-        """Create a value head that predicts 0 everywhere, without drawing random numbers."""
+        """Create a value head that always predicts 0, without drawing random numbers."""
         ...
 
     def logprobs_and_values(
@@ -82,15 +82,15 @@ def value_loss(
     clip: float,
     total: float | None = None,
 ) -> Tensor:
-    """Return half the mean squared error of the values, or of clipped values if that is larger.
+    """Compute half the mean squared value error, with clipped values where their error is larger.
 
     Args:
         values: (B, T) values under the current weights.
         old: (B, T) values before the update.
         targets: (B, T) value targets.
         mask: (B, T) bool, True for positions with a value.
-        clip: maximum change of a value from ``old`` that is counted.
-        total: divisor of the sum; default: the number of values of these samples.
+        clip: maximum difference of clipped values from ``old``.
+        total: divisor of the sum; default: the number of these samples' values.
     """
     clipped = old + (values - old).clamp(-clip, clip)
     worse = torch.maximum((values - targets).square(), (clipped - targets).square())
@@ -99,7 +99,7 @@ def value_loss(
 
 
 def whitened(advantages: Tensor) -> Tensor:
-    """Normalise (N,) advantages to mean 0 and sample variance 1; fewer than two are unchanged.
+    """Normalise (N,) advantages to mean 0 and sample variance 1, unless N is less than 2.
 
     Differences far below 1e-4 stay small, because 1e-8 is added to the variance.
     """
@@ -112,8 +112,8 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
     """Return the share of the targets' variance that the values explain.
 
     Returns:
-        1 for perfect values, 0 for values no better than a constant, negative for worse ones; 0 if
-        all targets are equal.
+        1 for perfect values, 0 for values no better than a constant, negative for worse values; 0
+        if all targets are equal.
     """
     wanted = np.asarray(targets)
     spread = wanted.var() if len(wanted) else 0.0
@@ -121,7 +121,7 @@ def explained_variance(values: Sequence[float], targets: Sequence[float]) -> flo
 
 
 class _Values(NamedTuple):
-    """Rows of the value loss, one per sample, and the divisor of each step's sum."""
+    """Inputs of the value loss, one row per sample, and the divisor of each step's sum."""
 
     old: Sequence[Tensor]
     targets: Sequence[Tensor]
@@ -132,7 +132,7 @@ class _Values(NamedTuple):
 class PPO(SurrogateLearner):
     """A learner that trains on each trajectory separately; each update produces one policy version.
 
-    The seed is for the order of minibatches.
+    The seed determines the order of minibatches.
 
     Raises:
         ConfigError: if the policy does not expose its hidden states.
@@ -151,7 +151,7 @@ class PPO(SurrogateLearner):
         self._known: dict[int, tuple[Trajectory, list[float]]] = {}  # of this policy version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return GAE advantages: one per step, or one per token at level ``token``."""
+        """Return GAE advantages, one per step, or one per token at level ``token``."""
         found = iter(self._estimates([t for group in groups for t in group.trajectories]))
         return [[next(found).advantage for _ in group.trajectories] for group in groups]
 
@@ -165,8 +165,8 @@ class PPO(SurrogateLearner):
         and variance 1.
 
         Returns:
-            Every term of the loss, averaged over the steps that the optimiser took, the variance
-            explained by the values before the update, and counts.
+            Every loss term, averaged over the steps that the optimiser took, the variance explained
+            by the values before the update, and counts.
 
         Raises:
             ValueError, TrainingDiverged: as :meth:`coevo_gym.trainers.grpo.GRPO.update`.
@@ -204,7 +204,7 @@ class PPO(SurrogateLearner):
         return metrics | {"explained_variance": explained} | batch_metrics(batch)
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
-        """Return (B, T) values of the sampled positions of each sample, without gradients."""
+        """Return (B, T) values of each sample's sampled positions, without gradients."""
         with torch.no_grad():
             return self.policy.logprobs_and_values(samples, self.head)[2]
 
@@ -221,7 +221,7 @@ class PPO(SurrogateLearner):
         return found
 
     def _expected(self, trajectories: Sequence[Trajectory]) -> list[list[float]]:
-        """Return the values at each trajectory's sampled positions, computed once per version."""
+        """Return values at each trajectory's sampled positions, computed once per version."""
         new = [t for t in trajectories if id(t) not in self._known]
         batch = flatten(new, [0.0] * len(new))
         flat: list[float] = []
@@ -238,7 +238,7 @@ class PPO(SurrogateLearner):
         return [self._known[id(t)][1] for t in trajectories]
 
     def _value_rows(self, batch: Batch) -> tuple[_Values, float]:
-        """Return the rows of the value loss and the variance that the values explain."""
+        """Return the value loss's inputs and the variance that the values explain."""
         old, targets, valued = (
             list(chain.from_iterable(rows))
             for rows in zip(*(e[1:] for e in self._estimates(batch.trajectories)), strict=True)
@@ -255,7 +255,7 @@ class PPO(SurrogateLearner):
         return rows, explained
 
     def _objective(self, batch: Batch) -> Objective:
-        """Return the part of the loss shared by all steps, a mean over all positions."""
+        """Return the part of the loss shared by all steps, as a mean over all positions."""
         config, n_samples = self.config, len(batch.samples)
         stale = of_older_weights(batch, self.version)
         return Objective(
@@ -282,8 +282,8 @@ class PPO(SurrogateLearner):
 def _valued(policy: Any) -> Valued:
     if not hasattr(policy, "logprobs_and_values"):
         raise ConfigError(
-            f"{type(policy).__name__} exposes no hidden states for a value head. PPO needs "
-            "policy.kind tiny or a language model in this process. Set learner.kind = 'pg'."
+            f"{type(policy).__name__} does not expose hidden states for PPO's value head. Use "
+            "policy.kind = 'tiny', a language model in this process, or learner.kind = 'pg'."
         )
     found: Valued = policy
     return found

@@ -1,4 +1,4 @@
-"""Parts used by the training loop: settings, progress and the Protocols it calls."""
+"""Settings, progress and Protocols of the training loop."""
 
 from __future__ import annotations
 
@@ -37,28 +37,30 @@ class LoopConfig(FrozenModel):
         max_env_steps: maximum number of env steps in training, exploration and gate replays; None
             for no limit.
         groups_per_step: groups per learner step.
-        rollout: mode of rollouts. ``lock_step``: all episodes of a step advance together, one
-            env step at a time. ``async``: each advances at its own pace in its engine's thread,
-            which keeps the policy busy when engines are slow but makes draws differ between runs.
+        rollout: mode of rollouts. With ``lock_step``, all episodes of a step advance together, one
+            env step at a time. With ``async``, each episode advances at its own pace in its
+            engine's thread, which keeps the policy busy when engines are slow, but sampling then
+            differs between runs.
         max_staleness: (async) maximum number of policy versions a group may span, up to the version
             that learns from it. Above 0, episodes continue while the policy is updated. A group
-            that spans more is not learned from and yields no boundary signal. In other groups,
-            tokens sampled by older weights use the policy before the update as their old policy
-            and are weighted by ``learner.importance_cap``.
+            that spans more versions is not learned from and does not yield a boundary signal. In
+            other groups, tokens sampled by older weights use the policy before the update as their
+            old policy and are weighted by ``learner.importance_cap``.
         study_only_steps: number of initial steps that only roll out, record and study, without
-            learning, for example to measure pass rates of the initial policy or to fill memories.
+            learning, for example to measure the initial policy's pass rates or to fill memories.
             They cost env steps like other steps.
-        max_resamples: maximum number of times a step draws replacements for groups that teach
-            nothing because all their advantages are 0 (DAPO: 10); 0 learns from all groups.
+        max_resamples: maximum number of times a step draws replacements for groups whose advantages
+            are all 0, which teach nothing (DAPO: 10). With 0, all groups are learned from.
         evolve_every_steps: steps between requests for an evolution round; 0 for never. The
             curriculum decides whether a round is due.
-        evolve_at_last_step: also request a round after the last step, although no training follows.
+        evolve_at_last_step: True to request a round after the last step, even without training
+            after it.
         evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
         evaluate_from: share of the budget that must be spent before intermediate evaluations start.
         seed: seed for the episodes' envs; a run also plans its rounds with it.
         seed_of_order: seed for the order in which tasks are drawn, in addition to the run's seed.
-            Another value repeats a run with the same warm-up and the same initial tasks. An arm may
-            override it.
+            With a different value, a run is repeated with the same warm-up and initial tasks. An
+            arm may override it.
     """
 
     max_steps: int | None = Field(default=None, ge=0)
@@ -117,9 +119,9 @@ class Learner(Protocol):
     def advantages(
         self, groups: Sequence[Group], notes: Notes = NO_NOTES
     ) -> Sequence[Sequence[Advantage]]:
-        """Return one advantage for each trajectory of each group, or for each of its steps.
+        """Return each group's advantages, one per trajectory or one per step.
 
-        The loop calls it without notes, before studies run, to find groups that teach anything.
+        The loop calls it without notes, before studies run, to find groups to learn from.
         """
         ...
 
@@ -129,10 +131,10 @@ class Learner(Protocol):
 
 
 class Landings(Protocol):
-    """A record of the step at which each round that ran beside training was applied."""
+    """A record of the step at which each concurrent round was applied."""
 
     def step_of(self, round: Round) -> int | None:
-        """Return the step at which the round was applied before a resume, or None if it was not."""
+        """Return the step at which the round was applied before resuming; None if it was not."""
         ...
 
     def remember(self, round: Round, step: int) -> None:
@@ -141,16 +143,16 @@ class Landings(Protocol):
 
 
 class Events:
-    """Hooks called by the training loop; subclasses override the ones they need."""
+    """Hooks for the training loop to call; subclasses override the hooks they need."""
 
     def on_groups(self, groups: Sequence[Group], signals: Sequence[Signal]) -> None:
-        """Handle a step's recorded groups and the signals they fired, before learning."""
+        """Handle a step's recorded groups and the signals they triggered, before learning."""
 
     def on_notes(self, notes: Notes) -> None:
-        """Handle the notes that studies wrote on the step's groups; not called without studies."""
+        """Handle the notes that studies wrote about a step's groups; not called without studies."""
 
     def on_advice(self, changes: Mapping[str, Sequence[AdviceState]]) -> None:
-        """Handle the changes of advice that the notes caused, by name of the memory."""
+        """Handle the changes in advice caused by the notes, by memory name."""
 
     def on_credit(self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]]) -> None:
         """Handle the groups and advantages that the step is about to learn from."""
@@ -162,16 +164,16 @@ class Events:
         """Handle a finished evaluation."""
 
     def on_step(self, metrics: Metrics) -> None:
-        """Handle a finished step, after its round and evaluation; a good place for a checkpoint."""
+        """Handle a finished step, after its round and evaluation; useful for saving checkpoints."""
 
     def should_stop(self) -> bool:
-        """Return True to stop; called at every step boundary."""
+        """Return True to stop training; called at every step boundary."""
         return False
 
 
 @dataclass(slots=True)
 class LoopState:
-    """Progress of a loop.
+    """Progress of a training loop.
 
     Attributes:
         step: number of finished steps.
@@ -188,7 +190,7 @@ class LoopState:
     usage: dict[str, Usage] = field(default_factory=dict)
 
     def count(self, result: RoundResult | Findings) -> None:
-        """Add the cost of a round or of a step's studies."""
+        """Add the cost of a round or a step's studies."""
         self.env_steps += result.env_steps
         for purpose, usage in result.usage.items():
             self.usage[purpose] = self.usage.get(purpose, NO_USAGE) + usage
@@ -199,7 +201,7 @@ class LoopState:
         return sum(self.usage.values(), NO_USAGE)
 
     def metrics(self) -> Metrics:
-        """Return the progress as numbers; usage keys have the form ``usage.PURPOSE.NAME``."""
+        """Return the progress as metrics; usage keys have the form ``usage.PURPOSE.NAME``."""
         counts = {name: float(getattr(self, name)) for name in _COUNTS}
         used = {
             f"usage.{purpose}.{name}": float(getattr(usage, name))
@@ -215,11 +217,11 @@ class LoopState:
 
     @classmethod
     def from_json(cls, state: Mapping[str, Any]) -> LoopState:
-        """Restore :meth:`to_json`; states saved before model usage was counted are accepted."""
+        """Restore a state from :meth:`to_json`, even if it was saved before usage was counted."""
         usage = {name: Usage.model_validate(used) for name, used in state.get("usage", {}).items()}
         return cls(**{**state, "usage": usage})
 
 
 _COUNTS = ("step", "env_steps", "episodes", "evaluated")
 USED = ("requests", "prompt_tokens", "completion_tokens", "usd", *ANSWERS)
-"""Fields of :class:`Usage` to report; they are equal in a resumed or replayed run."""
+"""Fields of :class:`Usage` to report, which are the same in a resumed or replayed run."""

@@ -1,12 +1,12 @@
-"""ReST: collect rollouts, then imitate the best of them with a rising threshold.
+"""ReST, which collects rollouts and then imitates the best rollouts with a rising threshold.
 
-A Grow step of the method corresponds to several steps of the loop whose rollouts are only
-collected. No learning happens in between, so all rollouts come from one policy; the exception is
-episodes that span an Improve step when the loop allows staleness. Improve steps follow: each one
-clones the rollouts with a score above its threshold. A single Improve step with threshold 0.5 is
+The method's Grow step corresponds to several loop steps whose rollouts are only collected. No
+learning happens in between, so all rollouts come from one policy, except for episodes that span an
+Improve step when the loop allows staleness. Improve steps follow: each Improve step imitates the
+rollouts with a score above its threshold. A single Improve step with threshold 0.5 is
 rejection-sampling fine-tuning (RFT).
 
-Sources: ReST (arXiv 2308.08998), in which each Improve step continues from the previous one; the
+Sources: ReST (arXiv 2308.08998), in which each Improve step continues from the previous; the
 paper also lowers the learning rate, which stays constant here. RFT (arXiv 2308.01825).
 """
 
@@ -40,16 +40,15 @@ logger = logging.getLogger(__name__)
 
 
 def kept(scores: Sequence[float], threshold: float) -> list[int]:
-    """Return the indices of the rollouts that an Improve step imitates: those above a threshold."""
+    """Return the indices of rollouts above a threshold, which an Improve step imitates."""
     return [place for place, score in enumerate(scores) if score > threshold]
 
 
 class ReST:
-    """A learner that imitates the best rollouts of several loop steps.
+    """A learner that imitates the best rollouts from several loop steps.
 
     Most updates only collect rollouts and leave the policy unchanged; every ``grow_steps``-th
-    update improves it. The seed is for the held-out tasks and the training order of an Improve
-    step.
+    update improves it. The seed determines an Improve step's held-out tasks and training order.
 
     Attributes:
         spent: spent share of the run's budget; unused by this learner.
@@ -82,9 +81,9 @@ class ReST:
     def update(
         self, groups: Sequence[Group], advantages: Sequence[Sequence[Advantage]] | None = None
     ) -> dict[str, float]:
-        """Collect rollouts; at the end of a Grow phase, imitate the best.
+        """Collect rollouts and, at the end of a Grow phase, imitate the best rollouts.
 
-        Groups may be incomplete. Advantages are ignored; scores decide.
+        Groups may be incomplete. Advantages are ignored; only scores count.
 
         Returns:
             Counts and, after an Improve phase, its results: ``accepted_share@τ`` relative to all
@@ -93,7 +92,7 @@ class ReST:
 
         Raises:
             SplitLeakError: if a task is not a training task.
-            TrainingDiverged: if the loss of an imitation is not finite.
+            TrainingDiverged: if the imitation loss is not finite.
         """
         whole = [group for group in groups if group.whole]
         metrics = group_metrics(groups, whole, self.advantages(whole), "score")
@@ -151,9 +150,9 @@ class ReST:
         return metrics
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return the collected rollouts, counters and generator, without the policy.
+        """Return the collected rollouts, counters and generator, excluding the policy.
 
-        There is no ``reference`` to leave out.
+        The argument ``reference`` has no effect.
         """
         gathered = [
             [task.to_json(), trajectory_to_json(trajectory)] for task, trajectory in self._gathered

@@ -1,9 +1,9 @@
-"""Rollouts: the episodes of a training step.
+"""Rollouts: functions that run the episodes of training steps.
 
 In lock step, all episodes of a step finish before any learning. In a stream, some episodes continue
-while the learner trains on others. The stream is not part of a checkpoint. The session records
-which episodes are running; after its state is loaded, their tickets are handed out first, and
-groups keep the episodes already reported.
+while the learner trains on finished episodes. The stream is not part of a checkpoint. The session
+records which episodes are running; after its state is loaded, their tickets are handed out first,
+and groups keep the episodes already reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from coevo_gym.trainers.token_advantages import teaches
 
 
 class Gathered(NamedTuple):
-    """The groups of one step: all that the curriculum recorded, and those to learn from."""
+    """The groups of one step: all recorded groups, and the groups to learn from."""
 
     recorded: ClosedStep
     kept: list[Group]
@@ -33,10 +33,10 @@ class Gathered(NamedTuple):
 
 
 def teaching(groups: Sequence[Group], learner: Learner) -> list[Group]:
-    """Return the groups that teach anything.
+    """Return the groups that the learner can learn from.
 
-    A group teaches if its episodes differ in success, or if some of the learner's advantages
-    without notes are not 0.
+    A group teaches something if its episodes differ in success, or if some of the learner's
+    advantages without notes are not 0.
     """
 
     def differs(group: Group) -> bool:  # lost episodes are ignored
@@ -61,15 +61,15 @@ def gather(
     learner: Learner,
     guiding: Guiding,
 ) -> Gathered:
-    """Run the episodes of one loop step and let the curriculum record them as one batch.
+    """Run one loop step's episodes and let the curriculum record them as one batch.
 
     With ``max_resamples`` (dynamic sampling, DAPO, arXiv 2503.14476), a group that teaches nothing
-    is set aside and replaced by another group. This repeats until there are ``groups_per_step``
+    is set aside and replaced with another group. This repeats until there are ``groups_per_step``
     groups to learn from, or ``max_resamples`` extra draws have been made. Groups set aside are
-    recorded and counted against the budget like all others.
+    recorded and counted against the budget like all other groups.
 
     Raises:
-        EnvBackendError: if no episode could be finished.
+        EnvBackendError: if all episodes failed.
     """
     kept: list[Group] = []
     draws, resamples = 0, 0 if config.only_studies(state) else config.max_resamples
@@ -107,7 +107,7 @@ def collect(
     seed: int,
     guiding: Guiding,
 ) -> list[Group]:
-    """Run all ready tickets, and add the episodes' cost to the state of the loop.
+    """Run all available tickets, and add the episodes' cost to the loop's state.
 
     Episodes lost to a fault are retried up to the session's limit.
 
@@ -115,7 +115,7 @@ def collect(
         The closed groups. A group is incomplete if one of its episodes was lost too often.
 
     Raises:
-        EnvBackendError: if no episode could be finished.
+        EnvBackendError: if all episodes failed.
     """
     groups: list[Group] = []
     finished = 0
@@ -148,12 +148,12 @@ def collect(
 
 
 class GroupStream:
-    """A stream that runs each episode of a session at its own pace, across loop steps.
+    """A stream that runs each of a session's episodes at its own pace, across loop steps.
 
-    A step collects closed groups until it has ``groups_per_step`` to learn from. Running episodes
-    then stay open and continue with the next weights. Each decision records the version that
-    sampled it, so a group may span several versions. A group that spans more than
-    ``max_staleness`` is recorded but not learned from, and the step waits for another one.
+    A step collects closed groups until it has ``groups_per_step`` groups to learn from. Running
+    episodes then continue with the next weights. Each decision records the version that sampled it,
+    so a group may span several versions. A group that spans more than ``max_staleness`` versions is
+    recorded but not learned from, and the step waits for another group.
 
     In addition to the groups that a step still needs, at most ``max_staleness * groups_per_step``
     groups are open. If groups closed in the order they started, none would be too stale (the bound
@@ -161,8 +161,8 @@ class GroupStream:
     ends when the last of them closes. Tasks are drawn one step's worth at a time, as late as
     possible.
 
-    The learner provides the policy version and decides which groups teach anything. The guidance of
-    an episode is fixed when it starts, and its cost is added to the state of the loop.
+    The learner provides the policy version and decides which groups teach something. An episode's
+    guidance is fixed when the episode starts, and its cost is added to the loop's state.
 
     Call :meth:`close` when done.
     """
@@ -184,11 +184,11 @@ class GroupStream:
         self._n_begun = 0
 
     def gather(self) -> Gathered:
-        """Run episodes until there are enough groups for a step, and record those groups.
+        """Run episodes until there are enough groups for a step, and record these groups.
 
         With ``max_resamples``, a group that teaches nothing is set aside and replaced, until
         ``groups_per_step * (1 + max_resamples)`` groups have closed. Groups set aside are recorded
-        and counted against the budget like all others.
+        and counted against the budget like all other groups.
 
         Raises:
             EnvBackendError: if ``groups_per_step`` groups fail and no episode has finished.
@@ -217,10 +217,10 @@ class GroupStream:
         return Gathered(recorded, kept, metrics)
 
     def close(self) -> int:
-        """Stop the running episodes; their places are handed out next. May be called repeatedly.
+        """Stop the running episodes, whose tickets are handed out next; may be called repeatedly.
 
         Returns:
-            Number of env steps these episodes had taken, which the loop has not counted.
+            Number of env steps that these episodes had taken, which the loop has not counted.
         """
         self._stream.close()
         for ticket in self._out.values():
@@ -230,7 +230,7 @@ class GroupStream:
         return env_steps
 
     def _draw(self, step: _Step) -> bool:
-        """Draw tasks for more groups if the limit allows; return True if it does."""
+        """Draw tasks for more groups if the limit allows it; return True if tasks were drawn."""
         ahead = self._config.max_staleness * self._config.groups_per_step
         n_open = self._session.n_open - step.n_closed
         most = min(ahead + step.n_wanted - n_open, self._config.groups_per_step)
@@ -252,7 +252,7 @@ class GroupStream:
             self._n_begun += 1
 
     def _take_in(self, outcome: Outcome[Trajectory], step: _Step) -> Group | None:
-        """Report the outcome of an episode and return the group that it closes, if any."""
+        """Report an episode's outcome and return the group that it closes, if any."""
         ticket = self._out.pop(outcome.index)
         self._state.env_steps += outcome.env_steps
         if isinstance(outcome, Lost):
@@ -281,7 +281,7 @@ class _Step:
     def n_wanted(self) -> int:
         """Maximum number of further groups to wait for.
 
-        Stale groups are not counted as tried, because they were started for an earlier step.
+        Stale groups do not count as tried, because they were started for an earlier step.
         """
         size, tried = self.config.groups_per_step, self.n_closed - self.n_stale
         return min(size - len(self.kept), size * (1 + self.resamples) - tried)

@@ -1,4 +1,4 @@
-"""Segments: decisions of a trajectory joined into token sequences for single forward passes."""
+"""Segments: a trajectory's decisions, joined into token sequences for single forward passes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
     ``trained_prompt_ids``, they replace its prompt.
 
     Returns:
-        The segments. Their sampled positions, concatenated over the segments, are the decisions'
-        ids in order: the first ``len(decisions[0].ids)`` belong to the first decision, and so on.
+        The segments. Their sampled positions, concatenated, are the decisions' ids in order: the
+        first ``len(decisions[0].ids)`` belong to the first decision, and so on.
 
     Raises:
         ValueError: if a decision has no prompt, because its first token would have no context.
@@ -48,16 +48,16 @@ def segments(decisions: Sequence[TokenDecision]) -> tuple[Segment, ...]:
 
 
 class Snapshot(NamedTuple):
-    """The tokens of a context at the time of sampling, with the sampling flag of each."""
+    """A context's tokens at the time of sampling, each with a flag that marks sampled tokens."""
 
     ids: tuple[int, ...]
     sampled: tuple[bool, ...]
 
 
 def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
-    """Drop each snapshot that the next snapshot extends; its sampled positions stay marked.
+    """Merge each snapshot into the next if that extends it, keeping its sampled positions.
 
-    Source: the merging of a context's timelines in AgentEvolver (arXiv 2511.10395).
+    Source: AgentEvolver's merging of a context's timelines (arXiv 2511.10395).
     """
     kept: list[Snapshot] = []
     for ids, sampled in snapshots:
@@ -72,7 +72,7 @@ def merged(snapshots: Iterable[Snapshot]) -> list[Snapshot]:
 
 
 def _joined(decisions: Sequence[TokenDecision]) -> Segment:
-    """Join decisions, each of which extends the previous one, into one segment."""
+    """Join decisions into one segment; each decision extends the previous decision."""
     prompts = [(_trained_prompt(decision), decision.ids) for decision in decisions]
     (whole,) = merged(
         Snapshot(prompt_ids + ids, (False,) * len(prompt_ids) + (True,) * len(ids))
@@ -91,7 +91,7 @@ def _trained_prompt(decision: TokenDecision) -> tuple[int, ...]:
 
 
 def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:
-    """Return the samples for ``logprobs``: choices unchanged, token decisions as segments."""
+    """Convert decisions to samples for ``logprobs``, joining token decisions into segments."""
     found: list[Sample] = []
     for decision_type, run in groupby(decisions, key=type):
         if decision_type is TokenDecision:
@@ -102,15 +102,15 @@ def samples(decisions: Sequence[Decision]) -> tuple[Sample, ...]:
 
 
 def n_sampled(sample: Decision | Sample) -> int:
-    """Return the number of positions that a policy sampled; 1 for a choice."""
+    """Return a sample's number of sampled positions, which is 1 for a choice."""
     return 1 if isinstance(sample, ChoiceDecision) else len(sample.logprobs)
 
 
 def n_tokens(sample: Sample) -> int:
-    """Return the number of tokens in a forward pass; 1 for a choice."""
+    """Return a sample's number of tokens in a forward pass, which is 1 for a choice."""
     return 1 if isinstance(sample, ChoiceDecision) else len(sample.ids)
 
 
 def recorded_logprobs(sample: Sample) -> tuple[float, ...]:
-    """Return the log-probabilities of the sampled positions, as recorded at sampling."""
+    """Return the log-probabilities that were recorded when the positions were sampled."""
     return (sample.logprob,) if isinstance(sample, ChoiceDecision) else sample.logprobs

@@ -1,4 +1,4 @@
-"""Settings of the learners, in a separate module so that reading a config needs no PyTorch.
+"""Learner settings, in a separate module so that a config can be read without PyTorch.
 
 A ``[learner]`` section has a ``kind`` (``pg``, ``ppo`` or ``rest``; default: ``pg``) and the keys
 of that learner.
@@ -19,27 +19,27 @@ class UpdateConfig(FrozenModel):
 
     Attributes:
         lr: AdamW's learning rate after warm-up; constant unless ``lr_decay`` is set.
-        lr_warmup_steps: AdamW steps over which the learning rate rises linearly from
-            ``lr / lr_warmup_steps`` in the first step to ``lr`` in the last; 0 for no warm-up.
+        lr_warmup_steps: number of AdamW steps over which the learning rate rises linearly from
+            ``lr / lr_warmup_steps`` to ``lr``; 0 for no warm-up.
         lr_decay: decay of the learning rate as the run's budget is spent: constant (``none``),
             linear (``linear``) or half a cosine (``cosine``).
         lr_floor: share of the learning rate that remains when the budget is spent.
-        average: decay of a moving average of the trained weights, used for evaluation. Each update
-            moves the average by ``1 - average`` of the distance to the trained weights; 0 evaluates
-            the trained weights.
-        weight_decay: AdamW's weight decay; 0 makes it Adam.
+        average: decay of the moving average of the trained weights that is used for evaluation.
+            Each update moves the averaged weights a fraction ``1 - average`` of the way towards the
+            trained weights. With 0, the trained weights themselves are evaluated.
+        weight_decay: AdamW's weight decay; with 0, AdamW equals Adam.
         epochs: passes over each batch.
         minibatches: optimiser steps per pass; the batch is split by choice or by segment.
         microbatch_tokens: maximum tokens per forward pass (at least one sample); a choice counts as
-            one. The gradient does not depend on this value.
-        clip_low: the ratio is clipped below at ``1 - clip_low``.
-        clip_high: the ratio is clipped above at ``1 + clip_high``.
+            one token. The gradient does not depend on this value.
+        clip_low: the probability ratio is clipped below at ``1 - clip_low``.
+        clip_high: the probability ratio is clipped above at ``1 + clip_high``.
         kl_coef: weight of the KL term towards the frozen reference; 0 disables the reference.
         max_grad_norm: maximum norm of the gradient; larger gradients are clipped.
-        importance_cap: upper bound of the importance weight (truncated importance sampling). The
-            surrogate of each token sampled by another policy than the old one is weighted by the
-            probability under the old policy over the probability under the sampler. None disables
-            the weights. Samples from which cues were stripped have weight 1.
+        importance_cap: upper bound on importance weights (truncated importance sampling). If a
+            token was not sampled by the old policy, its surrogate is weighted by its probability
+            under the old policy divided by its probability under the sampler. None disables the
+            weights. Samples from which cues were stripped have weight 1.
     """
 
     lr: float = Field(default=1e-3, gt=0)
@@ -59,15 +59,15 @@ class UpdateConfig(FrozenModel):
 
 
 class GRPOConfig(UpdateConfig):
-    """Settings of the learner that compares the rollouts of a group: GRPO and variants.
+    """Settings for GRPO and its variants, which compare the rollouts of a group.
 
     Attributes:
         kind: name of this learner.
         advantage: baseline for a rollout: its group's mean (``grpo``), the mean of the other
             rollouts (``rloo``), or the group's mean plus a comparison of steps in the same state
             (``gigpo``).
-        states: (gigpo) steps are compared if their observations are equal (``exact``) or have a
-            similarity above 0.9 (``similar``).
+        states: (gigpo) compare steps whose observations are equal (``exact``) or have a similarity
+            above 0.9 (``similar``).
         state_likeness: similarity measure for observations: characters in order (``lcs``), blocks
             of characters (``difflib``), or words in order (``words``), which separates observations
             more sharply.
@@ -83,17 +83,18 @@ class GRPOConfig(UpdateConfig):
             trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
             ``constant_tokens`` per trajectory (Dr. GRPO).
         constant_tokens: divisor per trajectory for ``loss_mean = "constant"``.
-        overlong: treatment of long trajectories (DAPO): ``keep`` them unchanged, ``mask`` those
-            that ended by max_tokens or context_overflow out of the loss, or subtract a ``penalty``
-            of up to 1 from the outcome.
-        overlong_max_tokens: number of sampled tokens in a trajectory from which the penalty is 1.
-        overlong_buffer_tokens: number of tokens below that over which the penalty rises from 0.
+        overlong: treatment of long trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
+            leaves trajectories that hit max_tokens or context_overflow out of the loss, and
+            ``penalty`` subtracts up to 1 from the outcome.
+        overlong_max_tokens: trajectory length in sampled tokens at which the penalty reaches 1.
+        overlong_buffer_tokens: the penalty rises from 0 over this many tokens before
+            ``overlong_max_tokens``.
         clip_high_cued: ``clip_high`` for trajectories whose cues were stripped; None to use
             ``clip_high``.
-        old_logprobs: source of the ratio's old log-probabilities: as ``recorded`` by the sampler,
-            or ``recomputed`` by the learner before its first step. The latter suits a sampler with
-            different numerics; all tokens are then weighted by ``importance_cap``. Samples from
-            which cues were stripped require ``recomputed``.
+        old_logprobs: source of the ratio's old log-probabilities: ``recorded`` by the sampler, or
+            ``recomputed`` by the learner before its first step. Use ``recomputed`` for a sampler
+            with different numerics, whose tokens then all get importance weights (see
+            ``importance_cap``), and for samples from which cues were stripped.
     """
 
     kind: Literal["pg"] = "pg"
@@ -129,9 +130,9 @@ class GRPOConfig(UpdateConfig):
 
 
 CLIPS_NEVER_ACT = (
-    "With recomputed log-probabilities, one epoch and one minibatch every ratio of new to old "
-    "probabilities is 1: clip_low and clip_high never act. Raise learner.epochs or "
-    "learner.minibatches if they should."
+    "With recomputed log-probabilities, one epoch and one minibatch, every ratio of new to old "
+    "probabilities is 1, so clip_low and clip_high have no effect. To use them, raise "
+    "learner.epochs or learner.minibatches."
 )
 
 
@@ -142,11 +143,11 @@ class ImitationConfig(FrozenModel):
         lr: Adam's learning rate; there is no weight decay.
         batch_decisions: number of choices, or language model segments, per optimiser step.
         batch_tokens: maximum tokens per forward pass (at least one decision); a choice counts as
-            one. Gradients of several passes are accumulated, so the result does not depend on it.
+            one token. Gradients are accumulated, so the result does not depend on this value.
         max_grad_norm: maximum norm of the gradient; None to disable clipping.
         max_epochs: maximum passes over the demonstrations.
-        holdout: share of the tasks held out to watch the loss.
-        min_improvement: relative decrease of the watched loss that counts as progress.
+        holdout: share of the tasks that are held out to monitor the loss.
+        min_improvement: relative decrease in the monitored loss that counts as progress.
         patience_epochs: number of epochs without progress after which training stops.
     """
 
@@ -161,19 +162,19 @@ class ImitationConfig(FrozenModel):
 
 
 class PPOConfig(UpdateConfig):
-    """Settings of the learner with a value head, which needs no group to compare with.
+    """Settings for PPO, whose value head replaces the comparison within a group.
 
-    Old log-probabilities are the recorded ones, except for tokens sampled by older weights.
+    Old log-probabilities are the recorded values, except for tokens sampled by older weights.
 
     Attributes:
         kind: name of this learner.
         outcome: reward to learn from: the binary success or the benchmark's score.
         level: granularity of values and advantages: one per decision, shared by its tokens
             (``turn``), or one per ``token``.
-        gamma: discount from one decision, or token, to the next.
-        lam: lambda of generalised advantage estimation. 1: rely on earned rewards only; 0: rely on
-            the predicted values.
-        value_clip: maximum change of a value within an update that the value loss counts.
+        gamma: discount from one decision or token to the next.
+        lam: lambda of generalised advantage estimation. 1 relies on earned rewards only; 0 relies
+            on the predicted values.
+        value_clip: maximum change of a value within an update; the value loss clips larger changes.
         value_weight: weight of the value loss.
         value_lr: AdamW's learning rate for the value head; None for the policy's default.
     """
@@ -189,7 +190,7 @@ class PPOConfig(UpdateConfig):
 
 
 class ImproveConfig(ImitationConfig):
-    """Settings for imitating the policy's own rollouts, with fewer epochs than for references.
+    """Settings for imitating the policy's own rollouts; uses fewer epochs than for references.
 
     Attributes:
         max_epochs: maximum passes over the rollouts.
@@ -199,12 +200,12 @@ class ImproveConfig(ImitationConfig):
 
 
 class RestConfig(FrozenModel):
-    """Settings of the learner that imitates the best of its own rollouts.
+    """Settings for ReST, which imitates the policy's own best rollouts.
 
     Attributes:
         kind: name of this learner.
         grow_steps: number of loop steps whose rollouts are collected before each Improve phase.
-        thresholds: score thresholds, one Improve step each, in order; an Improve step imitates the
+        thresholds: rising score thresholds, one per Improve step. An Improve step imitates the
             rollouts with a score above its threshold. A single threshold of 0.5 is
             rejection-sampling fine-tuning (RFT).
         improve_from: starting point of an Improve step: the policy that sampled the rollouts
@@ -223,12 +224,12 @@ class RestConfig(FrozenModel):
     @model_validator(mode="after")
     def _rising(self) -> Self:
         if list(self.thresholds) != sorted(set(self.thresholds)):
-            raise ValueError(f"thresholds must rise, actual: {list(self.thresholds)}")
+            raise ValueError(f"thresholds must rise, got {list(self.thresholds)}")
         return self
 
 
 def _kind(data: Any) -> str | None:
-    """Return the ``kind`` of a learner section."""
+    """Return a learner section's ``kind``."""
     if isinstance(data, Mapping):
         return str(data.get("kind", "pg"))
     return getattr(data, "kind", None)
@@ -240,4 +241,4 @@ LearnerConfig = Annotated[
     | Annotated[RestConfig, Tag("rest")],
     Discriminator(_kind),
 ]
-"""Settings of any learner, discriminated by ``kind`` (default: ``pg``)."""
+"""Settings for any learner, discriminated by ``kind`` (default: ``pg``)."""

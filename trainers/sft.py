@@ -1,9 +1,9 @@
-"""Supervised fine-tuning: a policy imitates reference solutions or its own best rollouts.
+"""Supervised fine-tuning, in which a policy imitates reference solutions or its best rollouts.
 
-This is plain behaviour cloning, for scorers of choices and language models alike. The loss is the
-mean negative log-likelihood of the sampled positions; the rest of a conversation is not learned.
-Some tasks are held out to decide when to stop. With too few tasks to hold any out, training stops
-when the training loss stops falling.
+This is plain behaviour cloning, for both choice scorers and language models. The loss is the mean
+negative log-likelihood of the sampled positions; other tokens of a conversation are not learned.
+Some tasks are held out to decide when to stop. If there are too few tasks to hold any out, training
+stops when the training loss stops falling.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ except ModuleNotFoundError as error:
 __all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]
 
 _NEGLIGIBLE = 1e-3
-"""Decreases of the loss below this many nats per position do not count as progress."""
+"""Loss decreases of less than this many nats per position do not count as progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Imitation:
-    """The result of a fine-tuning.
+    """The result of a fine-tuning run.
 
     Attributes:
         losses: training loss of each epoch: mean negative log-likelihood per sampled position (a
-            choice has one).
-        watched: loss on the held-out tasks after each epoch; equal to ``losses`` without any.
+            choice has one position).
+        watched: loss on the held-out tasks after each epoch; ``losses`` if there are none.
         converged: True if training stopped for lack of progress, not at ``max_epochs``.
         best_epoch: epoch whose weights were kept, counted from 1.
-        demonstrations: number of tasks imitated, including held-out ones.
+        demonstrations: number of tasks imitated, including held-out tasks.
         skipped: number of steps without a decision.
         unsolved: number of episodes left out.
         env_steps: number of env steps taken to collect the demonstrations.
@@ -73,12 +73,12 @@ def imitate(
     *,
     seed: int = 0,
 ) -> Imitation:
-    """Clone the demonstrations until the watched loss converges, and keep the best weights.
+    """Imitate the demonstrations until the monitored loss converges, and keep the best weights.
 
-    The seed is for the held-out tasks and the training order.
+    The seed determines the held-out tasks and the training order.
 
     Raises:
-        ConfigError: if there is no decision to imitate.
+        ConfigError: if there are no decisions to imitate.
         TrainingDiverged: as in :meth:`Imitator.epoch`.
     """
     imitator = Imitator(policy, demonstrations, config, seed=seed)
@@ -92,7 +92,7 @@ class ImitationStep(NamedTuple):
 
     Attributes:
         step: number of steps taken in the epoch.
-        tokens: number of tokens trained on in the epoch; a choice counts as one.
+        tokens: number of tokens trained on in the epoch; a choice counts as one token.
         loss: mean negative log-likelihood per sampled position in the epoch; NaN if every step was
             skipped.
     """
@@ -104,7 +104,7 @@ class ImitationStep(NamedTuple):
 
 @dataclass
 class _Epoch:
-    """An epoch under way."""
+    """An epoch in progress."""
 
     order: list[int]  # of the training samples
     step: int = 0
@@ -155,18 +155,18 @@ class Imitator:
 
     @property
     def over(self) -> bool:
-        """True if the watched loss has converged or ``max_epochs`` is reached."""
+        """True if the monitored loss has converged or ``max_epochs`` is reached."""
         return self._converged or len(self.losses) == self.config.max_epochs
 
     @property
     def steps(self) -> int:
-        """Number of optimiser steps so far, those of a stopped epoch included."""
+        """Number of optimiser steps so far, including steps in a stopped epoch."""
         done = len(self.losses) * self.steps_per_epoch
         return done if self._epoch is None else done + self._epoch.step
 
     @property
     def tokens(self) -> int:
-        """Number of tokens that a stopped epoch was trained on; 0 between epochs."""
+        """Number of tokens trained on in a stopped epoch; 0 between epochs."""
         return 0 if self._epoch is None else self._epoch.tokens
 
     def epoch(
@@ -178,8 +178,8 @@ class Imitator:
 
         Args:
             on_step: function called after each optimiser step.
-            stop: function called before each optimiser step. If it returns True, the epoch is
-                stopped: it is in the state, and the next call continues it.
+            stop: function called before each optimiser step. If it returns True, the epoch stops
+                and becomes part of the state, and the next call continues it.
 
         Raises:
             TrainingDiverged: if three steps in a row, or the loss of the whole epoch, are not
@@ -201,7 +201,7 @@ class Imitator:
             self._kept = [] if self.over else self._weights()
 
     def finish(self) -> Imitation:
-        """Load the best epoch's weights into the policy; call once, when ``over``."""
+        """Load the best epoch's weights into the policy; call this once, when ``over``."""
         if self._best_epoch < len(self.losses):
             with torch.no_grad():
                 for parameter, value in zip(self.policy.parameters(), self._kept, strict=True):
@@ -220,7 +220,7 @@ class Imitator:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return losses, best weights, optimiser and generator, without the policy's state."""
+        """Return losses, best weights, optimiser and generator, excluding the policy's state."""
         return {
             "sizes": self._sizes,
             "losses": list(self.losses),
@@ -236,10 +236,10 @@ class Imitator:
         """Restore :meth:`state_dict`; restore the policy's own state first.
 
         Raises:
-            ValueError: if the state was saved with other demonstrations or another seed.
+            ValueError: if the state was saved with different demonstrations or another seed.
         """
         if state["sizes"] != self._sizes:
-            raise ValueError("its demonstrations or their seed differ from the ones given now")
+            raise ValueError("its demonstrations or their seed differ from the current ones")
         self.losses, self.watched = list(state["losses"]), list(state["watched"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._optimizer.nonfinite_steps = int(state["nonfinite_steps"])
@@ -262,12 +262,12 @@ class Imitator:
 
     @property
     def _best_epoch(self) -> int:
-        """Epoch with the lowest watched loss so far, counted from 1; 0 before the first."""
+        """Epoch with the lowest monitored loss so far, counted from 1; 0 before the first epoch."""
         return 1 + self.watched.index(min(self.watched)) if self.watched else 0
 
     @property
     def _converged(self) -> bool:
-        """True if the watched loss has not progressed for ``patience_epochs`` epochs."""
+        """True if the monitored loss has not improved for ``patience_epochs`` epochs."""
         lowest, at = 1e9, 0
         for epoch, loss in enumerate(self.watched, start=1):
             if loss < lowest - max(self.config.min_improvement * lowest, _NEGLIGIBLE):
@@ -280,9 +280,9 @@ class Imitator:
     def _pass(
         self, on_step: Callable[[ImitationStep], None] | None, stop: Callable[[], bool]
     ) -> float | None:
-        """Train once on all samples; return the mean loss of the steps taken, or NaN.
+        """Train once on all samples; return the mean loss over the steps taken, or NaN.
 
-        Returns None if the pass was stopped.
+        The method returns None if the pass was stopped.
         """
         config = self.config
         if self._epoch is None:
@@ -314,7 +314,7 @@ class Imitator:
 def _hold_out(
     demonstrations: Demonstrations, config: ImitationConfig, rng: Generator
 ) -> tuple[list[Sample], list[Sample]]:
-    """Split the samples into training and held-out ones; a task's samples stay together."""
+    """Split the samples into training and held-out samples, keeping each task's together."""
     tasks = [found for task in demonstrations.decisions if (found := samples(task))]
     if not tasks:
         raise ConfigError("There is nothing to imitate: no reference or rollout solved its task.")
@@ -334,7 +334,7 @@ def _loss(
     *,
     backward: bool = False,
 ) -> float:
-    """Compute the mean negative log-likelihood over all sampled positions, in several passes."""
+    """Compute the mean negative log-likelihood of all sampled positions, in several passes."""
     total, positions = 0.0, _positions(batch)
     tokens = np.array([n_tokens(sample) for sample in batch])
     for rows in parts(np.arange(len(batch)), tokens, config.batch_tokens):

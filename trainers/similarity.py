@@ -17,17 +17,17 @@ from rapidfuzz.distance import LCSseq
 Measure = Literal["lcs", "difflib", "words"]
 """Similarity measures. ``lcs``: number of characters in the longest common subsequence.
 ``difflib``: number of characters in the matching blocks found by Python's difflib without its junk
-heuristic; slow and not symmetric. ``words``: number of words in the longest common subsequence;
-separates texts more sharply, because unrelated texts share half of their letters in order."""
+heuristic, which is slow and not symmetric. ``words``: number of words in the longest common
+subsequence, which separates texts better, as unrelated texts share half of their letters."""
 
 MAX_CHARACTERS = 2_000
-"""Number of characters to compare; the rest of a text is ignored."""
+"""Number of characters to compare; text beyond this length is ignored."""
 
 
 def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
     """Return the similarity of two texts, from 0 (nothing in common) to 1 (equal).
 
-    Only the first 2,000 characters of each are compared.
+    Only the first 2,000 characters of each text are compared.
 
     Example:
         >>> likeness("abcd", "bcde")
@@ -39,7 +39,7 @@ def likeness(a: str, b: str, measure: Measure = "lcs") -> float:
 
 
 class Merge(NamedTuple):
-    """Two different texts merged into one state; ``text`` came later than ``leader``."""
+    """Two different texts that are merged into one state; ``leader`` came first."""
 
     leader: str
     text: str
@@ -64,7 +64,7 @@ def group_states(
 
     The first text of a state is its leader. Each later text joins the first leader that is similar
     enough, or else becomes the leader of a new state. Equal texts always share a state. With a
-    threshold of 1 or more, only equal texts do.
+    threshold of 1 or more, only equal texts share a state.
 
     Example:
         >>> group_states(["at desk 1", "at shelf 2", "at desk 1"]).numbers
@@ -89,7 +89,7 @@ def group_states(
 
 
 class _Leader:
-    """A state's first text, with counts that quickly rule out dissimilar texts."""
+    """A state's first text, with counts for quickly ruling out dissimilar texts."""
 
     def __init__(self, text: str, units: Sequence[Hashable]) -> None:
         self.text, self.units = text, units

@@ -1,6 +1,6 @@
-"""Assignment of trajectory and step advantages to the positions that a policy sampled.
+"""Functions that assign trajectory and step advantages to sampled positions.
 
-Used by the built-in learners and by external trainers that accept one advantage per token. Such
+The built-in learners use them, as do external trainers that accept one advantage per token. Such
 trainers can then learn from step-level advantages. A trainer that accepts only one number per
 episode learns from the mean of the step advantages.
 
@@ -46,12 +46,12 @@ from coevo_gym.trainers.segments import n_sampled, samples
 
 
 def teaches(advantages: Iterable[Advantage]) -> bool:
-    """Return True if any advantage of a group is not 0."""
+    """Return True if any of a group's advantages is not 0."""
     return any(teaches(a) if isinstance(a, Sequence) else a for a in advantages)
 
 
 def mapped(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
-    """Return an advantage with each of its numbers changed.
+    """Apply a function to each number in an advantage.
 
     Example:
         >>> mapped([1.0, [2.0, -1.0]], lambda number: number / 2)
@@ -66,10 +66,10 @@ def mapped(advantage: Advantage, change: Callable[[float], float]) -> Advantage:
 
 
 class Spread(NamedTuple):
-    """The training samples of a trajectory.
+    """A trajectory's training samples.
 
     Attributes:
-        decisions: decisions of the steps that have one, in order.
+        decisions: decisions of all steps that have a decision, in order.
         samples: choices, and token decisions joined into segments.
         advantages: one list per sample, with one number per sampled position.
     """
@@ -100,7 +100,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
             decisions.append(_checked(step))
             flat += _per_position(step.decision, value)
     laid_out = samples(decisions)
-    # The positions of the samples are in the same order as those of the decisions.
+    # The samples' positions are in the same order as the decisions' positions.
     values = iter(flat)
     return Spread(
         decisions, laid_out, [list(islice(values, n_sampled(sample))) for sample in laid_out]
@@ -108,7 +108,7 @@ def spread(trajectory: Trajectory, advantage: Advantage) -> Spread:
 
 
 def token_advantages(trajectory: Trajectory, advantage: Advantage) -> list[list[float]]:
-    """Return the advantage of each sampled id, as one list per segment of a trajectory.
+    """Return each sampled id's advantage, as one list per segment of a trajectory.
 
     A choice counts as a segment with one id. See :func:`spread`.
     """

@@ -1,1 +1,1 @@
-"""Asking models within bounds: recorded answers, budgets, and inquiries with a schema."""
+"""Model queries with budgets, recorded answers and schema validation."""

@@ -1,4 +1,4 @@
-"""A model that is asked questions, each with a schema for its answer."""
+"""An advisor that queries a model and validates each answer against a schema."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from coevo_gym.prompts.answers import without_thoughts
 from coevo_gym.prompts.inquiry import InquiryPrompt, load_inquiry
 
 _TOKENS_AROUND_A_CHAT = 64
-"""Upper bound for the tokens that chat templates add, including a default system text."""
+"""Upper bound on the tokens that chat templates add, including a default system text."""
 _TOKENS_AROUND_A_MESSAGE = 16
 _UNSENT = Completion("", None, Finish.UNSENT)
 
 
 def most_tokens(request: Request) -> Tokens:
-    """Return an upper bound for the tokens of a request: a token has at least one byte of UTF-8."""
+    """Return an upper bound on a request's tokens, at one token per UTF-8 byte."""
     if not isinstance(request, Prompt):
         return 0, 0
     contents = sum(
@@ -43,12 +43,12 @@ def most_tokens(request: Request) -> Tokens:
 
 
 class Budgeted:
-    """A policy wrapper that sends no request that might exceed a cap.
+    """A policy wrapper that does not send requests that might exceed a cap.
 
-    Requests that are not sent have the finish ``UNSENT``: the first one that exceeds the budget,
-    and all later ones. If a whole batch does not fit because its requests may be larger than they
-    turn out to be, the batch is sent in parts. Policies may share a meter. Requests without a
-    purpose have the default ``purpose``.
+    The first request that exceeds the budget and all later requests are not sent; they finish with
+    ``UNSENT``. A batch whose upper bound exceeds the budget is sent in parts, because requests
+    often cost less than their bound. Policies may share a meter. Requests without a purpose get the
+    default ``purpose``.
     """
 
     def __init__(
@@ -58,11 +58,11 @@ class Budgeted:
 
     @property
     def version(self) -> int:
-        """Version of the policy; 0 for one that never changes."""
+        """Version of the policy; 0 if the policy never changes."""
         return getattr(self.policy, "version", 0)
 
     def for_purpose(self, purpose: str) -> Budgeted:
-        """Return the same policy with another default purpose."""
+        """Return the same policy with a different default purpose."""
         return Budgeted(self.policy, self.meter, purpose=purpose, prices=self.prices)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -87,7 +87,7 @@ class Budgeted:
 
 
 def _usage(answer: Completion) -> Usage:
-    """Return the usage of an answer; one call for a policy that does not count."""
+    """Return an answer's usage; count one call if the policy does not report usage."""
     if answer.usage.calls or answer.usage.cached:
         return answer.usage
     if not isinstance(answer.decision, TokenDecision):
@@ -97,7 +97,7 @@ def _usage(answer: Completion) -> Usage:
 
 
 MAX_CHARS = 20_000
-"""Maximum length of a string in an answer; longer strings are cut."""
+"""Maximum length of a string in an answer; longer strings are truncated."""
 _DEEPEST = 64
 _FENCES = 8
 _SAID = 300
@@ -109,10 +109,10 @@ class Unreadable(ValueError):
 
 
 def read_answer(text: str, schema: type[ModelT]) -> ModelT:
-    """Return the value in an answer.
+    """Parse the JSON value in an answer.
 
     The value is the last fenced block of JSON, or else the text between the outermost braces.
-    Thoughts are ignored. Unknown fields are dropped, and strings are cut at :data:`MAX_CHARS` and
+    Thoughts are ignored. Unknown fields are dropped. Strings are truncated to :data:`MAX_CHARS` and
     cleaned of characters that UTF-8 cannot encode.
 
     Raises:
@@ -137,7 +137,7 @@ def read_answer(text: str, schema: type[ModelT]) -> ModelT:
 
 
 def _found(text: str) -> dict[str, Any]:
-    """Return the JSON object in a text."""
+    """Find and parse the JSON object in a text."""
     if text.startswith("{") and text.endswith("}"):  # its strings may contain fences
         return _parsed(text)
     parts = text.split("```")
@@ -153,7 +153,7 @@ def _found(text: str) -> dict[str, Any]:
 
 
 def _within_braces(text: str) -> str:
-    """Return the text from the first opening brace to the last closing one, or to the end."""
+    """Return the text from the first opening brace to the last closing brace, or to the end."""
     begin, end = text.find("{"), text.rfind("}")
     return text[begin : end + 1] if end > begin else text[begin:]
 
@@ -174,7 +174,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _check_depth(text: str) -> None:
-    """Reject text whose nesting could overflow the stack of the parser."""
+    """Reject text whose nesting could overflow the parser's stack."""
     depth, quoted, skip = 0, False, -1
     for match in _BRACKETS.finditer(text):
         place, mark = match.start(), match[0]
@@ -217,7 +217,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def _fitted(value: dict[str, Any], schema: type[ModelT]) -> ModelT:
-    """Validate a value; schemas that forbid unknown fields get a value without them."""
+    """Validate a value; drop its unknown fields if the schema forbids them."""
     try:
         return schema.model_validate(value)
     except ValidationError as error:
@@ -236,7 +236,7 @@ def _drop(value: Any, place: tuple[str | int, ...]) -> None:
     *above, last = place
     for part in above:
         if isinstance(part, str):
-            # Otherwise the part names a member of a union, which is not a place in the value.
+            # Otherwise the part names a member of a union, which is not a position in the value.
             value = value.get(part, value) if isinstance(value, dict) else value
         elif isinstance(value, list) and part < len(value):
             value = value[part]
@@ -246,14 +246,14 @@ def _drop(value: Any, place: tuple[str | int, ...]) -> None:
 
 _MAX_PROMPT = 4_000_000
 _QUOTED = 8_000
-"""Characters of an unusable answer that are shown to the model again."""
+"""Maximum characters of an unusable answer that the repair request quotes."""
 _LOST_IN_A_ROW = 3
 _NOT_ASKED = "endpoint: not asked, after three requests in a row that were lost"
 
 
 @dataclass(slots=True)
 class _Case(Generic[ModelT]):
-    """The state of an inquiry until its answer."""
+    """The state of an inquiry until it is answered."""
 
     inquiry: Inquiry[ModelT]
     prompt: InquiryPrompt
@@ -268,12 +268,12 @@ class _Case(Generic[ModelT]):
 
     @property
     def purpose(self) -> str:
-        """Return the purpose under which usage is counted."""
+        """Return the purpose that the usage is counted for."""
         return self.inquiry.purpose or self.prompt.header.name
 
     @property
     def ended(self) -> Usage:
-        """Return the outcome as a count; empty if the budget did not allow the question."""
+        """Return the outcome as a usage count; empty if the budget did not allow the question."""
         if self.value is not None:
             return Usage(repaired=1) if self.repairing else Usage(used=1)
         unsent = self.outcome is Finish.UNSENT and not self.repairing
@@ -281,17 +281,17 @@ class _Case(Generic[ModelT]):
 
 
 class ModelAdvisor:
-    """An :class:`~coevo_gym.core.inquiry.Advisor` that asks a policy.
+    """An :class:`~coevo_gym.core.inquiry.Advisor` that queries a policy.
 
-    A batch of inquiries is one batch of requests. Two more batches follow: prompts that did not
-    fit, shortened once, and one request to repair each unusable answer, with a description of the
-    problem. See :func:`read_answer` for the format of answers.
+    A batch of inquiries is sent as one batch of requests. A second batch shortens prompts that did
+    not fit, and a third asks the model once to repair each unusable answer, with a description of
+    the problem. See :func:`read_answer` for the format of answers.
     After three lost requests in a row, the rest of a batch is not sent.
 
     Args:
-        policy: the policy, usually a :class:`Budgeted` one.
-        at_once: maximum requests to send before checking for lost ones; None for all, which suits a
-            model in this process.
+        policy: the policy, usually :class:`Budgeted`.
+        at_once: maximum requests to send before checking for lost requests; None to send all at
+            once, which suits a model in this process.
         load: loads prompts by name.
         count: called with the purpose of each question and its outcome, as part of its usage.
     """
@@ -313,8 +313,8 @@ class ModelAdvisor:
         """Return one answer per inquiry, in order.
 
         Raises:
-            ConfigError: if a prompt does not exist, or declares other inputs.
-            ModelError: if the policy cannot be reached: a key is refused, or a server is down.
+            ConfigError: if a prompt does not exist, or declares different inputs.
+            ModelError: if the policy cannot be reached: its key is rejected, or its server is down.
         """
         cases = [_Case(one, self._load(one.prompt), one.inputs) for one in inquiries]
         for case in cases:
@@ -369,7 +369,7 @@ def _question(case: _Case[ModelT]) -> tuple[Message, ...]:
 
 
 def _repair(case: _Case[ModelT]) -> tuple[Message, ...]:
-    """Return the chat so far with a description of the problem."""
+    """Return the chat so far, followed by a description of the problem."""
     said = clean_text(without_thoughts(case.said), _QUOTED)
     error = case.problem.removeprefix("schema: ")
     asked = clean_text(case.prompt.repair(case.inputs, error), _MAX_PROMPT)

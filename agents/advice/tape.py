@@ -1,4 +1,4 @@
-"""A tape: recorded model answers, so that no question is asked twice."""
+"""A tape of recorded model answers, so that the model never answers the same question twice."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from coevo_gym.core.task import canonical_json, thaw
 
 TapeMode = Literal["off", "record", "replay", "fill"]
 """``off`` records nothing. ``record`` starts an empty tape: it records all answers, and replays
-only these. ``fill`` replays recorded answers, asks the other questions, and records their answers.
-``replay`` never asks."""
+only these. ``fill`` replays recorded answers, and records answers to all other questions.
+``replay`` never queries the model."""
 
 
 _Drawing = Callable[[int], AbstractContextManager[None]]
@@ -29,19 +29,19 @@ class Tape:
     """A policy wrapper that records answers.
 
     The key of an answer contains everything that determines it: scope, prompt file, messages,
-    sampling, model, version of the policy, and its number among equal requests of the scope. So a
+    sampling, model, version of the policy, and its number among equal requests in the scope. So a
     sampling policy may answer equal requests differently, and repeated work gets the same answers
     again. Answers are recorded before the caller can use them, including lost answers and those
     that did not fit; prompts are not recorded.
 
-    A policy in this process has a method ``drawing(seed)`` and draws with a seed from the request,
-    so its answers to a batch do not depend on the number of replayed answers.
+    If the policy has a method ``drawing(seed)``, the tape seeds its draws from the requests, so its
+    answers to a batch do not depend on the number of replayed answers.
 
     Replayed answers report the original usage, as ``cached`` instead of ``calls``.
 
     Args:
-        policy: the wrapped policy; None if no question will be asked.
-        store: store of the answers; None with mode ``off``.
+        policy: the wrapped policy; None if the model will not be queried.
+        store: storage for the answers; None in mode ``off``.
         mode: see :data:`TapeMode`.
         model: name of the model behind the policy.
         scopes: current scope of each thread.
@@ -60,9 +60,9 @@ class Tape:
         scopes: Scopes | None = None,
     ) -> None:
         if policy is None and mode != "replay":
-            raise ConfigError(f"A tape in mode {mode!r} needs a policy to ask.")
+            raise ConfigError(f"A tape in mode {mode!r} needs a policy to query.")
         if store is None and mode != "off":
-            raise ConfigError(f"A tape in mode {mode!r} needs a store of answers.")
+            raise ConfigError(f"A tape in mode {mode!r} needs a store for its answers.")
         self.policy, self.store, self.mode, self.model = policy, store, mode, model
         self.scopes = scopes or Scopes()
         self._lock = threading.Lock()
@@ -76,7 +76,7 @@ class Tape:
         return getattr(self.policy, "version", 0)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Return one completion per request, in order; requests not on the tape form one batch.
+        """Return one completion per request, in order; send requests not on the tape as one batch.
 
         Raises:
             AnswerMissing: in mode ``replay``, if an answer is not on the tape.
@@ -104,7 +104,7 @@ class Tape:
     def _record(
         self, requests: Sequence[Request], keys: Sequence[str], store: AnswerStore
     ) -> list[Completion]:
-        """Ask and record answers, each on arrival if the policy reports them one by one."""
+        """Query the policy and record each answer, as it arrives if the policy reports it then."""
         path = self.scopes.path  # of this thread
 
         def keep(answers: Mapping[int, Completion]) -> None:
@@ -118,7 +118,7 @@ class Tape:
         lost: dict[int, Completion] = {}
 
         def keep_one(place: int, said: Completion) -> None:
-            # If the whole call fails, earlier lost answers must be asked again.
+            # If the whole call fails, earlier lost requests must be sent again.
             if said.finish is Finish.LOST:
                 lost[place] = said
             else:
@@ -157,13 +157,13 @@ class Tape:
 
     def _lacks(self, request: Request, key: str) -> AnswerMissing:
         template = _template(request)
-        what = f"the prompt {template!r}" if template else "a prompt of no file"
+        what = f"the prompt {template!r}" if template else "a prompt without a file"
         where = f" in {self.scopes.path!r}" if self.scopes.path else ""
         return AnswerMissing(
-            f"The tape has no answer to {what}{where} (key {key}), and a tape that is replayed "
-            f"never asks. It was asked of {self.model!r}, version {self.version}: "
+            f"The tape has no answer to {what}{where} (key {key}), and mode 'replay' never queries "
+            f"the model. The request to {self.model!r}, version {self.version}, ends with "
             f"{_said_last(request)!r}. Replay with the settings of the run that made the tape, or "
-            "set tape.mode to 'fill' to ask for what is missing."
+            "set tape.mode to 'fill' to query the model for missing answers."
         )
 
 

@@ -1,4 +1,4 @@
-"""Agents that talk to a language model."""
+"""Agents that act by chatting with a language model."""
 
 from coevo_gym.agents.chat.agent import ChatAgent, ChatConfig
 

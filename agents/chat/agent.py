@@ -39,13 +39,13 @@ class ChatConfig(FrozenModel):
             fit into 24,000 characters.
         managed_chars: prompt length in characters above which ``self_managed`` asks the model to
             make room.
-        memory: ``model`` to ask the model for notes on older steps in a request of their own: with
-            ``window``, each time that the window has moved by its length, and with
-            ``self_managed``, for marks before each step whose prompt is too long. These requests
-            are sampled greedily, are not trained on, and do not count for ``max_episode_tokens``.
-            ``rule`` for a list of older actions, and for marks in ordinary answers.
+        memory: ``model`` sends separate requests about older steps: with ``window``, for notes each
+            time the window has moved by its length; with ``self_managed``, for marks before each
+            step whose prompt is too long. These requests are sampled greedily, are not trained on,
+            and do not count towards ``max_episode_tokens``. ``rule`` lists older actions, and reads
+            marks from ordinary answers.
         thinking: True to let the model think before it answers. The prompt asks for thoughts, and
-            in a ``RunConfig`` the switch of the chat template is set, too.
+            a ``RunConfig`` also sets the chat template's thinking switch.
         style: ``react`` asks for a line ``Thought: …`` before each action. Unlike text in
             ``<think>`` tags, this line stays in the history. It needs ``thinking = false`` and a
             prompt file with the input ``style``.
@@ -69,8 +69,8 @@ class ChatConfig(FrozenModel):
     def _one_place_for_thoughts(self) -> ChatConfig:
         if self.style == "react" and self.thinking:
             raise ValueError(
-                "style = 'react' asks for thoughts in the answer, and thinking = true for thoughts "
-                "in <think> tags. Set thinking = false, or style = 'plain'."
+                "style = 'react' asks for thoughts in the answer, but thinking = true asks for "
+                "thoughts in <think> tags. Set thinking = false, or style = 'plain'."
             )
         return self
 
@@ -89,7 +89,7 @@ class Demonstrable(Protocol):
     """A policy that can express a given answer as a decision in tokens."""
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Return the decision to answer ``messages`` with ``text``; None if it does not fit.
+        """Return ``text`` as the decision that answers ``messages``; None if it does not fit.
 
         Its log-probabilities are 0.
         """
@@ -97,13 +97,13 @@ class Demonstrable(Protocol):
 
 
 class ChatAgent:
-    """An agent that turns views into chats for a policy, and its answers into acts.
+    """An agent that turns views into chats for a policy, and the policy's answers into acts.
 
     The agent keeps no state: earlier answers and their tokens are in the view's history, where
-    :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as it goes. A
-    prompt that exceeds the model's context ends the episode with ``context_overflow``. A used-up
-    token budget, of the episode or of the requests, ends it with ``max_tokens``. A lost answer
-    loses the episode.
+    :class:`coevo_gym.episodes.Runner` puts them. A truncated answer is parsed as far as possible. A
+    prompt that exceeds the model's context ends the episode with ``context_overflow``. Using up the
+    token budget of the episode or of the requests ends the episode with ``max_tokens``. If an
+    answer is lost, the episode is lost.
 
     The policy sees stripped cues, but is trained on the chat without them.
 
@@ -113,7 +113,7 @@ class ChatAgent:
         config: settings of the chat.
 
     Raises:
-        ConfigError: if the prompt does not support the style of answers.
+        ConfigError: if the prompt does not support the configured answer style.
     """
 
     def __init__(
@@ -135,12 +135,12 @@ class ChatAgent:
         return ChatAgent(self.policy, self.prompt, config)
 
     def act(self, views: Sequence[View]) -> list[Act]:
-        """Return one act per view, from one batch of requests, or two with notes by the model.
+        """Return one act per view, using one batch of requests, plus one if the model writes notes.
 
         Raises:
             ModelError: if the history is ``causal`` and the prompt's tokens differ from the sampled
-                ones, because a conversation was tokenised again.
-            ConfigError: if cues should be stripped, but the policy does not return the remaining
+                tokens, because a conversation was tokenised again.
+            ConfigError: if cues must be stripped, but the policy does not return the remaining
                 tokens to train on.
         """
         left = [self._tokens_left(view) for view in views]
@@ -192,10 +192,10 @@ class ChatAgent:
         return history.Conversation(view, self.prompt, config.thinking, config.style, memory)
 
     def _write(self, views: Sequence[View]) -> list[tuple[str, Usage]]:
-        """Return what the model writes about earlier steps of each view, and the cost.
+        """Return the model's new text about each view's earlier steps, and its cost.
 
-        The text is "" where nothing is due, or where the model has not answered. Cues that are
-        stripped do not change what is due, because the chat to train on has the same text.
+        The text is "" where no text is due, or where the model has not answered. Stripped cues do
+        not affect when a text is due, because the chat to train on has the same text.
         """
         config = self.config
         written = [("", NO_USAGE)] * len(views)
@@ -222,15 +222,15 @@ class ChatAgent:
         return written
 
     def demonstrate(self, view: View, action: str) -> TokenDecision | None:
-        """Return the decision to answer a view with an action; None if it does not fit.
+        """Return the decision that answers a view with an action; None if it does not fit.
 
         Raises:
-            ConfigError: if the policy has no tokens.
+            ConfigError: if the policy does not work with tokens.
         """
         if not isinstance(self.policy, Demonstrable):
             raise ConfigError(
-                f"{type(self.policy).__name__} cannot put an action into tokens, so it cannot be "
-                "shown one to imitate. Use a policy that is trained here."
+                f"{type(self.policy).__name__} cannot convert actions to tokens, so it cannot "
+                "imitate them. Use a policy that is trained here."
             )
         text = answer_of(action, self.prompt.header.answer)
         return self.policy.encode_demonstration(self._stripped(view) or self.messages(view), text)
@@ -256,9 +256,9 @@ class ChatAgent:
             return
         if decision.trained_prompt_ids is None:
             raise ConfigError(
-                f"Cues are to be stripped, but {type(self.policy).__name__} does not give the "
-                "trained_prompt_ids of Prompt.trained. Use a policy that does, or cues with "
-                "strip=False."
+                f"Some cues have strip=True, but {type(self.policy).__name__} does not return the "
+                "trained_prompt_ids of Prompt.trained. Use a policy that returns them, or cues "
+                "with strip=False."
             )
 
     def _act(self, completion: Completion) -> Act:
@@ -301,6 +301,6 @@ def _check_goes_on(view: View, completion: Completion) -> None:
     pairs = zip(so_far, prompt, strict=False)
     place = next((i for i, (a, b) in enumerate(pairs) if a != b), len(prompt))
     raise ModelError(
-        f"The prompt of step {len(view.history) + 1} differs from what was sampled before, from "
-        f"token {place} on. A policy must put the ids of a message into a prompt as they are."
+        f"The prompt of step {len(view.history) + 1} differs from the previously sampled tokens "
+        f"from token {place} on. A policy must insert a message's ids into the prompt unchanged."
     )

@@ -1,7 +1,7 @@
 """Conversion between messages and token ids that keeps the ids of earlier answers.
 
 A tokenizer's chat template renders a conversation as one text. Tokenising this text again at every
-turn would change sampled tokens, and templates render old messages differently from new ones. This
+turn would change sampled tokens, and templates render old and new messages differently. This
 module splits the template into pieces instead, once per sequence of roles: the text before the
 first answer, and the text between two answers. A prompt consists of these pieces, the contents
 between them, and the unchanged sampled ids.
@@ -27,14 +27,14 @@ from coevo_gym.core.trajectory import TokenDecision
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_ENTRY_BYTES = 200  # of an entry in the dict, about
+_ENTRY_BYTES = 200  # approximate size of a dict entry
 
 
 class TokenCache:
-    """Tokenise texts and keep the ids of the most recently used ones.
+    """A tokeniser with a cache that keeps the ids of the most recently used texts.
 
-    Threads may share a cache. Ids are below 2**31. A text that takes more than ``max_bytes`` with
-    its ids is not kept.
+    Threads may share a cache. Ids are below 2**31. A text that would take more than ``max_bytes``
+    with its ids is not cached.
 
     Attributes:
         n_bytes: memory in use.
@@ -98,17 +98,17 @@ _Piece = str | int | _Slot
 
 
 class ChatFormat:
-    """The chat format of a model.
+    """A model's chat format.
 
     Prefix property: the prompt of a continued conversation starts with the previous prompt and the
-    sampled ids, whatever the template does with old messages.
+    sampled ids, regardless of the template's treatment of old messages.
 
     Contents are plain text: the name of a special token in a content is tokenised as ordinary
     characters, and cannot end or begin a message. ``thinking`` is the value of the switch
     ``enable_thinking`` in templates that have it, such as Qwen3's; None for the template's default.
 
     Attributes:
-        end_of_turn: the id that ends an answer.
+        end_of_turn: id of the token that ends an answer.
 
     Raises:
         ModelError: if the tokenizer has no template, or the template cannot be split.
@@ -144,7 +144,7 @@ class ChatFormat:
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
-        """Ids at which sampling stops: the end of a turn, and the tokenizer's end of text."""
+        """Token ids that stop sampling: the end of a turn, and the tokenizer's end of text."""
         eos = self.tokenizer.eos_token_id
         return (self.end_of_turn,) if eos in (None, self.end_of_turn) else (self.end_of_turn, eos)
 
@@ -155,7 +155,7 @@ class ChatFormat:
         truncated; its ``content`` is ignored.
 
         Raises:
-            ModelError: if the template refuses this sequence of roles.
+            ModelError: if the template rejects this sequence of roles.
         """
         ids: list[int] = []
         asked: list[Message] = []
@@ -172,23 +172,23 @@ class ChatFormat:
         return tuple(ids)
 
     def ids_after(self, decision: TokenDecision, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Return the prompt ids after the last answer and later messages, none from the assistant.
+        """Return the prompt ids after the last answer and later messages (none by the assistant).
 
-        The ids start with those of the decision, which are not tokenised again.
+        The ids start with the decision's ids, which are not tokenised again.
 
         Raises:
-            ModelError: if the template refuses this sequence of roles.
+            ModelError: if the template rejects this sequence of roles.
         """
         answer = self._answer(Message(_ASSISTANT, "", decision.ids))
         bridge = self._bridge(tuple(message.role for message in messages))
         return (*decision.prompt_ids, *answer, *self._fill(bridge, messages))
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """Return the ids of an answer that was not sampled, including its end of turn."""
+        """Return the token ids of an answer that was not sampled, including its end of turn."""
         return (*self._encode(text), self.end_of_turn)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of sampled ids without special tokens at the end."""
+        """Decode sampled ids to text, without special tokens at the end."""
         end = len(ids)
         while end and ids[end - 1] in self._special_ids:
             end -= 1
@@ -205,7 +205,7 @@ class ChatFormat:
         return message.ids if finished else (*message.ids, self.end_of_turn)
 
     def _fill(self, pieces: Iterable[_Piece], messages: Sequence[Message]) -> Iterator[int]:
-        """Fill the pieces of a template with contents and return the ids."""
+        """Fill a template's pieces with message contents and return the token ids."""
         run = ""
         for piece in pieces:
             if isinstance(piece, int):
@@ -227,11 +227,11 @@ class ChatFormat:
         return ids
 
     def _make_head(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the pieces before the first answer."""
+        """Return the template pieces before the first answer."""
         return self._pieces(self._render(roles), len(roles))
 
     def _make_bridge(self, roles: tuple[str, ...]) -> tuple[_Piece, ...]:
-        """Return the pieces between an answer's end of turn and the next answer."""
+        """Return the template pieces between an answer's end of turn and the next answer."""
         text = self._render(("user", _ASSISTANT, *roles), first=-2).partition(_ANSWER)[2]
         pieces = self._pieces(text, len(roles))
         return pieces[pieces.index(self.end_of_turn) + 1 :]
@@ -252,7 +252,7 @@ class ChatFormat:
             ) from error
         assert isinstance(text, str)
         if text.count(_ANSWER) != (_ASSISTANT in roles):
-            raise self._cannot("it leaves out or repeats what the assistant said")
+            raise self._cannot("it leaves out or repeats the assistant's answer")
         return text
 
     def _pieces(self, text: str, n_slots: int) -> tuple[_Piece, ...]:
@@ -268,7 +268,7 @@ class ChatFormat:
         return tuple(pieces)
 
     def _check_generation_prompt(self) -> None:
-        """Check that an answer may follow at the end of a prompt."""
+        """Check that an answer can directly follow a prompt."""
         prompt = self._render(["user"])
         if prompt == self._render(["user"], prompt=False):
             before, _, _ = self._render(["user", _ASSISTANT], prompt=False).partition(_ANSWER)
@@ -284,8 +284,8 @@ class ChatFormat:
 
     def _cannot(self, why: str) -> ModelError:
         return ModelError(
-            f"The chat template cannot be taken apart: {why}. Put another chat_template.jinja into "
-            "the model's folder."
+            f"The chat template cannot be split into pieces: {why}. Put a different "
+            "chat_template.jinja into the model's folder."
         )
 
 
@@ -294,7 +294,7 @@ def _named(index: int) -> str:
 
 
 def _slots(text: str) -> Iterator[_Piece]:
-    """Split a text into pieces, and remove white space left around slots."""
+    """Split a text into pieces, and remove whitespace left around slots."""
     position = 0
     for match in _SLOT.finditer(text):
         before, after = text[position : match.start()], text[match.end() :]

@@ -1,4 +1,4 @@
-"""The part of an episode that a chat model sees: five kinds of history.
+"""Five kinds of history: the part of an episode that a chat model sees.
 
 Each kind is a pure function of the view, so agents keep no state: earlier answers, their token ids
 and texts about earlier steps that the model wrote are in the view's history. An unchanged answer
@@ -7,9 +7,9 @@ changed answer has no ids and becomes ordinary prompt text, which is not trained
 
 The kinds follow AgentEvolver (Zhai et al., arXiv 2511.10395): append only, thoughts dropped,
 sliding window, a history that the model manages itself, and the bare recent steps of its
-exploration. Each docstring names differences from the original.
+exploration. Each docstring describes differences from the original.
 
-All kinds include the cues: in the system message (one is added if the prompt has none), before the
+All kinds include the cues: in the system message (which is added if missing), before the
 first user message, or after every user message. Cues stay the same throughout an episode, so they
 do not stop a prompt from extending the previous one.
 """
@@ -31,11 +31,11 @@ from coevo_gym.prompts.cue import load_cue
 MAX_RECALLED = 160
 """Maximum characters of an action in a memory message."""
 WINDOW_CHARS = 24_000
-"""Characters of past steps in a window without a fixed number of steps."""
+"""Maximum characters of past steps in a window without a fixed number of steps."""
 NOTES_PROMPT, ROOM_PROMPT = "chat/notes", "chat/room"
-"""Names of the prompts that ask for notes on older steps, and for marks that make room."""
+"""Names of the prompts that request notes on older steps, and marks that make room."""
 _STEP_CHARS = 2_000
-"""Maximum characters of an observation, and of an action, in a request for notes."""
+"""Maximum characters of each observation and each action in a request for notes."""
 
 _DROP = re.compile(r"<drop>([0-9,\- ]{1,200})</drop>")
 _NOTE = re.compile(r'<note n="([0-9,\- ]{1,200})">(.{1,2000}?)</note>', re.DOTALL)
@@ -44,7 +44,7 @@ _RANGE = re.compile(r"([0-9]{1,4})(?:-([0-9]{1,4}))?")
 
 @dataclass(frozen=True)
 class Conversation:
-    """An episode as a chat: a user message and its answer per step; the last one is unanswered.
+    """An episode as a chat with a user message and an answer per step; the last is unanswered.
 
     ``memory`` is the text about earlier steps that the model has written for the unanswered step;
     texts for answered steps are in the view.
@@ -58,37 +58,37 @@ class Conversation:
 
     @property
     def answered(self) -> int:
-        """Number of answered steps, which is the index of the unanswered one."""
+        """Number of answered steps, which is the index of the unanswered step."""
         return len(self.view.history)
 
     def system(self, step: int = 0) -> tuple[Message, ...]:
-        """Return the system message at a step; () without a system text and cues."""
+        """Return the system message at a step; () if there are no system text and no cues."""
         text = self.prompt.system(self._at(step), thinking=self.thinking, style=self.style)
         return (Message("system", text),) if text else ()
 
     def asked(self, step: int) -> str:
-        """Return the text of a step's user message without cues."""
+        """Return the text of a step's user message, excluding cues."""
         write = self.prompt.turn if step else self.prompt.first
         return write(self._at(step), thinking=self.thinking, style=self.style)
 
     def user(self, step: int, text: str) -> Message:
-        """Return the user message with this text, starting at a step, with its cues."""
+        """Return a user message with this text and the cues for its step."""
         before = self._cues("first") if step == 0 else ()
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
     def said(self, step: int) -> Message:
-        """Return the answer to a past step as it was sampled."""
+        """Return the originally sampled answer to a past step."""
         turn = self.view.history[step]
         ids = turn.decision.ids if turn.decision is not None else ()
         text = turn.said or answer_of(turn.action, self.prompt.header.answer)
         return Message("assistant", text, ids)
 
     def written(self, step: int) -> str:
-        """Return the text about earlier steps that the model wrote for a step; or ""."""
+        """Return the text about earlier steps that the model wrote for a step; "" if none."""
         return self.memory if step == self.answered else self.view.history[step].memory
 
     def before(self, step: int) -> Conversation:
-        """Return the conversation as it was when a step was unanswered."""
+        """Return the conversation as it was before a step was answered."""
         return replace(self, view=self._at(step), memory=self.written(step))
 
     def _cues(self, place: CuePlace) -> tuple[str, ...]:
@@ -103,7 +103,7 @@ class Conversation:
 
 
 def causal(conversation: Conversation) -> tuple[Message, ...]:
-    """Show all messages and answers; each prompt extends the previous one."""
+    """Show all messages and answers, so that each prompt extends the previous prompt."""
     return (*conversation.system(), *_exchanges(conversation, range(conversation.answered)))
 
 
@@ -116,11 +116,11 @@ def reasoning(conversation: Conversation) -> tuple[Message, ...]:
 
 
 def window(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
-    """Show the last ``n`` steps in full, and the task and a list of actions for older ones.
+    """Show the last ``n`` steps in full, preceded by the task and a list of older actions.
 
-    Notes that the model has written about older steps replace their actions in the list. In the
-    original, a model writes such notes once a length is exceeded; see :func:`asks_for_notes`. If
-    ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
+    Notes that the model has written about older steps replace those steps' actions in the list. In
+    the original, a model writes such notes once a length is exceeded; see :func:`asks_for_notes`.
+    If ``n`` is None, as many steps are shown as fit into :data:`WINDOW_CHARS` characters.
     """
     oldest = _oldest(conversation, n)
     if not oldest:
@@ -150,10 +150,10 @@ def recent(conversation: Conversation, n: int | None) -> tuple[Message, ...]:
 
 
 def asks_for_notes(conversation: Conversation, n: int | None) -> str:
-    """Return the request for notes on steps that a window no longer shows; or "" if none are due.
+    """Return the request for notes on steps that a window no longer shows; "" if none are due.
 
-    New notes are due once the window has moved by its length since the latest ones. They replace
-    these, and the request shows them with the steps since then. Cues are not in it.
+    New notes are due once the window has moved by its length since the latest notes, which they
+    replace. The request shows the latest notes and the steps since then, without cues.
 
     Args:
         conversation: the episode.
@@ -195,7 +195,7 @@ def _oldest(conversation: Conversation, n: int | None) -> int:
 
 
 def _notes(conversation: Conversation, n: int | None) -> tuple[str, int]:
-    """Return the latest notes of a window and the number of steps that they cover; "" and 0."""
+    """Return a window's latest notes and the number of steps they cover; "" and 0 if none."""
     for step in reversed(range(conversation.answered + 1)):
         if text := conversation.written(step):
             return text, _oldest(conversation.before(step), n)
@@ -209,8 +209,8 @@ def self_managed(
 
     Steps are numbered from 1. A prompt of more than ``max_chars`` characters explains to the model
     how to make room: ``<drop>2-4,6</drop>`` anywhere in an answer removes steps from later prompts,
-    and ``<note n="2-4">…</note>`` replaces them by a note. Step 1, which contains the task, stays.
-    Marks in thoughts are ignored, and so are unreadable marks and unknown step numbers.
+    and ``<note n="2-4">…</note>`` replaces them with a note. Step 1, with the task, stays.
+    Marks in thoughts, unreadable marks and unknown step numbers are ignored.
 
     In the original, a separate request makes the model mark each message as keep, remove or
     compress. Here the marks are part of an ordinary answer, or with ``by_model`` of the answer to
@@ -221,9 +221,9 @@ def self_managed(
 
 
 def asks_for_room(conversation: Conversation, max_chars: int) -> str:
-    """Return the request for marks that make room; or "" if a prompt is short enough.
+    """Return the request for marks that make room; "" if the prompt is short enough.
 
-    Cues are not in it.
+    The request does not include cues.
 
     Args:
         conversation: the episode.
@@ -249,7 +249,7 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
 def _managed(
     conversation: Conversation, max_chars: int, *, by_model: bool
 ) -> tuple[tuple[Message, ...], _Desk, int]:
-    """Return the system message, the kept steps, and the characters of both."""
+    """Return the system message, the kept steps, and their total number of characters."""
     desk = _Desk()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
@@ -272,12 +272,12 @@ def _managed(
 
 
 def without_marks(answer: str) -> str:
-    """Return an answer without the marks of a self-managed history."""
+    """Remove the marks of a self-managed history from an answer."""
     return _NOTE.sub("", _DROP.sub("", answer)).strip()
 
 
 class _Desk:
-    """The numbered steps that a model still sees, updated by its marks."""
+    """The numbered steps that a model still sees; the model's marks update them."""
 
     def __init__(self) -> None:
         self.users: dict[int, str] = {}
@@ -291,7 +291,7 @@ class _Desk:
         return sum(map(len, (*self.users.values(), *answers, *self.notes.values())))
 
     def mark(self, answer: str) -> None:
-        """Apply the marks of an answer, drops before notes."""
+        """Apply an answer's marks; drops come before notes."""
         said = without_thoughts(answer)
         for match in _DROP.finditer(said):
             self._clear(match[1])
@@ -302,7 +302,7 @@ class _Desk:
                 self.notes[max(numbers)] = f"[{listed}] Your note: {match[2].strip()}"
 
     def messages(self) -> Iterable[Message]:
-        """Return the kept messages in order; a note precedes the next kept step."""
+        """Return the kept messages in order, with each note before the next kept step."""
         waiting = dict(self.notes)
         for number, text in self.users.items():
             before = [waiting.pop(n) for n in sorted(waiting) if n < number]
@@ -353,9 +353,9 @@ def _thoughtless(answer: Message) -> Message:
 
 
 def _memory(conversation: Conversation, n: int | None, oldest: int) -> str:
-    """Return what is told of the steps before the oldest one in a window of ``n`` steps.
+    """Return the text about the steps before a window that begins at step ``oldest``.
 
-    It is the notes that the model has written, and the actions of later steps, one per line.
+    It contains the model's notes, and the actions of later steps, one per line.
     """
     notes, covered = _notes(conversation, n)
     lines = [f"Your notes on steps 1 to {covered}:", notes, ""] if notes else []

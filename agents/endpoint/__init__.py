@@ -1,1 +1,1 @@
-"""Language models behind an OpenAI-compatible endpoint."""
+"""Language models served by an OpenAI-compatible endpoint."""

@@ -18,7 +18,7 @@ from coevo_gym.core.task import FrozenModel
 
 _TOKENS_AROUND_A_MESSAGE = 16
 _BYTES_A_TOKEN = 6
-"""Upper bound for the bytes per token of ordinary text; tokenizers produce four or less."""
+"""Upper bound on bytes per token for ordinary text; tokenizers average four or fewer."""
 _OVERFLOW_CODES = ("context_length_exceeded", "exceed_context_size_error")
 _OVERFLOW_STATUS = {400, 413, 422, 500}
 """Statuses of overflow errors: OpenAI, vLLM, SGLang and llama.cpp use 400, gateways 413, TGI 422,
@@ -43,27 +43,27 @@ class EndpointConfig(FrozenModel):
     )
     """URL of the API, including ``/v1`` and without a key."""
     api_key_env: str | None = Field(default="OPENAI_API_KEY", min_length=1)
-    """Environment variable with the key; if it is unset, or None, a placeholder is sent."""
+    """Environment variable with the key. If it is unset or None, a placeholder is sent."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """Request field for the maximum answer length. Newer OpenAI models need
     ``max_completion_tokens``."""
     send_temperature: bool = True
     """Send the temperature with each request. OpenAI's reasoning models accept only their own
-    temperature, so set this to false for them; greedy evaluations then sample, too."""
+    temperature, so set this to false for them. Greedy evaluations then also sample."""
     max_concurrency: int = Field(default=16, ge=1)
     """Maximum number of concurrent requests."""
     timeout_s: float = Field(default=120.0, gt=0)
-    """Timeout in seconds for one attempt, from the first byte sent to the last one read."""
+    """Timeout in seconds for one attempt, from the first byte sent to the last byte read."""
     max_attempts: int = Field(default=5, ge=1)
     """Maximum number of attempts per request."""
     backoff_base_s: float = Field(default=0.5, gt=0)
-    """Maximum wait before the second attempt; it doubles with each further attempt."""
+    """Maximum wait in seconds before the second attempt; it doubles with each further attempt."""
     backoff_cap_s: float = Field(default=30.0, gt=0)
-    """Maximum wait, even if the server asks for a longer one."""
+    """Maximum wait in seconds, even if the server asks for a longer wait."""
     usd_per_million_prompt_tokens: float = Field(default=0.0, ge=0)
-    """Price of prompt tokens."""
+    """Price per million prompt tokens, in US dollars."""
     usd_per_million_completion_tokens: float = Field(default=0.0, ge=0)
-    """Price of completion tokens, including hidden reasoning."""
+    """Price per million completion tokens, including hidden reasoning, in US dollars."""
     max_tokens_total: int | None = Field(default=None, ge=1)
     """Maximum number of prompt and completion tokens per run, across resumes; None for no cap."""
     max_usd_total: float | None = Field(default=None, gt=0)
@@ -102,13 +102,13 @@ def least_tokens(prompt: Prompt, answer: str = "") -> Tokens:
 
 
 def refusal(config: EndpointConfig, spent: Cost, most: Tokens) -> str:
-    """Return a message on the cap that a request of ``most`` tokens might exceed, and advice."""
+    """Return a message that names the cap a request of ``most`` tokens might exceed."""
     name, so_far, more = "max_tokens_total", f"{spent.tokens} tokens", f"{sum(most)}"
     if config.max_tokens_total is None or spent.tokens + sum(most) <= config.max_tokens_total:
         name, so_far = "max_usd_total", f"{spent.usd:.4f} USD"
         more = f"{config.prices.usd(*most):.4f}"
     return (
-        f"{so_far} are spent of {name}={getattr(config, name)}, and the next request to "
+        f"{so_far} of {name}={getattr(config, name)} are spent, and the next request to "
         f"{config.model} may take up to {more}. Raise {name} to continue."
     )
 
@@ -127,7 +127,7 @@ class _Choice(BaseModel):
 
 
 _TokenCount = Annotated[int, Field(ge=0, le=10**12)]
-"""Tokens of one request; larger numbers are invalid, and might not even fit into a float."""
+"""Token count of one request; larger numbers are invalid, and might not even fit a float."""
 
 
 class _Tokens(BaseModel):
@@ -143,13 +143,13 @@ class EndpointReply(BaseModel):
 
     @property
     def text(self) -> str:
-        """The answer; "" if it was filtered, or has only reasoning or tool calls."""
+        """Text of the answer; "" if it was filtered, or has only reasoning or tool calls."""
         filtered = self.finish_reason == "content_filter"
         return "" if filtered else self.choices[0].message.content or ""
 
     @property
     def finish_reason(self) -> str | None:
-        """Finish reason, as named by the server."""
+        """Finish reason reported by the server."""
         return self.choices[0].finish_reason
 
     @property
@@ -181,9 +181,9 @@ def says_overflow(content: bytes) -> bool:
 
 
 def read_reply(content: bytes) -> EndpointReply | None:
-    """Parse the body of an answer; return None if it is not a chat completion.
+    """Parse a response body; return None if it is not a chat completion.
 
-    Lone surrogates, which a model's answer may contain, are not an error here.
+    Lone surrogates, which a model's answer may contain, do not cause an error.
     """
     try:
         return EndpointReply.model_validate(json.loads(content))
@@ -194,7 +194,7 @@ def read_reply(content: bytes) -> EndpointReply | None:
 def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
     """Return True if an error reports that the prompt does not fit into the model's context.
 
-    ``codes`` are code and type of the error, which some servers swap.
+    ``codes`` are the error's code and type, which some servers swap.
 
     Example:
         >>> is_overflow(400, ["context_length_exceeded"], "")
@@ -210,9 +210,9 @@ def is_overflow(status: int, codes: Collection[object], text: str) -> bool:
 
 
 def retry_after_s(header: str | None, now: datetime | None = None) -> float:
-    """Return the seconds that a ``Retry-After`` header asks to wait; 0 if missing or invalid.
+    """Return the seconds to wait according to a ``Retry-After`` header; 0 if missing or invalid.
 
-    The header has seconds or a date (RFC 9110, section 10.2.3).
+    The header contains seconds or a date (RFC 9110, section 10.2.3).
 
     Example:
         >>> retry_after_s("2"), retry_after_s("-1"), retry_after_s("soon"), retry_after_s(None)

@@ -1,4 +1,4 @@
-"""The event loop of an endpoint's requests, and an HTTP client that limits responses."""
+"""An event loop for an endpoint's requests, and an HTTP client that limits response sizes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop thread for callers without a loop, or inside one (a notebook).
+    """An event loop in its own thread, for callers with or without a loop (such as notebooks).
 
-    The loop lives until :meth:`close`, or until the object is garbage-collected, so that objects
+    The loop runs until :meth:`close`, or until the object is garbage-collected, so that objects
     bound to the loop, such as a connection pool, serve many calls. Thread-safe. ``at_end`` is
-    awaited in the loop after all running tasks were cancelled.
+    awaited in the loop after all running tasks have been cancelled.
     """
 
     def __init__(self, at_end: Callable[[], Awaitable[None]]) -> None:
@@ -68,7 +68,7 @@ class LoopThread:
             raise
 
     def close(self) -> None:
-        """Cancel running tasks and end the thread; a second call does nothing."""
+        """Cancel running tasks and stop the thread; further calls do nothing."""
         with self._lock:
             self._stop()
 
@@ -109,25 +109,25 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 
 MAX_ANSWER_BYTES = 16 << 20
-"""Maximum body size to read, including errors; a long chat completion takes about 1 MB."""
+"""Maximum response body size in bytes, including errors; a long completion takes about 1 MB."""
 _MAX_REDIRECTS = 5
 
 
 class UnreadableAnswer(Exception):
-    """An answer whose body was not read because it is too large or compressed."""
+    """A response's body was not read because it is too large or compressed."""
 
 
 def bounded_client(openai: Any) -> Any:
     """Create the HTTP client for ``openai.AsyncOpenAI(http_client=...)``, with openai's defaults.
 
-    It requests uncompressed answers and refuses compressed ones, because a few kilobytes can expand
-    to gigabytes. The bodies of redirects are not read at all. Requests raise
+    It requests uncompressed responses and rejects compressed ones, because a few kilobytes can
+    expand to gigabytes. The bodies of redirects are not read at all. Requests raise
     :class:`UnreadableAnswer`, which some versions of ``openai`` wrap in an ``APIConnectionError``.
     """
 
     class Client(openai.DefaultAsyncHttpxClient):  # type: ignore[misc]
         async def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-            """Send a request and read its answer; ``stream`` is ignored."""
+            """Send a request and read its response; ``stream`` is ignored."""
             request.headers["accept-encoding"] = "identity"
             options["follow_redirects"] = False
             response = await super().send(request, stream=True, **options)
@@ -145,7 +145,7 @@ def bounded_client(openai: Any) -> Any:
 
 
 async def _read(response: Any) -> Any:
-    """Return the same response with its body read."""
+    """Read a response's body and return the response."""
     encoding = response.headers.get("content-encoding", "identity")
     if encoding.strip().lower() not in ("", "identity"):
         raise UnreadableAnswer(f"its answer is compressed ({encoding[:40]!r})")

@@ -42,36 +42,36 @@ _NO_KEY = "no-key"
 _MAX_CHARS = 4_000_000
 _QUOTED_CHARS = 400
 _MAX_LOST_IN_A_ROW = 16
-"""Number of consecutive requests without an answer from which the server counts as down."""
+"""Number of consecutive unanswered requests after which the server counts as down."""
 _RETRIED = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that may be temporary."""
+"""HTTP statuses below 500 that may be temporary."""
 _COUNTS = ("retries", "unknown", "empty", "overflows", "lost")
 
 
 class _Fault(NamedTuple):
-    """The reason why an attempt gave no answer."""
+    """The reason why an attempt returned no answer."""
 
     what: str  # without the key
     advice: str
     retry: bool = False  # another attempt may succeed
     wait_s: float = 0.0  # seconds that the server asks to wait
-    limited: bool = False  # the server or account lacks capacity
+    limited: bool = False  # the server is out of capacity, or the account out of credit
     sent: bool = True  # the server may have processed the prompt and charge for it
 
 
 class OpenAIPolicy:
-    """A policy that answers prompts with an OpenAI-compatible endpoint; it cannot be trained.
+    """A policy that uses an OpenAI-compatible endpoint; it cannot be trained.
 
     Requests run concurrently, up to ``max_concurrency`` over all calls; answers are returned in the
     order of the requests. Only transport faults, timeouts, 408, 409, 425, 429, 5xx and responses
     that are not chat completions are retried. Bad output is data: an empty, filtered or truncated
-    answer is a completion, and so is a prompt that does not fit (``Finish.OVERFLOW``). Without
+    answer is a completion, and a prompt that does not fit finishes with ``OVERFLOW``. Without
     ``send_temperature``, the server chooses how to sample, even for greedy requests. A reasoning
     model's output outside ``content`` is ignored.
 
     A request without an answer after all attempts is lost (``Finish.LOST``), and affects only the
-    episode that sent it. The whole call fails if more attempts cannot help: if the server refuses
-    the request, has never answered, or has left 16 requests in a row without an answer. Requests in
+    episode that sent it. The whole call fails if more attempts cannot help: if the server rejects
+    the request, has never answered, or has left 16 requests in a row unanswered. Requests in
     flight are then awaited and counted, unsent requests are not sent, and the first error is
     raised. Connections are kept until :meth:`close`. Thread-safe, even in threads with a running
     event loop.
@@ -121,15 +121,15 @@ class OpenAIPolicy:
         self._loop = LoopThread(self._client.close)
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Answer prompts; the ids of their messages are not used.
+        """Answer prompts, ignoring the token ids of their messages.
 
-        Usage is the server's own count, or the maximum possible usage if it reports none.
+        Usage is the server's own count, or the maximum possible usage if the server reports none.
 
         Raises:
             ConfigError: if a request is not a prompt.
-            RateLimited: if the server lacks capacity, or the account credit.
+            RateLimited: if the server is out of capacity, or the account is out of credit.
             BudgetSpent: if a request might exceed a cap; it was not sent.
-            ModelError: if the server refuses a request or is down, or the policy is closed.
+            ModelError: if the server rejects a request or is down, or the policy is closed.
         """
         return self.generate_each(requests, lambda place, completion: None)
 
@@ -160,7 +160,7 @@ class OpenAIPolicy:
 
     @property
     def capped(self) -> Cost:
-        """Cost counted towards the caps; at least that of the texts sent and answered."""
+        """Cost counted towards the caps: at least the cost of the texts sent and received."""
         return self._meter.total
 
     def in_words(self) -> str:
@@ -175,7 +175,7 @@ class OpenAIPolicy:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the counts as JSON, with which a resumed run continues counting."""
+        """Return the counts as JSON, so that a resumed run continues counting."""
         usage, capped = self.usage, self.capped
         return {
             **{name: self.counts[name] for name in _COUNTS},
@@ -188,7 +188,7 @@ class OpenAIPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; states without separate counts for caps are accepted."""
+        """Restore a state from :meth:`state_dict`, even if it has no separate counts for caps."""
         found = Counter(state)
         usage = Usage(
             calls=found["requests"],
@@ -203,7 +203,7 @@ class OpenAIPolicy:
         self.counts = Counter({name: found[name] for name in _COUNTS})
 
     def close(self) -> None:
-        """Cancel requests in flight and close the connections; a second call does nothing."""
+        """Cancel requests in flight and close the connections; further calls do nothing."""
         self._loop.close()
 
     def __enter__(self) -> OpenAIPolicy:
@@ -225,7 +225,7 @@ class OpenAIPolicy:
             nonlocal begun
             completion = await self._answer(prompt, failed)
             if completion is not None:
-                # Measured since the previous answer; all together are the time of the batch.
+                # Measured since the previous answer, so the sum is the time of the batch.
                 begun, since = time.perf_counter(), begun
                 usage = completion.usage.model_copy(update={"seconds": begun - since})
                 completion = completion._replace(usage=usage)
@@ -287,7 +287,7 @@ class OpenAIPolicy:
         return None
 
     def _give_up(self, fault: _Fault, attempts: int) -> Completion:
-        """Return a lost answer for a failed request, or raise as the class docstring describes."""
+        """Return a lost answer for a failed request, or raise if the whole call must fail."""
         times = f" {attempts} times" if attempts > 1 else ""
         said = (
             f"{self.config.model} at {self.config.base_url} gave no answer{times}: "
@@ -348,7 +348,7 @@ class OpenAIPolicy:
         )
 
     def _refused(self, error: Any) -> Completion | _Fault:
-        """Interpret an ``openai.APIStatusError``."""
+        """Convert an ``openai.APIStatusError`` to a completion or a fault."""
         status, body = error.status_code, error.body
         message = str(body["message"] if isinstance(body, dict) and "message" in body else error)
         if is_overflow(status, (error.code, error.type), message):
@@ -356,7 +356,7 @@ class OpenAIPolicy:
         return _Fault(
             f"status {status}, {self._quoted(message).rstrip('. ')}.",
             self._advice(status, message),
-            # An account without credit is also refused with 429, and waiting does not help.
+            # An account without credit also gets status 429, but waiting does not help.
             retry=(status >= 500 or status in _RETRIED) and error.code != "insufficient_quota",
             wait_s=retry_after_s(error.response.headers.get("retry-after")),
             limited=status == 429,
@@ -364,7 +364,7 @@ class OpenAIPolicy:
         )
 
     def _overflow(self, status: int, message: str) -> Completion:
-        """Return the answer to a prompt that does not fit into the model's context."""
+        """Return the completion for a prompt that does not fit into the model's context."""
         said = self._quoted(message)
         self.counts["overflows"] += 1
         self._tell_once("overflow model=%s status=%d said=%s", self.config.model, status, said)
@@ -374,12 +374,12 @@ class OpenAIPolicy:
         if status in (401, 403):
             name = self.config.api_key_env
             if name is None:
-                return "Set api_key_env to the name of the variable that holds the key."
+                return "Set api_key_env to the name of the variable that contains the key."
             return f"Set {name} to a key that may use this model."
         if status == 404:
             return "Check base_url and model; GET base_url/models lists the available models."
         if status == 429:
-            return "Lower max_concurrency, raise max_attempts or backoff_cap_s, or look for credit."
+            return "Lower max_concurrency, raise max_attempts or backoff_cap_s, or add credit."
         if status >= 500 or status in _RETRIED:
             return "Check the server's log, or raise max_attempts."
         if self.config.send_temperature and "temperature" in message.lower():
@@ -387,7 +387,7 @@ class OpenAIPolicy:
         return "Check that the server supports model, max_tokens_field and the sampling settings."
 
     def _count(self, prompt: Prompt, reply: EndpointReply) -> Completion:
-        """Count an answer and convert it to a completion."""
+        """Count an answer's usage and convert the answer to a completion."""
         told, most = reply.tokens, most_tokens(prompt)
         if told is None:
             self.counts["unknown"] += 1
@@ -406,7 +406,7 @@ class OpenAIPolicy:
         return Completion(text, None, finish, self._priced(told or most))
 
     def _priced(self, tokens: Tokens) -> Usage:
-        """Return the usage and cost for a number of tokens."""
+        """Return the usage and price of a number of tokens."""
         usd = self.config.prices.usd(*tokens)
         return Usage(prompt_tokens=tokens[0], completion_tokens=tokens[1], usd=usd)
 
@@ -425,15 +425,15 @@ class OpenAIPolicy:
 
 
 def _read_key(name: str | None) -> str:
-    """Read the key; return "" if there is none.
+    """Read the API key from the environment; return "" if there is none.
 
     Raises:
-        ConfigError: if it is not a valid HTTP header; the client's error would quote it.
+        ConfigError: if the key is not a valid HTTP header; the client's error would quote it.
     """
     key = os.environ.get(name, "").strip() if name else ""
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise ConfigError(
-            f"The environment variable {name} contains white space, control or non-ASCII "
+            f"The environment variable {name} contains whitespace, control or non-ASCII "
             "characters, so it cannot be a key. Set it to the key alone."
         )
     return key
@@ -442,18 +442,18 @@ def _read_key(name: str | None) -> str:
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
-            f"An endpoint answers only prompts, actual: {type(request).__name__}. Use a ChatAgent."
+            f"An endpoint answers only prompts, got {type(request).__name__}. Use a ChatAgent."
         )
     if request.after is not None:
         raise ConfigError(
-            "An endpoint takes messages, so it cannot continue from token ids. Use a model that "
+            "An endpoint accepts only messages, so it cannot continue token ids. Use a model that "
             "runs in this process (policy.kind = 'transformers' or 'vllm')."
         )
     return request
 
 
 def _reached_nobody(error: BaseException | None) -> bool:
-    """Return True if a transport fault means that no connection was made."""
+    """Return True if a transport error means that no connection was made."""
     while error is not None:
         if isinstance(error, ConnectionRefusedError | socket.gaierror):
             return True
@@ -462,7 +462,7 @@ def _reached_nobody(error: BaseException | None) -> bool:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Wait for an event, at most for some seconds."""
+    """Wait for an event, for at most ``seconds``."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()

@@ -1,1 +1,1 @@
-"""Language models as policies, with transformers and with vLLM."""
+"""Policies that run language models with transformers or vLLM."""

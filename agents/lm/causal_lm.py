@@ -1,4 +1,4 @@
-"""Loading, adapting, checking and saving of a transformers model for :class:`LanguageModel`.
+"""Functions that load, adapt, check and save a transformers model for :class:`LanguageModel`.
 
 The log-probabilities of tokens are computed from its LM head, in chunks to save memory. Import this
 module lazily: it requires PyTorch, transformers and peft.
@@ -31,9 +31,9 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def half_copy(model: ModuleT) -> ModuleT:
-    """Copy a model with parameters in bf16 and without gradients; buffers keep their precision.
+    """Copy a model to bf16 parameters without gradients; buffers keep their precision.
 
-    No intermediate copy in the model's own precision is made.
+    It does not make an intermediate copy in the model's own precision.
     """
     half = {
         id(parameter): nn.Parameter(parameter.detach().to(torch.bfloat16, copy=True), False)
@@ -44,7 +44,7 @@ def half_copy(model: ModuleT) -> ModuleT:
 
 @torch.no_grad()
 def renew(half: nn.Module, model: nn.Module) -> None:
-    """Copy the current weights of the model into its :func:`half_copy`."""
+    """Copy the model's current weights into its :func:`half_copy`."""
     for mine, theirs in zip(half.parameters(), model.parameters(), strict=True):
         mine.copy_(theirs)
 
@@ -58,7 +58,7 @@ _LOGIT_SETTINGS = (
 
 
 class Loaded(NamedTuple):
-    """A model with its tokenizer; ``adapter`` contains ``model`` if there is one."""
+    """A model with its tokenizer and, if it has one, the adapter that wraps it."""
 
     model: PreTrainedModel
     tokenizer: Any
@@ -66,7 +66,7 @@ class Loaded(NamedTuple):
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device for a setting; ``auto`` is the GPU if there is one.
+    """Return the device for a setting; ``auto`` selects the GPU if there is one.
 
     Raises:
         ConfigError: if the setting is ``cuda`` and PyTorch finds no GPU.
@@ -81,7 +81,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def load(path: str, device: torch.device, dtype: torch.dtype) -> Loaded:
-    """Load a model without dropout, in evaluation mode, and its tokenizer.
+    """Load a model and its tokenizer, in evaluation mode and without dropout.
 
     Raises:
         ModelError: if the model cannot be loaded.
@@ -117,7 +117,7 @@ def _no_progress_bars() -> Iterator[None]:
 
 
 def _no_dropout(config: Any) -> None:
-    """Set all dropout to 0, because noise in the ratio of probabilities would be trained on."""
+    """Set all dropout to 0, because its noise would distort the ratio of probabilities."""
     for name, value in list(vars(config).items()):
         if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
             setattr(config, name, 0.0)
@@ -165,10 +165,10 @@ def add_adapter(loaded: Loaded, *, rank: int, alpha: int, seed: int) -> Loaded:
 
 @contextmanager
 def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Use other adapter weights within a context, or no adapter if there are none.
+    """Use the given adapter weights within a context, or no adapter if there are no weights.
 
-    The parameters stay the same objects, and activations kept for a backward pass are not touched,
-    so that pending gradients are computed correctly.
+    The parameters stay the same objects, and activations kept for a backward pass are not changed,
+    so pending gradients are computed correctly.
     """
     if not weights:
         with adapter.disable_adapter():
@@ -186,7 +186,7 @@ def adapter_as(adapter: PeftModel, weights: Mapping[str, Tensor]) -> Iterator[No
 
 
 def head_of(model: PreTrainedModel) -> torch.nn.Linear:
-    """Return the LM head.
+    """Return the model's LM head.
 
     Raises:
         ModelError: if the head is not a linear layer, or the model changes the logits after it.
@@ -205,10 +205,10 @@ def head_of(model: PreTrainedModel) -> torch.nn.Linear:
 
 @torch.no_grad()
 def check_model(model: PreTrainedModel) -> None:
-    """Compare packing and the head with the model's own logits on a few tokens.
+    """Check on a few tokens that packed sequences and the head give the model's own logits.
 
     Raises:
-        ModelError: if they differ, because training would then differ from the model's behaviour.
+        ModelError: if the logits differ, because the trained and sampled models would differ.
     """
     head = head_of(model)
     ids = [token % head.out_features for token in range(3, 100, 4)]
@@ -227,7 +227,7 @@ def check_model(model: PreTrainedModel) -> None:
 
 
 def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield each parameter and persistent buffer once, tied ones under their first name."""
+    """Yield each parameter and persistent buffer once; tied weights have their first name."""
     seen = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
@@ -237,7 +237,7 @@ def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield all weights under the model's names with adapters merged in fp32, without copies."""
+    """Yield all weights by the model's names, with adapters merged in fp32 and without copies."""
     adapted = {
         f"{name}.base_layer.weight": module
         for name, module in model.named_modules()
@@ -257,14 +257,14 @@ def checkpoint_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
     """Yield :func:`merged_weights` with the names and shapes of the Hugging Face checkpoint.
 
     If transformers stores weights in another shape, as for some mixtures of experts, they are
-    converted one layer at a time, so that the weights are never all copied at once.
+    converted one layer at a time, so that only one layer is copied at once.
     """
     for _, layer in groupby(merged_weights(model), key=lambda named: _layer_of(named[0])):
         yield from revert_weight_conversion(model, dict(layer)).items()
 
 
 def _layer_of(name: str) -> str:
-    """Return a weight's name up to its layer number, or the whole name if it has none."""
+    """Return a weight's name up to its layer number, or the whole name without a layer number."""
     found = re.match(r".*?\.\d+\.", name)
     return found[0] if found else name
 
@@ -282,7 +282,7 @@ def token_logprobs(
     *,
     chunk: int | None = None,
 ) -> Tensor:
-    """Compute log-probabilities of ids under softmax((hidden W^T + b) / temperature).
+    """Compute the log-probabilities of token ids under softmax((hidden W^T + b) / temperature).
 
     The result is in fp32 or better. Products are computed in the dtype of ``hidden``, or in
     autocast's dtype under autocast.
@@ -293,7 +293,7 @@ def token_logprobs(
         bias: (V,) bias of the LM head, or None.
         ids: (N,) token that follows each hidden state.
         temperature: (N,) divisor of the logits; above 0.
-        chunk: tokens per chunk; default: as many as make :data:`CHUNK_LOGITS` logits.
+        chunk: tokens per chunk; by default, as many as need :data:`CHUNK_LOGITS` logits.
 
     Returns:
         (N,) log-probabilities, with gradients to ``hidden``, ``weight`` and ``bias``.
@@ -356,7 +356,7 @@ class _ChunkedHead(torch.autograd.Function):
 
 
 def _scores(hidden: Tensor, head: Tensor, bias: Tensor | None, temperature: Tensor) -> Tensor:
-    """Return (n, V) logits over temperature, in fp32 or better, as a new tensor."""
+    """Return the (n, V) logits divided by temperature, in fp32 or better, as a new tensor."""
     logits = hidden @ head.T
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if bias is not None:

@@ -1,4 +1,4 @@
-"""A causal language model for training: log-probabilities, weights, a frozen copy."""
+"""A trainable causal language model with log-probabilities, weights and frozen copies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from coevo_gym.agents.value_head import ValueHead
 
 HALF_ON = "cuda"
-"""Type of device that computes in bf16 by default."""
+"""Device type that computes in bf16 by default."""
 
 
 class ModelConfig(FrozenModel):
@@ -31,26 +31,25 @@ class ModelConfig(FrozenModel):
 
     Attributes:
         path: folder or hub id of a transformers model, or the name of a fetched model.
-        device: device of the model; ``auto`` is the GPU if there is one.
-        dtype: precision. ``bfloat16`` computes in bf16 with fp32 weights, or with LoRA with bf16
-            weights and an fp32 adapter. On a CPU it is faster only with bf16 instructions
-            (``avx512_bf16`` or ``amx_bf16``). There, log-probabilities of SmolLM2-135M's sampled
-            tokens differ from those in fp32 by 0.03 nat on average and 0.3 at most, those of
-            sampler and learner by as much, and gradients have a cosine of 0.98 or more.
-            ``float32`` computes in fp32. ``auto`` is ``bfloat16`` on a GPU and ``float32`` on a
-            CPU.
+        device: device of the model; ``auto`` selects the GPU if there is one.
+        dtype: precision. ``bfloat16`` computes in bf16. Weights are stored in fp32; with LoRA, base
+            weights are in bf16 and the adapter in fp32. On a CPU, bf16 is faster only with bf16
+            instructions (``avx512_bf16`` or ``amx_bf16``). There, log-probabilities of
+            SmolLM2-135M's sampled tokens differ from fp32 by 0.03 nat on average and 0.3 at most,
+            sampler and learner differ by as much, and gradients have a cosine of 0.98 or more.
+            ``float32`` computes in fp32. ``auto`` is ``bfloat16`` on a GPU, ``float32`` on a CPU.
         lora_rank: rank of a LoRA adapter on all linear layers except the head; 0 trains all
-            weights. In a mixture of experts only attention is adapted; experts and routers are
+            weights. In a mixture of experts, only attention is adapted; experts and routers stay
             frozen.
         lora_alpha: the adapter is scaled by ``lora_alpha / lora_rank``.
         gradient_checkpointing: store only the input of each layer in a training forward pass and
-            recompute the rest in the backward pass: about a third slower, with a fraction of the
-            memory.
+            recompute all other activations in the backward pass. Training is about a third slower
+            and needs a fraction of the memory.
         max_context: maximum number of tokens in a sequence; None for the model's own limit.
         pack_tokens: maximum number of tokens per forward pass; a longer sequence gets its own pass.
-        prefix_cache_gib: memory for keys and values of past conversations when sampling with
+        prefix_cache_gib: memory in GiB for keys and values of past conversations when sampling with
             transformers, so that only new tokens are computed. The least recently used
-            conversations are dropped first; 0 computes whole conversations at every turn.
+            conversations are dropped first. With 0, each turn computes the whole conversation.
     """
 
     path: str = Field(default="smollm2", min_length=1)
@@ -67,14 +66,14 @@ class ModelConfig(FrozenModel):
 class LanguageModel:
     """A transformers model with its tokenizer and, if configured, a LoRA adapter.
 
-    Dropout is disabled, whatever the model's config says, because noise in the ratio of new to old
-    probabilities would be trained on. Code that comes with a model is never run. GPU-specific paths
-    (bf16, attention in one kernel) are not covered by the tests. The seed is for a new adapter.
+    Dropout is disabled regardless of the model's config, because its noise would distort the ratio
+    of new to old probabilities. Code that comes with a model is never run. GPU-specific paths
+    (bf16, attention in one kernel) are not covered by the tests. The seed initialises the adapter.
 
     Attributes:
         value_lr: suitable learning rate for a value head.
         model: transformers model, including the adapter, so that it generates as the policy does.
-            In evaluation mode outside updates.
+            It is in evaluation mode outside updates.
         version: number of updates so far, set by the learner.
 
     Raises:
@@ -122,7 +121,7 @@ class LanguageModel:
 
     @property
     def n_parameters(self) -> int:
-        """Number of weights of the model, without the adapter."""
+        """Number of model weights, excluding the adapter."""
         named = self.model.named_parameters()
         return sum(weight.numel() for name, weight in named if ".lora_" not in name)
 
@@ -130,13 +129,13 @@ class LanguageModel:
         """Return log-probabilities of the sampled positions under the current weights.
 
         Segments are packed into rows of at most ``pack_tokens`` tokens, with one forward pass each.
-        Tokens after a segment's last sampled token are left out. On a CPU, common beginnings of
-        several segments in a row are computed once.
+        Tokens after a segment's last sampled token are left out. On a CPU, beginnings shared by
+        several segments of a row are computed once.
 
         Returns:
             (B, T) fp32 log-probabilities of the sampled positions of each segment, padded with 0 to
-            the longest, and a (B, T) bool mask of valid entries. Both are on the CPU, wherever the
-            model is; gradients flow back to it.
+            the longest, and a (B, T) bool mask of valid entries. Both are on the CPU, even if the
+            model is not; gradients flow back to the model.
 
         Raises:
             ConfigError: if a sample is not a segment, its first token is sampled (nothing
@@ -146,14 +145,14 @@ class LanguageModel:
         return self._evaluated(samples, None)[:2]
 
     def spell(self, ids: Sequence[int]) -> str:
-        """Return the text of token ids, including special tokens."""
+        """Decode token ids to text, including special tokens."""
         text = self.tokenizer.decode(
             list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False
         )
         return str(text)
 
     def value_head(self) -> ValueHead:
-        """Create a head that values the next token from the hidden state before it."""
+        """Create a head that estimates a token's value from the hidden state before the token."""
         from coevo_gym.agents.value_head import ValueHead
 
         return ValueHead(self.model.config.get_text_config().hidden_size, self.device)
@@ -161,13 +160,13 @@ class LanguageModel:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the results of :meth:`logprobs` and (B, T) fp32 values, from one forward pass."""
+        """Return the results of :meth:`logprobs` and (B, T) fp32 values in one forward pass."""
         return self._evaluated(samples, head)
 
     def _evaluated(
         self, samples: Sequence[Sample], head: Module | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (B, T) log-probabilities, their mask, and values of a head (0 without one)."""
+        """Return (B, T) log-probabilities, their mask, and the head's values (0 without a head)."""
         from torch import ones
         from torch.nn.utils.rnn import pad_sequence
 
@@ -194,7 +193,7 @@ class LanguageModel:
         return logps, mask, values
 
     def parameters(self) -> list[Parameter]:
-        """Return the trainable weights: all, or those of the adapter."""
+        """Return the trainable weights: all weights, or only the adapter's if there is one."""
         return [weight for weight in self.model.parameters() if weight.requires_grad]
 
     def train(self, mode: bool = True) -> None:
@@ -204,13 +203,13 @@ class LanguageModel:
     def frozen_copy(self) -> LanguageModel | FrozenAdapter:
         """Return a copy of the current model without gradients.
 
-        With an adapter, the copy stores no model weights: it runs this model with the current
-        adapter, or with none if the adapter is still untrained.
+        With an adapter, the copy does not store model weights. It runs this model with a copy of
+        the current adapter, or without an adapter if it is still untrained.
 
         A model that computes in bf16 is copied in bf16. If its weights are bf16 numbers, as in most
         published models, the copy's log-probabilities equal those of an fp32 copy. Otherwise they
         differ by less than 0.1 nats per token on average: by 0.044 for SmolLM2-135M on a CPU, where
-        computing in bf16 at all makes a difference of 0.041.
+        merely computing in bf16 makes a difference of 0.041.
         """
         if self._adapter is not None:
             return FrozenAdapter(self)
@@ -226,7 +225,7 @@ class LanguageModel:
         return frozen
 
     def state_dict(self) -> dict[str, Any]:
-        """Return version and trained weights (only the adapter's, if there is one), on the CPU."""
+        """Return the version and trained weights (of the adapter, if there is one) on the CPU."""
         weights = {n: w.detach().to("cpu", copy=True) for n, w in self._trained().items()}
         return {"version": self.version, "lora_rank": self.config.lora_rank, "weights": weights}
 
@@ -254,9 +253,9 @@ class LanguageModel:
         return self
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield all weights under the names of the Hugging Face checkpoint, with a merged adapter.
+        """Yield all weights by their Hugging Face checkpoint names, with the adapter merged.
 
-        Intended for a sampler with its own weights. ``lm_head.weight`` is included even if it is
+        Samplers that store their own weights use this. ``lm_head.weight`` is included even if it is
         tied to the embedding. Weights not changed by an adapter are not copied.
         """
         from coevo_gym.agents.lm.causal_lm import checkpoint_weights
@@ -264,27 +263,27 @@ class LanguageModel:
         return checkpoint_weights(self.model)
 
     def save_pretrained(self, folder: Path) -> None:
-        """Save model and tokenizer in transformers' format, with a merged adapter."""
+        """Save the model, with its adapter merged, and the tokenizer in transformers' format."""
         from coevo_gym.agents.lm.causal_lm import merged_weights
 
         self.model.save_pretrained(folder, state_dict=dict(merged_weights(self.model)))
         self.tokenizer.save_pretrained(folder)
 
     def save_adapter(self, folder: Path) -> None:
-        """Save the adapter in PEFT's format, with its model's name, and the tokenizer.
+        """Save the adapter in PEFT's format, with the base model's name, and the tokenizer.
 
         Raises:
             ConfigError: if there is no adapter, because all weights are trained.
         """
         if self._adapter is None:
-            raise ConfigError("There is no adapter to save, because all weights were trained.")
+            raise ConfigError("There is no adapter to save, because all weights are trained.")
         self._adapter.save_pretrained(str(folder))
         self.tokenizer.save_pretrained(folder)
 
     def _row(
         self, segments: Sequence[Segment], inputs: Sequence[Sequence[int]], head: Module | None
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Return log-probabilities and values of the sampled positions, for segments of a row."""
+        """Yield log-probabilities and values at the sampled positions of each segment in a row."""
         import torch
 
         from coevo_gym.agents.lm.causal_lm import head_of, token_logprobs
@@ -294,7 +293,7 @@ class LanguageModel:
         places, targets, start = [], [], 0
         for segment, ids in zip(segments, inputs, strict=True):
             sampled = [p for p, taken in enumerate(segment.sampled) if taken]
-            places += [start + p - 1 for p in sampled]  # each token is predicted by the one before
+            places += [start + p - 1 for p in sampled]  # the previous token predicts each token
             targets += [segment.ids[p] for p in sampled]
             start += len(ids)
         temperatures = torch.tensor([segment.temperature for segment in segments])
@@ -343,8 +342,7 @@ class LanguageModel:
     def _checked(self, sample: Sample) -> Segment:
         if not isinstance(sample, Segment):
             raise ConfigError(
-                "A language model learns only from token segments, actual: "
-                f"{type(sample).__name__}."
+                f"A language model learns only from token segments, got {type(sample).__name__}."
             )
         if not sample.ids or not any(sample.sampled):
             return sample
@@ -353,7 +351,7 @@ class LanguageModel:
             wrong = next(i for i in sample.ids if not 0 <= i < vocabulary)
             raise ConfigError(
                 f"Token {wrong} is outside the vocabulary of {self.config.path!r}, which has "
-                f"{vocabulary} tokens. Were the tokens sampled by another model?"
+                f"{vocabulary} tokens. The tokens may come from another model."
             )
         if sample.sampled[0]:
             raise ConfigError(
@@ -397,18 +395,18 @@ class FrozenAdapter:
             return self._of.logprobs(samples)
 
     def parameters(self) -> list[Parameter]:
-        """Return no parameters, because nothing is trained."""
+        """Return an empty list, because a frozen adapter is not trained."""
         return []
 
     def train(self, mode: bool = True) -> None:
-        """Do nothing, because there is no dropout."""
+        """Do nothing, because a frozen adapter has no training mode."""
 
     def frozen_copy(self) -> FrozenAdapter:
         """Return this object, because it does not change."""
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the frozen adapter weights, on the CPU; empty if it was untrained."""
+        """Return the frozen adapter weights on the CPU; empty if the adapter was untrained."""
         return {name: weight.to("cpu", copy=True) for name, weight in self._weights.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
@@ -422,7 +420,7 @@ def _in_fp32(module: Module, inputs: object, output: Tensor) -> Tensor:
 
 
 def _predicting(segment: Segment) -> tuple[int, ...]:
-    """Return the ids up to the last one that predicts a sampled token; () if none is sampled."""
+    """Return the ids up to the last id that predicts a sampled token; () if none is sampled."""
     last = max((place for place, taken in enumerate(segment.sampled) if taken), default=0)
     return segment.ids[:last]
 

@@ -11,7 +11,7 @@ from coevo_gym.core.errors import ModelError, ModelNotFetched, ModelNotFound
 
 
 class ModelShape(NamedTuple):
-    """The shape of a decoder-only transformer of the Llama family, dense or mixture of experts.
+    """The shape of a Llama-style decoder-only transformer, dense or a mixture of experts.
 
     Attributes:
         layers: number of transformer blocks.
@@ -19,9 +19,9 @@ class ModelShape(NamedTuple):
         heads: number of query heads.
         kv_heads: number of key and value heads.
         head_dim: width of a head.
-        intermediate: width of the MLP; in a mixture, of one expert.
-        vocabulary: number of rows of the embedding.
-        tied: True if the LM head is the embedding.
+        intermediate: width of the MLP, or of one expert in a mixture of experts.
+        vocabulary: number of rows in the embedding.
+        tied: True if the LM head shares its weights with the embedding.
         experts: number of experts per layer; 1 for a dense model.
         active_experts: number of experts that a token passes through.
     """
@@ -39,12 +39,12 @@ class ModelShape(NamedTuple):
 
     @property
     def n_parameters(self) -> int:
-        """Number of matrix weights, without norms and biases (well below 0.1 %)."""
+        """Number of matrix weights; norms and biases, well below 0.1 %, are not counted."""
         return self._count(self.experts)
 
     @property
     def n_active(self) -> int:
-        """Number of weights that a token passes through."""
+        """Number of weights that each token passes through."""
         return self._count(self.active_experts)
 
     @property
@@ -56,19 +56,19 @@ class ModelShape(NamedTuple):
     def kept_per_token(self) -> int:
         """Bytes per token and layer kept for the backward pass in bf16, within a factor of two.
 
-        The widths are the model's; their factors were measured on small models.
+        The widths come from the model; their factors were measured on small models.
         """
         expert = 8 * self.intermediate + 4 * self.hidden * (self.experts > 1)
         attention = 28 * self.hidden + 14 * (self.heads + self.kv_heads) * self.head_dim
         return attention + expert * self.active_experts
 
     def lora_parameters(self, rank: int) -> int:
-        """Return the number of adapter weights of this rank on all linear layers, not experts."""
+        """Return the size of an adapter of this rank on all linear layers except experts."""
         adapted = self._replace(experts=0) if self.experts > 1 else self
         return self.layers * rank * sum(rows + columns for rows, columns in adapted._matrices())
 
     def _matrices(self) -> list[tuple[int, int]]:
-        """Return inputs and outputs of a block's matrices, including those of all experts."""
+        """Return the input and output widths of a block's matrices, including all experts."""
         query, key = self.heads * self.head_dim, self.kv_heads * self.head_dim
         attention = [(self.hidden, query), *[(self.hidden, key)] * 2, (query, self.hidden)]
         mlp = [*[(self.hidden, self.intermediate)] * 2, (self.intermediate, self.hidden)]
@@ -99,11 +99,11 @@ KNOWN = {
     "Team-ACE/ToolACE-2-Llama-3.1-8B": ModelShape(32, 4096, 32, 8, 128, 14336, 128256, False),
     "smollm2": _SMOLLM2_135M,
 }
-"""Shapes by hub id, or by the name of a model that can be fetched; from public ``config.json``."""
+"""Shapes by hub id or by a fetchable model's name, taken from public ``config.json`` files."""
 
 
 def shape_of(path: str) -> ModelShape | None:
-    """Return the shape of a model on this machine, or of a known one; None for any other.
+    """Return the shape of a model on this machine or of a known model; None if unknown.
 
     The path is a folder, the name of a fetched model, or a hub id.
 
@@ -140,7 +140,7 @@ def shape_of(path: str) -> ModelShape | None:
         )
     except KeyError as error:
         raise ModelError(
-            f"{file} has no {error.args[0]}: not a decoder-only transformer of the Llama family."
+            f"{file} has no {error.args[0]}, so it is not a Llama-style decoder-only transformer."
         ) from error
     except (AttributeError, TypeError, ArithmeticError) as error:
         raise ModelError(f"{file} is not the config of a language model: {error}.") from error

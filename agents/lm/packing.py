@@ -1,8 +1,8 @@
 """Packing of sequences into rows, with attention restricted to each sequence.
 
-Rows are not padded, so they cost only their tokens. On a CPU, common beginnings of sequences in a
-row, such as the prompt of a group, are computed once. Positions restart with each sequence, and the
-attention function learns where each sequence begins through keyword arguments that transformers'
+Rows are not padded, so no computation is wasted. On a CPU, beginnings that sequences of a row
+share, such as a group's prompt, are computed once. Positions restart with each sequence, and the
+attention function receives each sequence's start through keyword arguments that transformers'
 models pass on. It is active only during :func:`packed_hidden`; other uses of the model, especially
 generation with a cache, are not affected. Import this module lazily: it requires PyTorch and
 transformers.
@@ -33,7 +33,7 @@ _UNSUPPORTED = ("softcap", "s_aux", "position_bias")
 
 
 def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
-    """Distribute indices of sequences to rows, longest first, each to the first row with room.
+    """Assign sequence indices to rows, longest first, each to the first row with room.
 
     A sequence of more than ``limit`` tokens gets its own row.
 
@@ -55,7 +55,7 @@ def pack(lengths: Sequence[int], limit: int) -> list[list[int]]:
 
 
 Path = Sequence[tuple[int, int]]
-"""Location of a sequence's tokens: pairs of a part's number and the tokens taken from its start."""
+"""Location of a sequence's tokens: pairs of a part's index and the tokens taken from its start."""
 
 
 class RowPart(NamedTuple):
@@ -73,11 +73,11 @@ class RowPart(NamedTuple):
 
 
 def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]:
-    """Lay out sequences one after the other.
+    """Lay out sequences one after the other in a row.
 
-    With ``share``, common beginnings of several sequences are computed once, if they have at least
-    :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are sorted for this, so
-    that each one shares the most tokens with its predecessor.
+    With ``share``, beginnings that several sequences share are computed once, if they have at least
+    :data:`~coevo_gym.agents.lm.prefix_cache.LEAST_SHARED` tokens. Sequences are then sorted so that
+    each sequence shares as many tokens as possible with its predecessor.
 
     Returns:
         One part per sequence, in the order of the row.
@@ -99,7 +99,7 @@ def lay_out(sequences: Sequence[Sequence[int]], *, share: bool) -> list[RowPart]
 
 
 def _first(path: Path, n: int) -> Path:
-    """Return the path of the first ``n`` tokens of a sequence."""
+    """Return the path of a sequence's first ``n`` tokens."""
     found = []
     for number, taken in path:
         found.append((number, min(taken, n)))
@@ -112,10 +112,10 @@ def _first(path: Path, n: int) -> Path:
 def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) -> Tensor:
     """Compute the last hidden states of sequences in one forward pass over one packed row.
 
-    Each sequence has at least one token.
+    Each sequence must have at least one token.
 
     Returns:
-        (N, H) hidden states of all tokens, sequence after sequence.
+        (N, H) hidden states of all tokens, one sequence after the other.
     """
     device = model.device
     # On a GPU, one kernel computes the whole row, without sharing.
@@ -149,8 +149,8 @@ def packed_hidden(model: PreTrainedModel, sequences: Sequence[Sequence[int]]) ->
 def attention_within_sequences(model: PreTrainedModel) -> Iterator[None]:
     """Restrict the model's attention to the sequences of a packed row within a context.
 
-    Gradient checkpointing recomputes in the backward pass, where the context must be entered again;
-    see :func:`enable_checkpointing`.
+    Gradient checkpointing recomputes activations in the backward pass, which must enter the context
+    again; see :func:`enable_checkpointing`.
     """
     before = model.config._attn_implementation
     model.config._attn_implementation = ATTENTION
@@ -195,7 +195,7 @@ def sequence_attention(
     paths: Sequence[Path] = (),
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """Compute causal attention within each sequence of a row; the signature is transformers'.
+    """Compute causal attention within each sequence of a row, with transformers' signature.
 
     On a GPU in half precision, this uses PyTorch's variable-length attention, one kernel per row
     (not covered by the tests, which need no GPU). Otherwise it loops over the sequences.
@@ -212,25 +212,25 @@ def sequence_attention(
         cu_seq_lens_q: (S + 1,) int32, start of each of the S sequences, and N.
         max_length_q: length of the longest sequence.
         paths: location of each sequence's keys; () if no keys are shared.
-        settings: other settings of models; those that would change the result are refused.
+        settings: other settings of models; settings that would change the result are rejected.
 
     Returns:
         (1, N, heads, D), and None in place of attention weights.
 
     Raises:
         ModelError: if the layer needs another kind of attention, or the model does not pass on
-            where sequences begin.
+            the starts of sequences.
     """
     unsupported = [name for name in _UNSUPPORTED if settings.get(name) is not None]
     if cu_seq_lens_q is None or unsupported:
-        why = ", ".join(unsupported) or "it does not hand on where sequences begin"
+        why = ", ".join(unsupported) or "it does not pass on the starts of sequences"
         raise ModelError(
             f"{type(module).__name__} cannot be trained on packed sequences ({why}). Use a "
             "model with plain attention, such as Llama, Qwen2, Qwen3 or Mistral."
         )
     device = query.device.type
     if torch.is_autocast_enabled(device):
-        # The rotary embedding may have left queries and keys in fp32.
+        # The rotary embedding may have converted queries and keys to fp32.
         half = torch.get_autocast_dtype(device)
         query, key, value = query.to(half), key.to(half), value.to(half)
     if dropout == 0 and _has_kernel(query):
@@ -239,7 +239,7 @@ def sequence_attention(
     queries, keys, values = (torch.split(x, lengths, dim=2) for x in (query, key, value))
     outputs = []
     for number, path in enumerate(paths or [[(i, n)] for i, n in enumerate(lengths)]):
-        if not lengths[number]:  # other parts have all tokens of the sequence
+        if not lengths[number]:  # other parts contain all of the sequence's tokens
             continue
         q, k, v = queries[number], _along(path, keys), _along(path, values)
         mask = _mask(q.shape[2], k.shape[2], sliding_window, q.device)
@@ -259,13 +259,13 @@ def sequence_attention(
 
 
 def _along(path: Path, parts: Sequence[Tensor]) -> Tensor:
-    """Collect (1, heads, T, D) of a sequence's tokens from the parts of the row."""
+    """Collect a sequence's (1, heads, T, D) keys or values from the parts of a row."""
     found = [parts[number][:, :, :n] for number, n in path]
     return found[0] if len(found) == 1 else torch.cat(found, dim=2)
 
 
 def _mask(own: int, length: int, width: int | None, device: torch.device) -> Tensor | None:
-    """Return the (own, length) mask of a sequence's last ``own`` tokens; None if plain causal."""
+    """Return the (own, length) mask for a sequence's last ``own`` tokens; None if plain causal."""
     if own == length and (width is None or length <= width):
         return None
     place = torch.arange(length, device=device)
@@ -293,7 +293,7 @@ def _varlen(
     scaling: float | None,
     window: int | None,
 ) -> tuple[Tensor, None]:
-    """Compute attention with PyTorch's kernel; older versions need repeated key heads."""
+    """Compute attention with PyTorch's variable-length kernel; older versions repeat key heads."""
     before = -1 if window is None else window - 1
     settings: dict[str, Any] = {"scale": scaling, "window_size": (before, 0)}
     groups = query.shape[1] // key.shape[1]

@@ -30,7 +30,7 @@ from coevo_gym.agents.lm.prefix_cache import (
 )
 
 _CPU_CACHE_BYTES = 2**30
-_GPU_SHARE = 0.5  # of the memory that is free
+_GPU_SHARE = 0.5  # share of the free memory
 _COMPACT = 0.75  # finished rows are dropped when at most this share is live
 _ATTENTION = "coevo_shared_heads"
 
@@ -39,8 +39,8 @@ class Ask(NamedTuple):
     """A prompt to continue.
 
     Attributes:
-        prompt: token ids, at least one.
-        temperature: divisor of the logits; 0 is greedy.
+        prompt: at least one token id.
+        temperature: divisor of the logits; 0 samples greedily.
         max_tokens: maximum number of tokens to sample, at least 1.
     """
 
@@ -54,7 +54,7 @@ class Sampled(NamedTuple):
 
     Attributes:
         ids: token ids, including the stop token.
-        logprobs: log-probability of each token under softmax(logits / temperature); 0 if greedy.
+        logprobs: log-probability of each token under softmax(logits / temperature), or 0 if greedy.
     """
 
     ids: Ids
@@ -62,7 +62,7 @@ class Sampled(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A prompt in a batch, with its cached beginning and the seed of its draws."""
+    """A prompt in a batch, with its cached beginning and its random seed."""
 
     ask: Ask
     start: CachedStart
@@ -85,8 +85,8 @@ def sample_padded(
 ) -> list[Sampled]:
     """Sample an answer to each prompt.
 
-    Prompts continue from cached sequences, and common beginnings are computed once. Each answer has
-    its own generator, seeded by ``seed`` and the index of its prompt, so draws do not depend on
+    Prompts continue from cached sequences, and shared beginnings are computed once. Each answer has
+    its own generator, seeded with ``seed`` and the index of its prompt, so draws do not depend on
     batching. The model's ``generation_config`` and global generators are not used.
 
     Args:
@@ -97,7 +97,7 @@ def sample_padded(
         max_prompt_tokens: maximum number of tokens to process at once, including padding; a longer
             prompt gets its own batch.
         prefixes: cache of sequences computed with these weights. New sequences are added unless the
-            model's cache cannot be cut back.
+            model's cache cannot be truncated.
 
     Returns:
         One answer per prompt, in order.
@@ -125,7 +125,7 @@ def sample_padded(
 def _read(
     model: PreTrainedModel, sequences: Sequence[Ids], limits: tuple[int, int], stored: PrefixCache
 ) -> None:
-    """Process and cache sequences, except those with only a few new tokens."""
+    """Process and cache sequences, skipping sequences with only a few new tokens."""
     rows = [_Row(Ask(ids, 0.0, 0), stored.find(ids)) for ids in sequences]
     rows = [row for row in rows if len(row.rest) >= LEAST_SHARED]
     stored.read += sum(len(row.rest) for row in rows)
@@ -170,7 +170,7 @@ def _sample_batch(
 
 
 class _Batch:
-    """Rows that are processed and sampled together.
+    """A batch of rows that are processed and sampled together.
 
     Shorter rows are left-padded, both in the cached part and in the part of the prompt that is
     still to be processed.
@@ -201,7 +201,7 @@ class _Batch:
         self._cache = batch_cache(model, starts, room=longest + most)
 
     def read(self) -> Tensor:
-        """Process the next tokens; return the logits (B, V) of the tokens that follow."""
+        """Process the next tokens; return the (B, V) logits of the tokens after them."""
         with _sharing_key_heads(self._model):
             output: Any = self._model.base_model(
                 input_ids=self._ids,
@@ -215,9 +215,9 @@ class _Batch:
         return logits
 
     def draw(self) -> tuple[list[int], list[float]]:
-        """Process the next tokens and sample one token per row, with its log-probability.
+        """Process the next tokens; sample one token per row, with its log-probability.
 
-        At temperature 0, return the likeliest token and log-probability 0.
+        At temperature 0, return the most likely token and log-probability 0.
         """
         logits = self.read()
         greedy = self._temperatures == 0
@@ -244,7 +244,7 @@ class _Batch:
             self._cache.batch_select_indices(kept)
 
     def store(self, row: int, ids: Ids, stored: PrefixCache) -> None:
-        """Cache the processed tokens of a row, which are these ids."""
+        """Cache a row's processed tokens, whose ids are given."""
         slots = self._seen[row].nonzero().squeeze(1)
         layers = [layer for layer in self._cache.layers if isinstance(layer, BatchLayer)]
         stored.put(ids, [layer.of_row(row, slots) for layer in layers])
@@ -254,7 +254,7 @@ class _Batch:
 def _sharing_key_heads(model: PreTrainedModel) -> Iterator[None]:
     """Compute attention on a CPU without copying key heads for the query heads that share them.
 
-    On other devices, and for models with another attention than PyTorch's, nothing changes.
+    On other devices, and for models that do not use PyTorch's attention, nothing changes.
     """
     before = model.config._attn_implementation
     if model.device.type == "cpu" and before == "sdpa":

@@ -1,4 +1,4 @@
-"""A cache of keys and values, with which no token is computed twice.
+"""A cache of attention keys and values, so that no token is computed twice.
 
 Import this module lazily: it requires PyTorch and transformers.
 """
@@ -18,14 +18,14 @@ from transformers.cache_utils import DynamicLayer
 
 Ids = tuple[int, ...]
 KeysAndValues = Sequence[tuple[Tensor, Tensor]]
-"""Keys and values of each layer, (heads, tokens, width) each."""
+"""Keys and values of each layer, both of shape (heads, tokens, width)."""
 LEAST_SHARED = 16
-"""Minimum number of common tokens to be computed once for several prompts."""
+"""Minimum length, in tokens, of a shared beginning that is computed once."""
 _ROOM = 64  # tokens for which a batch initially allocates memory; it grows
 
 
 class Stored(NamedTuple):
-    """Cached keys and values, by layer, of one sequence of (T,) token ids, and their memory."""
+    """The token ids (T,) of a cached sequence, its keys and values by layer, and their memory."""
 
     ids: NDArray[np.int64]
     layers: KeysAndValues
@@ -33,13 +33,13 @@ class Stored(NamedTuple):
 
 
 class CachedStart(NamedTuple):
-    """The ``n`` cached tokens at the beginning of a prompt, and a stored sequence with them."""
+    """The number ``n`` of cached tokens at a prompt's start, and a sequence that has them."""
 
     n: int = 0
     stored: Stored | None = None
 
     def layer(self, number: int) -> tuple[Tensor, Tensor] | None:
-        """Return cached keys and values in a layer; None if nothing is cached."""
+        """Return a layer's cached keys and values; None if nothing is cached."""
         if self.stored is None:
             return None
         keys, values = self.stored.layers[number]
@@ -47,14 +47,14 @@ class CachedStart(NamedTuple):
 
 
 class PrefixCache:
-    """A memory-bounded cache of keys and values of the most recently used sequences.
+    """A memory-bounded cache of the keys and values of the most recently used sequences.
 
     A prompt continues from the cached sequence with the longest common beginning, even if that
     sequence continues differently. A cache of 0 bytes is disabled.
 
     Attributes:
         read: number of prompt tokens computed so far.
-        reused: number of prompt tokens that were taken from the cache.
+        reused: number of prompt tokens taken from the cache so far.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -64,15 +64,15 @@ class PrefixCache:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the keys and values, in bytes."""
+        """Memory that the keys and values use, in bytes."""
         return sum(stored.n_bytes for stored in self._stored.values())
 
     def clear(self) -> None:
-        """Drop all sequences, as new weights require."""
+        """Drop all sequences, as is necessary when the weights change."""
         self._stored.clear()
 
     def find(self, prompt: Ids) -> CachedStart:
-        """Return the cached beginning of a prompt, without its last token."""
+        """Return a prompt's cached beginning, which never includes the prompt's last token."""
         ids, best, key = np.asarray(prompt[:-1]), CachedStart(), None
         for name, stored in self._stored.items():
             n = n_shared(ids, stored.ids)
@@ -83,7 +83,7 @@ class PrefixCache:
         return best
 
     def put(self, ids: Ids, layers: KeysAndValues) -> None:
-        """Cache a sequence, replacing sequences that are its beginnings."""
+        """Cache a sequence, replacing cached sequences that it starts with."""
         array = np.asarray(ids)
         n_bytes = sum(part.nbytes for pair in layers for part in pair)
         if n_bytes > self.max_bytes:
@@ -100,23 +100,23 @@ class PrefixCache:
 
 
 def can_be_cut_back(model: PreTrainedModel) -> bool:
-    """Return True if the model's cache can be cut back to any beginning of a sequence.
+    """Return True if the model's cache can be truncated to any beginning of a sequence.
 
-    A sliding window or a recurrent state lacks the information to do so.
+    A sliding window or a recurrent state cannot be truncated.
     """
     return all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
 
 
 def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
-    """Yield common beginnings of prompts in batches, so that each is computed once.
+    """Yield beginnings that prompts share, in batches, so that each is computed once.
 
-    The beginning shared by all prompts comes first, then longer ones shared by some of them, so
-    that each batch continues from previous ones. The last token of each prompt is excluded.
+    The beginning shared by all prompts comes first, then longer beginnings shared by some prompts,
+    so that each batch continues from previous batches. The last token of each prompt is excluded.
     """
     levels: dict[int, list[Ids]] = {}
 
     def divide(group: Sequence[Ids], read: int, level: int) -> None:
-        """Collect common beginnings of a sorted group whose first ``read`` tokens are shared."""
+        """Collect shared beginnings in a sorted group whose first ``read`` tokens are equal."""
         if len(group) < 2:
             return
         # In a sorted group, the first and the last sequence have the shortest common beginning.
@@ -135,10 +135,10 @@ def shared_beginnings(prompts: Sequence[Ids]) -> Iterator[list[Ids]]:
 
 
 class BatchLayer(DynamicLayer):
-    """Keys and values of a batch, written in place into preallocated memory.
+    """A batch's keys and values in one layer, written in place into preallocated memory.
 
     Args:
-        beginnings: cached keys and values of each row; None if there are none.
+        beginnings: cached keys and values of each row; None for rows without cached tokens.
         begun: number of cached tokens of the longest row; other rows are left-padded.
         room: maximum number of tokens to be added.
     """
@@ -150,7 +150,7 @@ class BatchLayer(DynamicLayer):
         self._beginnings, self._length, self._room = beginnings, begun, room
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate memory for keys and values, and copy the cached ones."""
+        """Allocate memory for keys and values, and copy the cached keys and values."""
         self.dtype, self.device = key_states.dtype, key_states.device
         ready = self._length + min(self._room, key_states.shape[-2] + _ROOM)
         self.keys = self._filled(key_states, ready, 0)
@@ -161,7 +161,7 @@ class BatchLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append keys and values, (B, heads, tokens, width) each, and return all of them."""
+        """Append keys and values of shape (B, heads, tokens, width); return all keys and values."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None
@@ -213,7 +213,7 @@ def batch_cache(model: PreTrainedModel, starts: Sequence[CachedStart], *, room: 
 
 
 def n_shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
-    """Return the number of common ids at the beginning of two sequences."""
+    """Return the length of the longest common prefix of two sequences."""
     n = min(len(one), len(other))
     differing = np.flatnonzero(one[:n] != other[:n])
     return int(differing[0]) if len(differing) else n

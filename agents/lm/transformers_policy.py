@@ -1,4 +1,4 @@
-"""A language model that samples and learns in this process, with transformers."""
+"""A language model policy that samples and learns in this process with transformers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from coevo_gym.core.trajectory import TokenDecision
 logger = logging.getLogger(__name__)
 
 _PROMPT_PASSES = 4  # a prompt's forward pass stores no activations, so it may be larger
-_STEP_S = 600.0  # timeout for the engine's thread; it answers, or dies with an error, much earlier
+_STEP_S = 600.0  # timeout for the engine's thread, which normally answers or fails much earlier
 _PAGE = 256
 _NEEDED = {"num_blocks", "return_logprobs"}
 
 
 def why_not(model: PreTrainedModel) -> str:
-    """Return the reason to use padded batches for this model instead; "" if there is none.
+    """Return the reason why this model cannot use continuous batching; "" if it can.
 
     Without flash attention, transformers computes each request's attention over the tokens of all
     requests, which grows with the square of the batch size.
@@ -55,7 +55,7 @@ def why_not(model: PreTrainedModel) -> str:
 def sample_continuous(
     model: PreTrainedModel, asks: Sequence[Ask], *, stop_ids: Sequence[int], seed: int
 ) -> list[Sampled]:
-    """Sample an answer to each prompt; arguments and result are those of ``sample_padded``.
+    """Sample an answer to each prompt, with the arguments and results of ``sample_padded``.
 
     The engine draws from PyTorch's global generators, whose state is restored afterwards.
 
@@ -75,7 +75,7 @@ def sample_continuous(
 def _run(
     model: Any, asks: Sequence[Ask], group: Sequence[int], stop_ids: Sequence[int], seed: int
 ) -> dict[int, Sampled]:
-    """Sample the answers to prompts with one temperature."""
+    """Sample answers to prompts that share a temperature."""
     temperature = asks[group[0]].temperature
     draw: dict[str, Any] = (
         {"do_sample": True, "temperature": temperature} if temperature else {"do_sample": False}
@@ -114,7 +114,7 @@ def _config(model: PreTrainedModel, asks: Sequence[Ask], seed: int) -> Any:
     settings: dict[str, Any] = {"return_logprobs": True}
     if "seed" in _settings():
         settings["seed"] = seed
-    if model.device.type != "cuda":  # the library cannot find out how much memory there is
+    if model.device.type != "cuda":  # the library cannot determine the available memory
         tokens = (len(ask.prompt) + ask.max_tokens for ask in asks)
         settings["num_blocks"] = sum(n // _PAGE + 2 for n in tokens)
         settings["max_batch_tokens"] = max(512, len(asks))
@@ -138,7 +138,7 @@ class TransformersPolicy(LanguageModel):
     tiny model, and about as much with SmolLM2. Continuous batching is used on a GPU with flash
     attention. The selected engine and the reason are logged once.
 
-    Left-padded batches compute each token of a conversation once, see
+    Left-padded batches compute each token of a conversation only once; see
     :class:`coevo_gym.agents.lm.prefix_cache.PrefixCache`.
 
     If fp32 weights are trained on a GPU, answers are sampled with a bf16 copy, which is updated
@@ -149,7 +149,7 @@ class TransformersPolicy(LanguageModel):
     Args:
         config: settings of the model and its training.
         thinking: see :class:`coevo_gym.agents.chat.format.ChatFormat`.
-        seed: seed for the draws and for a new adapter.
+        seed: seed for sampling and for a new adapter.
 
     Attributes:
         format: conversion of messages to token ids.
@@ -179,13 +179,13 @@ class TransformersPolicy(LanguageModel):
 
         Gradients left over from the last update are dropped to free their memory.
 
-        At temperature 0, log-probabilities are 0. An answer is cut off at the end of the model's
+        At temperature 0, log-probabilities are 0. An answer is truncated at the end of the model's
         context (``Finish.LENGTH``); a prompt that fills the context is not answered
-        (``Finish.OVERFLOW``). Prompts for training must fit, too.
+        (``Finish.OVERFLOW``). Prompts for training must also fit.
 
         Raises:
             ConfigError: if a request is not a prompt, or its sampling settings are invalid.
-            ModelError: if the chat template refuses its messages.
+            ModelError: if the chat template rejects its messages.
         """
         prompts = [_as_prompt(request) for request in requests]
         asks: dict[int, Ask] = {}
@@ -227,9 +227,9 @@ class TransformersPolicy(LanguageModel):
         return completions
 
     def encode_demonstration(self, messages: Sequence[Message], text: str) -> TokenDecision | None:
-        """Convert an answer from elsewhere to a decision to learn from; None if it does not fit.
+        """Convert a given answer to a decision to learn from; None if it does not fit.
 
-        Its log-probabilities are 0, because it was not sampled.
+        Its log-probabilities are 0, because the answer was not sampled.
         """
         prompt_ids, ids = self.format.prompt_ids(messages), self.format.answer_ids(text)
         if len(prompt_ids) + len(ids) > self.max_context:
@@ -237,7 +237,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Prepare for an update, freeing the prefix cache, or end it."""
+        """Start an update, freeing the prefix cache, or end an update."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()
@@ -252,10 +252,10 @@ class TransformersPolicy(LanguageModel):
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Draw with another seed within a context; afterwards, continue the previous draws.
+        """Sample with another seed within a context; afterwards, resume the previous generator.
 
-        The context uses a separate prefix cache, because a prefix computed in another batch differs
-        in its last bits.
+        The context uses a separate prefix cache, because prefixes computed in different batches
+        differ in their last bits.
         """
         before = self._rng, self._prefixes, self._prefixes_of
         self._rng, self._prefixes = np.random.default_rng(seed), None
@@ -265,11 +265,11 @@ class TransformersPolicy(LanguageModel):
             self._rng, self._prefixes, self._prefixes_of = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Return version, trained weights and the state of the draws."""
+        """Return the version, the trained weights and the state of the random generator."""
         return {**super().state_dict(), "rng": self._rng.bit_generator.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
+        """Restore :meth:`state_dict`; sampling continues as if uninterrupted.
 
         Raises:
             ConfigError: if the state belongs to another model or adapter.
@@ -339,12 +339,12 @@ def _engine(continuous: bool) -> str:
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
         raise ConfigError(
-            f"A language model needs a Prompt, actual: {type(request).__name__}. Use a ChatAgent."
+            f"A language model needs a Prompt, got {type(request).__name__}. Use a ChatAgent."
         )
     temperature, most = request.sampling
     if not temperature >= 0 or temperature == float("inf") or most < 1:
         raise ConfigError(
-            "Sampling needs a temperature of at least 0 and max_tokens of at least 1, actual: "
+            "Sampling needs a temperature of at least 0 and max_tokens of at least 1, got "
             f"{temperature} and {most}."
         )
     return request

@@ -1,12 +1,12 @@
-"""vLLM in this process: token ids in, sampled ids with log-probabilities out.
+"""A vLLM engine in this process that takes prompt ids and returns sampled ids.
 
-The engine shares the process with the learner, so that new weights reach it as tensors and not
-over the network. Environment variables and the random generators of Python, numpy and PyTorch are
+The engine shares the process with the learner, so new weights reach it as tensors and not over the
+network. Environment variables and the random generators of Python, numpy and PyTorch are
 restored after the engine is built. Some changes remain: ``torch.distributed`` is initialised, vLLM
 configures its own logger (errors, to stderr, unless ``VLLM_LOGGING_LEVEL`` and
-``VLLM_LOGGING_STREAM`` say otherwise), and the CPU build binds the process to cores (those of
-``VLLM_CPU_OMP_THREADS_BIND``) and turns ``torch.set_num_threads`` into a no-op. Only one engine can
-exist at a time. The network is not used: the model is a folder.
+``VLLM_LOGGING_STREAM`` say otherwise), and the CPU build binds the process to the cores in
+``VLLM_CPU_OMP_THREADS_BIND`` and turns ``torch.set_num_threads`` into a no-op. Only one engine can
+exist at a time. The engine does not use the network, because the model is a folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LM_HEAD = "lm_head.weight"
 COLDEST = 0.01
-"""Lowest temperature above 0 at which vLLM samples."""
+"""Lowest temperature above 0 that vLLM supports."""
 _SETTINGS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
 _DEFAULTS = {
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
@@ -46,18 +46,18 @@ class VLLMConfig(FrozenModel):
     """Settings for sharing the machine between the engine and the learner."""
 
     gpu_memory_utilization: float = Field(default=0.45, gt=0, le=1)
-    """Share of the device's memory for weights and key-value cache; the rest is for the learner."""
+    """Share of the device's memory for vLLM's weights and cache; the learner uses the remainder."""
     kv_cache_gib: float | None = Field(default=None, gt=0)
-    """Size of the key-value cache; None to use the memory left by ``gpu_memory_utilization``. Set
-    it on a CPU, where that setting is a share of the machine's memory."""
+    """Size of the key-value cache in GiB; None for all memory left within
+    ``gpu_memory_utilization``. Set a size on a CPU, where the share is of the machine's memory."""
     enforce_eager: bool = False
-    """Start at once, without compiled kernels and CUDA graphs; decoding is slower."""
+    """Start faster, without compiled kernels and CUDA graphs. Decoding is then slower."""
 
 
 class VLLMEngine:
     """A causal language model that vLLM runs in this process.
 
-    Prompt and answer together have at most ``max_context`` tokens.
+    A prompt and its answer together have at most ``max_context`` tokens.
 
     Attributes:
         holds: identifies the loaded weights, set by the caller for comparison; initially None.
@@ -117,16 +117,16 @@ class VLLMEngine:
             asks: prompts with their sampling settings; prompt and answer must fit into
                 ``max_context``.
             seeds: seed of each draw. The same weights, prompt and seed give the same draw up to
-                rounding, which may depend on the rest of the batch.
+                rounding, which may depend on the batch.
             stop_ids: ids that end an answer.
 
         Returns:
             One answer per prompt, in order. Log-probabilities refer to the distribution that was
-            sampled from; 0 if greedy.
+            sampled from; they are 0 if greedy.
 
         Raises:
             ConfigError: if vLLM does not support a temperature.
-            ModelError: if the engine fails, or gives up on a prompt.
+            ModelError: if the engine fails, or does not finish an answer.
         """
         params = [self._params(ask, seed, stop_ids) for ask, seed in zip(asks, seeds, strict=True)]
         if not asks:
@@ -140,7 +140,7 @@ class VLLMEngine:
         return [_sampled(output.outputs[0], ask) for output, ask in zip(outputs, asks, strict=True)]
 
     def load(self, weights: Callable[[], Iterable[tuple[str, Tensor]]]) -> None:
-        """Replace all weights, and clear the prefix cache of the old ones.
+        """Replace all weights, and clear the prefix cache of the old weights.
 
         ``weights`` yields each weight with its name in the checkpoint, including the LM head even
         if it is tied to the embedding. It is called twice, first to check the names, so that
@@ -148,7 +148,7 @@ class VLLMEngine:
 
         Raises:
             ModelError: if names or shapes do not match the model, before anything is changed; or if
-                the engine fails, which then must be loaded again.
+                the engine fails and must then be loaded again.
         """
         self.holds = None
         check_names({name: tuple(value.shape) for name, value in weights()}, self._shapes)
@@ -165,7 +165,7 @@ class VLLMEngine:
     def _params(self, ask: Ask, seed: int, stop_ids: Sequence[int]) -> Any:
         if 0 < ask.temperature < COLDEST:
             raise ConfigError(
-                f"vLLM samples at temperature 0 or at least {COLDEST}, actual: {ask.temperature}. "
+                f"vLLM samples at temperature 0 or at least {COLDEST}, got {ask.temperature}. "
                 "Set 0 for greedy answers."
             )
         return self._vllm.SamplingParams(
@@ -182,7 +182,7 @@ class VLLMEngine:
 
 
 def checkpoint_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return names and shapes of the weights in a folder.
+    """Return the names and shapes of a model folder's weights.
 
     Raises:
         ModelError: if the folder has no safetensors.
@@ -211,8 +211,8 @@ def check_names(
 ) -> None:
     """Check that the weights are complete, including the LM head even if it is tied.
 
-    vLLM only warns about a missing weight and continues with the old one; an unknown name or shape
-    breaks it halfway through loading.
+    vLLM only warns about a missing weight and continues with the old weight. An unknown name or
+    shape makes it fail halfway through loading.
 
     Raises:
         ModelError: naming missing, unknown or mismatched weights.
@@ -245,7 +245,7 @@ def _sampled(output: Any, ask: Ask) -> Sampled:
 
 @contextmanager
 def _process_kept() -> Iterator[None]:
-    """Set the environment for vLLM's start within a context, then restore the process state.
+    """Prepare the environment for vLLM's start within a context, then restore the process state.
 
     vLLM writes to the environment (including LD_PRELOAD, which would affect every child process)
     and seeds all global random generators.

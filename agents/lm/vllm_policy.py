@@ -27,11 +27,11 @@ _PROBED = 8
 
 
 class VLLMPolicy(TransformersPolicy):
-    """The learner of :class:`TransformersPolicy`, sampled by a :class:`VLLMEngine`.
+    """A :class:`TransformersPolicy` that samples with a :class:`VLLMEngine`.
 
-    When ``version`` has changed, the next answer is sampled with the current weights, with LoRA
-    adapters merged. Each time, a few tokens are sampled and their log-probabilities compared with
-    the learner's.
+    When ``version`` has changed, the current weights, with LoRA adapters merged, are loaded into
+    the engine before the next answer. A few tokens are then sampled, and their log-probabilities
+    are compared with the learner's.
 
     On a GPU, log-probabilities differ from the learner's by the rounding of bfloat16. GPU-specific
     paths are not covered by the tests. Weights are rounded when they are transferred, and most
@@ -66,7 +66,7 @@ class VLLMPolicy(TransformersPolicy):
         self._tolerance = TOLERANCE[dtype]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; the draws continue as if uninterrupted."""
+        """Restore :meth:`state_dict`; sampling continues as if uninterrupted."""
         self.engine.holds = None
         return super().load_state_dict(state)
 
@@ -76,7 +76,7 @@ class VLLMPolicy(TransformersPolicy):
         return self.engine.generate(asks, seeds, stop_ids=self.format.stop_ids)
 
     def _sync(self) -> None:
-        """Load this policy's weights into the engine if it has others; frozen copies share it."""
+        """Load this policy's weights into the shared engine unless they are already loaded."""
         if self.engine.holds == (self, self.version):
             return
         self.engine.load(self.weights)
@@ -106,7 +106,7 @@ class VLLMPolicy(TransformersPolicy):
 
 
 def _folder(source: str) -> Path:
-    """Return the folder of a loaded model, from transformers' cache if it has a hub id."""
+    """Return a loaded model's folder, which is in transformers' cache if it has a hub id."""
     if Path(source).is_dir():
         return Path(source)
     config = cached_file(source, "config.json", local_files_only=True)

@@ -1,4 +1,4 @@
-"""Features of the tiny policy: words and text overlaps of a choice, as numbers.
+"""Features of the tiny policy: numbers that describe a choice's words and text overlaps.
 
 The features are independent of the benchmark. A candidate consists of a leading word and the rest
 of its text (its argument). If the argument occurs in the observation, its context is the text from
@@ -44,7 +44,7 @@ class Text(NamedTuple):
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Text:
-    """Parse a text into words (lower case, without plural s), neighbouring pairs and numbers.
+    """Parse a text into lowercase words without plural s, pairs of adjacent words, and numbers.
 
     Example:
         >>> parse("2 red mugs, under $9.50").words
@@ -60,15 +60,15 @@ def parse(text: str) -> Text:
 
 @lru_cache(maxsize=65536)
 def bucket(word: str, buckets: int) -> int:
-    """Return the word's row in the embedding table, the same in every process."""
+    """Return the word's row in the embedding table; it is the same in every process."""
     return zlib.crc32(word.encode()) % buckets
 
 
 class WordWeights:
     """Inverse document frequencies, which give common words a low weight.
 
-    ``counts`` has the number of texts, of ``n``, that each word occurs in. Without texts, every
-    word has the weight 1.
+    ``counts`` is the number of texts, out of ``n``, that contain each word. Without texts, every
+    word has weight 1.
     """
 
     def __init__(self, counts: Mapping[str, int] | None = None, n: int = 0) -> None:
@@ -78,13 +78,13 @@ class WordWeights:
 
     @classmethod
     def fit(cls, texts: Iterable[str]) -> WordWeights:
-        """Count words in texts, using each distinct text once."""
+        """Create weights from texts, counting each distinct text once."""
         distinct = set(texts)
         counts = Counter(word for text in distinct for word in parse(text).distinct)
         return cls(dict(sorted(counts.items())), len(distinct))
 
     def total(self, words: Iterable[str]) -> float:
-        """Return the sum of the words' weights, independent of their order."""
+        """Return the sum of the words' weights; it does not depend on their order."""
         weights, unseen = self._weights, self._unseen
         return math.fsum([weights.get(word, unseen) for word in words])
 
@@ -123,9 +123,9 @@ class _Page(NamedTuple):
 
 
 class Encoder:
-    """An encoder of choices with a cache.
+    """An encoder that turns choices into arrays, with a cache.
 
-    It keeps ``max_cached`` encodings; the oldest are dropped.
+    The cache keeps ``max_cached`` encodings and drops the oldest.
     """
 
     def __init__(self, weights: WordWeights, *, buckets: int, max_cached: int = 8_000) -> None:
@@ -134,7 +134,7 @@ class Encoder:
         self._whole: OrderedDict[Any, Encoded] = OrderedDict()
 
     def encode(self, view: View, choices: tuple[str, ...]) -> Encoded:
-        """Return the arrays of one choice."""
+        """Encode one choice as arrays."""
         past_steps = tuple((turn.observation, turn.action) for turn in view.history)
         key = (view.instruction, view.observation, choices, past_steps)
         found = self._whole.get(key)
@@ -182,7 +182,7 @@ class Encoder:
         split: Sequence[tuple[str, str]],
         spans: Sequence[tuple[float, str]],
     ) -> Floats:
-        """Compare each candidate with the instruction, (n, _N_PAGE)."""
+        """Compare each candidate with the instruction; return (n, _N_PAGE) features."""
         around = [parse(context) for _, context in spans]
         local = _local_weights(wanted, around)
         share = Counter(leading for leading, _ in split)
@@ -214,7 +214,7 @@ class Encoder:
     def _overlaps(
         self, arg: Text, context: Text, wanted: Text, want: float, local: Mapping[str, float]
     ) -> tuple[float, ...]:
-        """Compare an argument and its context with the instruction in _N_COMPARED ways."""
+        """Return _N_COMPARED overlaps of an argument and its context with the instruction."""
         total = self.weights.total
         near = context.distinct & wanted.distinct
         in_arg, in_context = total(arg.distinct & wanted.distinct), total(near)
@@ -246,13 +246,13 @@ def split_candidate(candidate: str) -> tuple[str, str]:
 
 
 def contexts(arguments: Sequence[str], observation: str) -> list[tuple[float, str]]:
-    """Find each argument in an observation, and the text from there to the next argument.
+    """Find each argument in an observation, with the text from there to the next argument.
 
     If an argument does not occur, leading words are dropped until it does ("to drawer 1",
     "drawer 1").
 
     Returns:
-        Relative position in [0, 1] (-1 if it does not occur) and context of each argument.
+        The relative position of each argument in [0, 1], -1 if it does not occur, and its context.
     """
     text = observation.lower()
     starts, ends = [], []
@@ -281,7 +281,7 @@ def _find(text: str, argument: str) -> tuple[int, int]:
 
 
 def _word_start(text: str, argument: str, start: int = 0) -> int:
-    """Return the first occurrence from ``start`` on at word boundaries; -1 if there is none."""
+    """Return the first index from ``start`` where the argument is a whole word; -1 if none."""
     if not argument:
         return -1
     start = text.find(argument, start)
@@ -337,13 +337,14 @@ def _history_rows(view: View, choices: tuple[str, ...], leading: Sequence[str]) 
 
 
 def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[int]:
-    """Return each candidate's distance in an instruction whose steps are done in order.
+    """Return the distance from the current point in the instruction to each candidate's argument.
 
-    Each past action moves a pointer behind its argument, if the instruction contains it from there
-    on. An argument that makes up most of the instruction is ignored as unspecific.
+    A pointer moves through the instruction: each past action moves it past the action's argument,
+    if the argument occurs after the pointer. An argument that makes up most of the instruction is
+    ignored as unspecific.
 
     Returns:
-        Number of characters from the pointer to the argument; -1 if it does not occur after it.
+        Characters from the pointer to each argument; -1 if the argument does not occur after it.
     """
     pointer = 0
     for turn in past:
@@ -355,10 +356,10 @@ def _ahead(told: str, past: Sequence[PastStep], choices: Sequence[str]) -> list[
 
 
 def _with_relative(rows: Floats) -> Floats:
-    """Repeat the comparisons relative to the best candidate, and mark the best."""
+    """Repeat the comparisons relative to the best candidate, and mark the best candidate."""
     compared = rows[:, :_N_COMPARED]
     gap = compared - compared.max(axis=0, keepdims=True)
-    fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 where taken here before
+    fresh = compared[:, :3] * (1.0 - rows[:, _N_PAGE : _N_PAGE + 1])  # 0 if chosen here before
     best_fresh = np.broadcast_to(fresh.max(axis=0, keepdims=True), fresh.shape)
     best = (gap > -1e-6).astype(np.float32)
     return np.concatenate([rows, gap, best, fresh, best_fresh], axis=1)

@@ -1,4 +1,4 @@
-"""The network of the tiny policy. Requires PyTorch; import it through ``TinyPolicy``."""
+"""The tiny policy's network, which requires PyTorch; import it through ``TinyPolicy``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coevo_gym.agents.tiny.features import N_DENSE, Encoded, Ints
 
 
 class CandidateBatch(NamedTuple):
-    """B flattened choices with N candidates in total."""
+    """A batch of B choices, flattened to their N candidates."""
 
     words: Tensor
     word_offsets: Tensor  # (N,)
@@ -59,7 +59,7 @@ def _offsets(lengths: Ints) -> Tensor:
 class Scorer(nn.Module):
     """A network that scores candidates by hashed words, dense features and the other candidates.
 
-    Sizes are those of ``TinyConfig``; the seed is for the initial weights and for dropout.
+    The sizes are described in ``TinyConfig``. The seed determines initial weights and dropout.
     """
 
     def __init__(self, *, buckets: int, dim: int, hidden: int, dropout: float, seed: int) -> None:
@@ -75,16 +75,16 @@ class Scorer(nn.Module):
         self.noise = torch.Generator().manual_seed(seed)
 
     def forward(self, batch: CandidateBatch) -> Tensor:
-        """Return the scores of all candidates, (N,)."""
+        """Return the (N,) scores of all candidates."""
         return self.scores(self.hidden(batch))
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Return the scores (N,) of candidates with the given hidden rows, (N, hidden)."""
+        """Return the (N,) scores of candidates from their (N, hidden) hidden rows."""
         scores: Tensor = self.score(hidden).squeeze(1)
         return scores
 
     def hidden(self, batch: CandidateBatch) -> Tensor:
-        """Return the hidden rows of all candidates, (N, hidden)."""
+        """Return the (N, hidden) hidden rows of all candidates."""
         candidates = embedding_bag(batch.words, self.embedding, batch.word_offsets, mode="mean")
         page = embedding_bag(batch.page, self.embedding, batch.page_offsets, mode="mean")
         wanted = embedding_bag(
@@ -97,12 +97,12 @@ class Scorer(nn.Module):
         return relu(self.second(torch.cat([hidden, pooled], dim=1)))
 
     def mean(self, hidden: Tensor, batch: CandidateBatch) -> Tensor:
-        """Return the mean over the candidates of each choice, (B, hidden)."""
+        """Return the (B, hidden) mean over each choice's candidates."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         return zeros.index_add(0, batch.owner, hidden) / batch.sizes.unsqueeze(1)
 
     def log_softmax(self, scores: Tensor, batch: CandidateBatch) -> Tensor:
-        """Return log-probabilities within each choice, (N,)."""
+        """Return (N,) log-probabilities, normalised within each choice."""
         n = len(batch.sizes)
         highest = scores.detach().new_full((n,), -torch.inf)
         highest = highest.scatter_reduce(0, batch.owner, scores.detach(), "amax")
@@ -111,10 +111,10 @@ class Scorer(nn.Module):
         return shifted - total.log()[batch.owner]
 
     def _pool(self, hidden: Tensor, batch: CandidateBatch) -> list[Tensor]:
-        """Return maximum and mean over the candidates of each choice, (B, hidden) each."""
+        """Return the (B, hidden) maximum and mean over each choice's candidates."""
         zeros = hidden.new_zeros(len(batch.sizes), hidden.shape[1])
         owner = batch.owner.unsqueeze(1).expand_as(hidden)
-        # Values after relu are >= 0, so starting from 0 changes no maximum.
+        # Values after relu are >= 0, so starting from 0 does not change a maximum.
         return [zeros.scatter_reduce(0, owner, hidden, "amax"), self.mean(hidden, batch)]
 
     def _drop(self, values: Tensor) -> Tensor:

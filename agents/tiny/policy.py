@@ -50,7 +50,7 @@ class TinyPolicy:
 
     Args:
         config: size of the policy.
-        seed: seed for its weights, draws and dropout.
+        seed: seed for weights, sampling and dropout.
 
     Attributes:
         value_lr: suitable learning rate for a value head.
@@ -87,7 +87,7 @@ class TinyPolicy:
         self._use(WordWeights.fit(texts))
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """Choose a candidate for each request; at temperature 0 the best, with log-probability 0.
+        """Choose a candidate per request; temperature 0 picks the best, with log-probability 0.
 
         Raises:
             ConfigError: if a request is not a choice among at least one candidate.
@@ -121,12 +121,12 @@ class TinyPolicy:
         return completions
 
     def logprobs(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of decisions at temperature 1, (B, 1), and a mask of ones."""
+        """Return (B, 1) log-probabilities of decisions at temperature 1, and a mask of ones."""
         taken, batch = self._batch(samples)
         return self._picked(taken, batch, self._net(batch))
 
     def value_head(self) -> ValueHead:
-        """Create a head that values a choice from the mean over its candidates."""
+        """Create a head that estimates a choice's value from the mean over its candidates."""
         from coevo_gym.agents.value_head import ValueHead
 
         return ValueHead(self.config.hidden)
@@ -134,7 +134,7 @@ class TinyPolicy:
     def logprobs_and_values(
         self, samples: Sequence[Sample], head: Module
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the results of :meth:`logprobs` and (B, 1) values, from one forward pass."""
+        """Return the results of :meth:`logprobs` and (B, 1) values in one forward pass."""
         taken, batch = self._batch(samples)
         hidden = self._net.hidden(batch)
         values: Tensor = head(self._net.mean(hidden, batch)).unsqueeze(1)
@@ -147,7 +147,7 @@ class TinyPolicy:
     def _picked(
         self, taken: Sequence[ChoiceDecision], batch: CandidateBatch, scores: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities of the chosen candidates, (B, 1), and a mask of ones."""
+        """Return (B, 1) log-probabilities of the chosen candidates, and a mask of ones."""
         logps = self._net.log_softmax(scores, batch)
         starts = batch.sizes.cumsum(0) - batch.sizes
         index = self._torch.tensor([decision.index for decision in taken])
@@ -159,7 +159,7 @@ class TinyPolicy:
         return list(self._net.parameters())
 
     def train(self, mode: bool = True) -> None:
-        """Switch dropout on or off; it is off outside updates."""
+        """Switch dropout on or off; dropout is off outside updates."""
         self._net.train(mode)
 
     def frozen_copy(self) -> TinyPolicy:
@@ -173,7 +173,7 @@ class TinyPolicy:
 
     @contextmanager
     def drawing(self, seed: int) -> Iterator[None]:
-        """Draw with another seed within a context; afterwards, continue the previous draws."""
+        """Sample with another seed within a context; afterwards, resume the previous generator."""
         before, self._rng = self._rng, np.random.default_rng(seed)
         try:
             yield
@@ -181,7 +181,7 @@ class TinyPolicy:
             self._rng = before
 
     def state_dict(self) -> dict[str, Any]:
-        """Return weights, word weights, generators and version."""
+        """Return the weights, word weights, random generators and version."""
         net = {name: value.detach().clone() for name, value in self._net.state_dict().items()}
         return {
             "config": self.config.model_dump(),
@@ -193,10 +193,10 @@ class TinyPolicy:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; the draws continue as if uninterrupted.
+        """Restore :meth:`state_dict`; sampling continues as if uninterrupted.
 
         Raises:
-            ConfigError: if the state belongs to a policy of another size.
+            ConfigError: if the state belongs to a policy of a different size.
         """
         if TinyConfig(**state["config"]) != self.config:
             raise ConfigError(
@@ -220,14 +220,12 @@ class TinyPolicy:
 def _as_choice(request: Request) -> Choice:
     if not isinstance(request, Choice) or not request.choices:
         raise ConfigError(
-            f"The tiny policy needs a Choice with at least one candidate, actual: {request!r:.200}"
+            f"The tiny policy needs a Choice with at least one candidate, got {request!r:.200}"
         )
     return request
 
 
 def _as_choice_decision(sample: Sample) -> ChoiceDecision:
     if not isinstance(sample, ChoiceDecision):
-        raise ConfigError(
-            f"The tiny policy learns only from choices, actual: {type(sample).__name__}."
-        )
+        raise ConfigError(f"The tiny policy learns only from choices, got {type(sample).__name__}.")
     return sample

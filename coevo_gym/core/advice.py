@@ -1,4 +1,4 @@
-"""Advice: texts that a memory holds and a coach may tell to later training episodes."""
+"""Advice: texts that a memory stores and a coach may add to later training episodes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
 
 class AdviceOrigin(FrozenModel):
-    """The text of a piece of advice and the rollout that it comes from.
+    """The text of a piece of advice and the rollout it comes from.
 
     Attributes:
-        texts: texts by name, such as the tasks that the advice is for, and what to do.
+        texts: texts by name, such as a description of suitable tasks and the recommended actions.
         task_id: id of the rollout's task.
         group_id: id of the rollout's group.
         index: 0 … K - 1, the rollout's index in its group.
@@ -31,12 +31,12 @@ class AdviceState(FrozenModel):
     """The state of a piece of advice at the end of a learner step.
 
     Attributes:
-        id: id; the cues of an episode that is told the advice name it (:func:`advised`).
-        held: True if the memory holds the advice.
+        id: id of the advice; the cues of episodes that get the advice contain it (:func:`advised`).
+        held: True if the memory contains the advice.
         why: reason for dropping it, or "".
         utility: usefulness measured so far, in [-1, 1]; None until it is measured.
         groups: number of groups that the utility is measured on.
-        origin: its text and its rollout; only in the step in which the memory takes it in.
+        origin: its text and its rollout; only set in the step that adds the advice to the memory.
     """
 
     id: str = Field(min_length=1)
@@ -48,7 +48,7 @@ class AdviceState(FrozenModel):
 
 
 def advised(cue_ids: Sequence[str]) -> tuple[str, ...]:
-    """Return the ids that cues name: one each, or several after a prefix, between commas.
+    """Return the advice ids in cue ids: each has one id, or a prefix and comma-separated ids.
 
     Example:
         >>> advised(("recover", "exp:a1,b2"))

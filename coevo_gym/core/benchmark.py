@@ -1,4 +1,4 @@
-"""The benchmark interface, and the registry of benchmarks.
+"""The benchmark interface and the registry of benchmarks.
 
 A benchmark is one folder under ``coevo_gym/envs``, or a third-party package, with an object that
 satisfies :class:`Benchmark`. Benchmarks are registered as strings and imported on demand, so
@@ -6,7 +6,7 @@ satisfies :class:`Benchmark`. Benchmarks are registered as strings and imported 
 
 Third-party benchmarks are discovered through the entry-point group :data:`GROUP`. The name of the
 entry point is the benchmark's name; its object is the :class:`BenchmarkSpec`, or a function that
-returns or registers one. An entry point is loaded when that benchmark, or every benchmark, is
+returns or registers a spec. An entry point is loaded when its benchmark or all benchmarks are
 requested.
 """
 
@@ -36,7 +36,7 @@ from coevo_gym.core.trajectory import Step, Trajectory, View
 
 
 class Effect(StrEnum):
-    """Effect of one action in a replay."""
+    """The effect of one action in a replay."""
 
     NOTHING = "nothing"
     """The action left the engine unchanged and returned no new information."""
@@ -54,14 +54,14 @@ class Replay:
 
     Attributes:
         errors: error text of each action, "" if it worked; length n.
-        scores: score in [0, 1] if the episode ended here; ``scores[0]`` before any action, so
-            length n + 1.
+        scores: score in [0, 1] that the episode would get if it ended before any action
+            (``scores[0]``), or after each action; length n + 1.
         fingerprint: hash of the final state, including everything the verdict depends on.
         effects: effect of each action; length n.
-        states: hash of the engine's state before any action and after each; length n + 1.
+        states: hash of the engine's state before any action and after each action; length n + 1.
         shown: text shown to the agent after each action; length n.
-        listed: actions listed by the engine as possible before any action and after each;
-            length n + 1, or empty if the engine lists none.
+        listed: possible actions, as listed by the engine, before any action and after each
+            action; length n + 1, or empty if the engine does not list actions.
         opening: text shown to the agent before any action, beyond the request itself; or "".
     """
 
@@ -84,9 +84,9 @@ class Clue(NamedTuple):
     """A fact that the verdict depends on and that the agent must be told.
 
     Attributes:
-        about: the fact, in words.
-        names: phrases that express the fact; the text must contain at least one.
-        said: the text in which a phrase must occur.
+        about: a description of the fact.
+        names: phrases that express the fact; the text must contain at least one of them.
+        said: the text that must contain one of the phrases.
     """
 
     about: str
@@ -101,8 +101,8 @@ class Evidence:
     Attributes:
         said: all the text that the agent gets from the task.
         clues: facts that the text must convey.
-        answers: strings that would solve the task if merely repeated, so the text must not contain
-            them.
+        answers: strings that the text must not contain, because repeating them would solve the
+            task.
     """
 
     said: str
@@ -130,11 +130,11 @@ class Benchmark(Protocol):
         ...
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task belongs to by its content, whatever split it claims.
+        """Return the split that a task's content belongs to, regardless of the split it claims.
 
-        Both its scenario and its content decide: a copy of a validation or test task belongs to
-        that task's split, even under another scenario or name. Every reset calls this method, so it
-        must be fast from the second call on.
+        The scenario and the content both count: a copy of a validation or test task belongs to that
+        task's split, even with another scenario or name. Every reset calls this method, so it must
+        be fast from the second call on.
 
         Raises:
             TaskError: if the task is malformed, its scenario is unknown, or its world belongs to
@@ -150,15 +150,15 @@ class Benchmark(Protocol):
         """Run the draft's actions in a fresh env and derive the verifier from the result.
 
         Raises:
-            BuildError: if the actions do not prove a task; the message is the reason.
+            BuildError: if the actions do not prove a task; the message contains the reason.
         """
         ...
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """Run actions in a fresh engine and score the state after each.
+        """Run actions in a fresh engine and score the state after each action.
 
-        With ``to_error``, the first action that fails is the last one that is run. The replay has
-        one entry per action that was run.
+        With ``to_error``, the replay stops after the first action that fails. It has one entry per
+        action that was run.
         """
         ...
 
@@ -175,13 +175,13 @@ class Benchmark(Protocol):
         ...
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return the task's solution in steps that :meth:`choices` may offer, for imitation."""
+        """Return the task's solution, for imitation, as steps that :meth:`choices` can offer."""
         ...
 
     def symbol(self, step: Step) -> str:
         """Return the step's symbols in a behaviour pattern (for rare signals), separated by spaces.
 
-        Most benchmarks return one symbol; "" for a step that shows no behaviour, "!" for a failed
+        Most benchmarks return one symbol, or "" for a step without behaviour and "!" for a failed
         step. The method must return a string for any step, even one without calls or extras,
         because the workers of a served session may report steps of an env that never ran in this
         process.
@@ -190,15 +190,16 @@ class Benchmark(Protocol):
 
 
 class Proposable(Benchmark, Protocol):
-    """A benchmark for which a model can explore and propose tasks; see :func:`proposable`.
+    """A benchmark in which a model can explore and propose tasks; see :func:`proposable`.
 
     It may also have a method ``operations(task)``; see :func:`operations_of`.
     """
 
     def open(self, task: Task) -> Task:
-        """Return a task in the same world that asks for nothing, for unguided exploration.
+        """Return a task without a goal in the same world, for unguided exploration.
 
-        Nothing shown to its agent reveals the original task; see ``coevo_gym.envs.proposals``.
+        The texts shown to its agent do not reveal the original task; see
+        ``coevo_gym.envs.proposals``.
         """
         ...
 
@@ -209,14 +210,14 @@ class Proposable(Benchmark, Protocol):
         text and may contain anything.
 
         Raises:
-            BuildError: if the proposal describes no draft; the message is the reason.
+            BuildError: if the proposal does not describe a draft; the message contains the reason.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkSpec:
-    """The location of a benchmark and its parts; every field is a string, nothing is imported.
+    """The location of a benchmark and its parts, as strings that are imported on demand.
 
     Attributes:
         name: short name, such as ``"webshop"``.
@@ -232,9 +233,8 @@ class BenchmarkSpec:
         attacks: ``"module:function"`` that returns the benchmark's own
             :class:`~coevo_gym.sandbox.attacks.Suite` of attacks; "" for none.
         prompt: ``"package:file.j2"`` of the prompt that describes the benchmark to a language
-            model; "" for none, or for the prompt in ``coevo_gym.prompts`` that has its name.
-        terms: terms under which its tasks may be redistributed, in a sentence or two; printed by
-            every export.
+            model; "" for the prompt in ``coevo_gym.prompts`` with its name, if there is one.
+        terms: terms for redistributing its tasks, in a sentence or two; every export prints them.
     """
 
     name: str
@@ -258,7 +258,7 @@ _SPECS: dict[str, BenchmarkSpec] = {}
 
 
 def register_benchmark(spec: BenchmarkSpec) -> None:
-    """Register a benchmark, and its env with Gymnasium; registering the same one again is allowed.
+    """Register a benchmark, and its env with Gymnasium; registering it again has no effect.
 
     Raises:
         ConfigError: if a field is invalid, or another benchmark has the same name or env id.
@@ -278,13 +278,13 @@ def _check(spec: BenchmarkSpec) -> None:
     if not _NAME.fullmatch(spec.name):
         raise ConfigError(
             "A benchmark's name must consist of lowercase letters, digits and underscores and "
-            f"begin with a letter, actual: {spec.name!r}"
+            f"begin with a letter, got {spec.name!r}"
         )
     for field in ("benchmark", "env", "world", "verifier"):
         if not _PLACE.fullmatch(getattr(spec, field)):
             raise ConfigError(
                 f"Field {field!r} of benchmark {spec.name!r} must have the form 'module:Name', "
-                f"actual: {getattr(spec, field)!r}"
+                f"got {getattr(spec, field)!r}"
             )
     before = _SPECS.get(spec.name, spec)
     if before != spec:
@@ -301,17 +301,21 @@ def _check(spec: BenchmarkSpec) -> None:
 
 
 def _take(name: str, found: object) -> None:
-    """Register the benchmark of an entry point."""
+    """Register an entry point's benchmark."""
     made = found() if callable(found) else found
     if isinstance(made, BenchmarkSpec):
         register_benchmark(made)
     elif made is not None:
         raise ConfigError(
-            "it must name a BenchmarkSpec, or a function that returns or registers one, actual: "
+            "it must name a BenchmarkSpec, or a function that returns or registers a spec, got "
             f"{type(made).__name__}"
         )
     if name not in _SPECS:
-        got = f"it is {made.name!r}" if isinstance(made, BenchmarkSpec) else "it registers none"
+        got = (
+            f"it is {made.name!r}"
+            if isinstance(made, BenchmarkSpec)
+            else "it does not register any"
+        )
         raise ConfigError(f"an entry point must have the name of its benchmark, but {got}")
 
 
@@ -320,7 +324,7 @@ find_models_by(_PLUGINS.load)
 
 
 def benchmark_specs() -> tuple[BenchmarkSpec, ...]:
-    """Return all benchmarks: registered ones first, in order, then those of other packages.
+    """Return all benchmarks: registered benchmarks in order, then those from other packages.
 
     A plug-in that cannot be loaded is skipped and logged once as a warning.
     """
@@ -334,7 +338,7 @@ def broken_benchmarks() -> tuple[BrokenPlugin, ...]:
 
 
 def find_spec(name: str) -> BenchmarkSpec | None:
-    """Return the benchmark of this name, or None; loads at most that one plug-in."""
+    """Return the benchmark with this name, or None, loading at most one plug-in."""
     if name not in _SPECS:
         _PLUGINS.load(name)
     return _SPECS.get(name)
@@ -359,7 +363,7 @@ def proposable(benchmark: Benchmark) -> Proposable:
     """Return the benchmark if it supports model-driven exploration.
 
     Raises:
-        ConfigError: if it has no ``draft`` or no ``open``.
+        ConfigError: if ``draft`` or ``open`` is missing.
     """
     if missing := [name for name in ("draft", "open") if not hasattr(benchmark, name)]:
         raise ConfigError(
@@ -373,7 +377,7 @@ def proposable(benchmark: Benchmark) -> Proposable:
 def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
     """Return the distinct names of the operations that can be called in a task's world.
 
-    They are () if the benchmark has no method ``operations(task)``.
+    Return () if the benchmark has no method ``operations(task)``.
     """
     if not hasattr(benchmark, "operations"):
         return ()
@@ -382,7 +386,7 @@ def operations_of(benchmark: Benchmark, task: Task) -> tuple[str, ...]:
 
 
 def side_by_id(benchmark: Benchmark, task: Task) -> Split:
-    """Return the split of a task as :meth:`Benchmark.side_of` does; copies are recognised by id."""
+    """Return a task's split as in :meth:`Benchmark.side_of`, recognising copies by their id."""
     held_out = _held_out(benchmark)  # type: ignore[arg-type]  # benchmarks hash by identity
     return strictest(benchmark.split_of(task.scenario), held_out.get(task.id, Split.TRAIN))
 
@@ -401,15 +405,15 @@ def _held_out(benchmark: Benchmark) -> Mapping[str, Split]:
 
 
 def check_claim(task: Task, side: Split, action: str) -> None:
-    """Refuse a task that claims the training split but belongs to another one.
+    """Reject a task that claims to be a training task but belongs to another split.
 
     Args:
         task: the task.
         side: the split that it belongs to, from :meth:`Benchmark.side_of`.
-        action: the action that is refused, for the message ("explore from").
+        action: the rejected action, for the message ("explore from").
 
     Raises:
-        SplitLeakError: if it is a copy of a validation or test task. Nothing turns this off.
+        SplitLeakError: if it is a copy of a validation or test task. This cannot be turned off.
     """
     if task.split is Split.TRAIN and side is not Split.TRAIN:
         raise SplitLeakError(
@@ -423,7 +427,7 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
     """Return the native task with this name or id.
 
     Raises:
-        TaskError: if no task has it.
+        TaskError: if there is no such task.
     """
     found = get_benchmark(benchmark)
     for subset in (None, *found.subsets):
@@ -445,7 +449,7 @@ def find_task(benchmark: str, name_or_id: str) -> Task:
 
 
 def find_any_task(name_or_id: str) -> Task:
-    """Return the native task of any benchmark with this name or id.
+    """Return the native task with this name or id from any benchmark.
 
     Raises:
         TaskError: if no installed benchmark has such a task.

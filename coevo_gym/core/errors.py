@@ -1,8 +1,7 @@
-"""Exceptions, one class per boundary that can fail.
+"""Exception classes, one for each boundary that can fail.
 
-Bad model output is never an exception but an observation (see ``envs/base.py``). An exception of
-this module is either a mistake of the caller or an infrastructure fault. A fault never becomes a
-reward of 0.
+Bad model output is never an exception but an observation (see ``envs/base.py``). Each exception
+here signals a caller's mistake or an infrastructure fault. A fault never becomes a reward of 0.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = [
 
 
 MOST_CHARACTERS = 10_000
-"""Longest text of an error message, in characters; some messages quote values of any length."""
+"""Maximum length of an error message in characters; some messages quote values of any length."""
 
 
 class CoevoError(Exception):
@@ -55,7 +54,7 @@ class TaskError(CoevoError, ValueError):
 
 
 class BuildError(TaskError):
-    """A draft could not be turned into a proven task; the message is the reason."""
+    """A draft could not be turned into a proven task; the message contains the reason."""
 
 
 class SplitLeakError(CoevoError):
@@ -75,7 +74,7 @@ class DataError(EnvBackendError):
 
 
 class WorkersFailed(CoevoError):
-    """Worker processes kept crashing or failing after every restart."""
+    """Worker processes kept failing despite restarts."""
 
 
 class TrainingDiverged(CoevoError, FloatingPointError):
@@ -99,12 +98,12 @@ class ModelNotFound(ModelError, ValueError):
 
 
 class RateLimited(ModelError):
-    """An endpoint kept refusing requests for lack of capacity, after all retries."""
+    """An endpoint still rejected a request for lack of capacity after all retries."""
 
 
 class BudgetSpent(ModelError):
-    """The next request was not sent because it might exceed a limit on tokens or money."""
+    """The next request was not sent because it might exceed a token or cost limit."""
 
 
 class AnswerMissing(CoevoError, LookupError):
-    """A replayed tape lacks an answer; the message names the prompt and the key."""
+    """A replayed tape is missing an answer; the message names the prompt and the key."""

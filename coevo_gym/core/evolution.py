@@ -27,7 +27,7 @@ from coevo_gym.core.task import (
 
 
 def _without_defaults(dumped: dict[str, Any], *fields: str) -> dict[str, Any]:
-    """Drop these fields if empty, so that ids of rounds stored before they existed still match."""
+    """Drop these fields if they are empty, so that ids from older versions still match."""
     return {name: value for name, value in dumped.items() if value or name not in fields}
 
 
@@ -40,9 +40,9 @@ class Signal(FrozenModel):
     """A weakness detected in one trajectory.
 
     Attributes:
-        kind: name of the rule that fired (``core/kinds.py`` has its label and colour).
-        task_id: id of the task that it fired on.
-        group_id: the group of the trajectory.
+        kind: kind of the weakness (``core/kinds.py`` has its label and colour).
+        task_id: id of the trajectory's task.
+        group_id: id of the trajectory's group.
         index: position of the trajectory within its group.
         evidence: the numbers that the rule read.
     """
@@ -59,7 +59,7 @@ class Exchange(FrozenModel):
 
     Attributes:
         action: the action sent to the env.
-        observation: the observation that it led to.
+        observation: the observation after the action.
         error_kind: reason why the action had no effect, or "".
     """
 
@@ -72,10 +72,10 @@ class ContextBrief(FrozenModel):
     """The summary of a weak rollout for the explorer that starts from it (CoEvolve, Fig. 11).
 
     Attributes:
-        summary: the rollout retold from its evidence.
-        failure_cause: why it failed; "" if it did not.
-        instability_pattern: why its outcome varies between tries.
-        focus_pattern: operations to look at.
+        summary: summary of the rollout, based on its evidence.
+        failure_cause: cause of its failure; "" if it succeeded.
+        instability_pattern: reason why outcomes vary between attempts.
+        focus_pattern: operations to focus on.
         exploration_objectives: concrete things to try.
         do_not_repeat: approaches that did not work.
     """
@@ -92,17 +92,17 @@ class Context(FrozenModel):
     """The information given to an explorer about one weakness or one target.
 
     Attributes:
-        kind: reason to explore: the kind of the signal, or another name, such as ``unguided`` (no
-            guidance at all), ``blind`` (a randomly drawn task) or ``target``.
+        kind: reason to explore: the signal's kind, or another name, such as ``unguided`` (without
+            guidance), ``blind`` (a randomly drawn task) or ``target``.
         task: the training task to start from.
         actions: the agent's actions in the rollout; () without a rollout.
         success: True if that rollout succeeded.
         summary: the weakness in a sentence.
-        evidence: actions and results of the rollout, as far as they fit.
+        evidence: the rollout's actions and results, truncated to a size limit.
         last_observation: the observation after its last action.
-        behaviour: the benchmark's symbols for the steps of that rollout, in order, without repeats.
-        contrast: actions of a rollout of the same group with the opposite outcome, if there is one.
-        known: requests that exist already in this world; filled in by the evolver.
+        behaviour: the benchmark's symbols for that rollout's steps, in order, without repeats.
+        contrast: actions of a rollout in the same group with the opposite outcome, if there is one.
+        known: requests that already exist in this world; filled in by the evolver.
         target: tags of the wanted task (``envs/tags.py``); () for any task.
         near: tags that an unguided explorer should stay close to; filled in by the evolver.
         usual: the most common behaviours and their counts; set for rare signals only.
@@ -128,17 +128,17 @@ class Context(FrozenModel):
 
     @property
     def id(self) -> str:
-        """Short content hash of kind, task, actions, outcome, summary and target."""
+        """Short content hash of the kind, task, actions, outcome, summary and target."""
         content = [self.kind, self.task.id, self.actions, self.success, self.summary]
         return digest([*content, self.target] if self.target else content)
 
 
 class Walk(FrozenModel):
-    """One exploration from a context.
+    """One exploration that starts from a context.
 
     Attributes:
         context_id: id of the context.
-        number: 0, 1, …, index among the walks from that context.
+        number: 0, 1, …, the walk's index among the walks from that context.
         exchanges: actions and their results.
         opening: text shown to the explorer before its first action.
     """
@@ -158,10 +158,10 @@ class Proposal(FrozenModel):
 
     Attributes:
         description: the goal in a sentence.
-        turns: the user's texts, one per turn; most benchmarks have one.
+        turns: the user's texts, one per turn; most benchmarks have a single turn.
         actions: actions that, according to the model, reach the goal from the start.
         confidence: the model's confidence that they do, in [0, 1].
-        done_when: a description of the reached goal, to recognise it.
+        done_when: a description by which to recognise that the goal is reached.
     """
 
     description: Text
@@ -177,7 +177,7 @@ class Proposal(FrozenModel):
 
 
 class Draft(FrozenModel):
-    """A proposed task before proof: a story, a world, and actions that claim to solve it.
+    """A proposed, unproven task: a request, a world, and actions that claim to solve it.
 
     Attributes:
         benchmark: name of the benchmark.
@@ -185,7 +185,7 @@ class Draft(FrozenModel):
         instruction: the request to the agent.
         world: data that starts the engine.
         solution: actions that claim to solve it.
-        subset: the benchmark's own name for a part, or "".
+        subset: the benchmark's own name for a part of its tasks, or "".
         parents: ids of the tasks that it was derived from.
         context_id: id of the explorer's context, or "".
     """
@@ -214,8 +214,8 @@ class Check(NamedTuple):
     """A gate that a draft has passed.
 
     Attributes:
-        gate: its name.
-        said: its finding, if there is any beyond the pass; or "".
+        gate: name of the gate.
+        said: the gate's remark on the draft, or "".
     """
 
     gate: str
@@ -223,17 +223,17 @@ class Check(NamedTuple):
 
 
 class Verdict(FrozenModel):
-    """The outcome for one draft: accepted, or rejected by a gate for a reason.
+    """The outcome for one draft: accepted, or rejected by a gate with a reason.
 
     Attributes:
         draft_id: id of the draft (or of the raw text if it could not be parsed as a draft).
         context_id: id of the context that it was drafted from.
         accepted: True if it passed every gate.
-        gate: the gate that rejected it; "" if none did.
-        reason: reason of the rejection, in words; "" if accepted.
+        gate: the gate that rejected it; "" if accepted.
+        reason: reason for the rejection; "" if accepted.
         task_id: id of the built task; "" if it was never built.
         draft: the draft as JSON, so that a rejection can be studied.
-        proposal: the model's proposal as JSON; empty for drafts that no model made.
+        proposal: the model's proposal as JSON; empty for drafts not made by a model.
         checks: the gates that it passed, in order.
     """
 
@@ -249,7 +249,7 @@ class Verdict(FrozenModel):
 
 
 def asked_for(draft: Mapping[str, Any], proposal: Mapping[str, Any]) -> str:
-    """Return the instruction of a draft, given as JSON, in its latest wording; "" for none."""
+    """Return the latest instruction of a draft, given as JSON; "" if there is none."""
     turns = " / ".join(map(str, proposal.get("turns", ())))
     found = draft.get("instruction") or turns or proposal.get("description") or draft.get("text")
     return str(found or "")
@@ -262,7 +262,7 @@ class Explored(FrozenModel):
         context: the context.
         brief: the summary of its rollout; None if there is none.
         walks: the walks.
-        problems: deviations from the plan, such as the use of a fallback; in words.
+        problems: descriptions of deviations from the plan, such as the use of a fallback.
     """
 
     context: Context
@@ -275,15 +275,15 @@ class Round(FrozenModel):
     """The specification of one round of evolution.
 
     Attributes:
-        id: unique within a curriculum, in order: ``round-0``, ``round-1``, …
+        id: id that is unique within a curriculum, in order: ``round-0``, ``round-1``, …
         contexts: contexts to explore.
         n_unguided: number of tasks to find without any context (CoEvolve's D_0).
-        n_enough: with contexts, number of accepted tasks that ends the round; 0 to explore all
+        n_enough: with contexts, the number of accepted tasks that ends the round; 0 to explore all
             contexts.
         budget: maximum number of drafts.
         seed: seed of all randomness in the round.
-        known: tasks already in the pool, for the duplicate gate. Left out of JSON: the curriculum
-            that planned the round knows them.
+        known: tasks already in the pool, for the duplicate gate. They are left out of the JSON,
+            because the curriculum that planned the round knows them.
     """
 
     id: str
@@ -315,10 +315,10 @@ class RoundResult(FrozenModel):
     Attributes:
         round_id: id of the round.
         accepted: tasks that passed every gate.
-        held: tasks that passed every gate but wait for a person to release them.
-        verdicts: one per draft, and one per context that was skipped (gate ``advisor``, without a
+        held: tasks that passed every gate but wait for a user to release them.
+        verdicts: one per draft, and one per skipped context (gate ``advisor``, without a
             ``draft_id``).
-        explored: record of each context's exploration; empty for explorers that ask no model.
+        explored: record of each context's exploration; empty for explorers without a model.
         usage: cost of model requests, by purpose.
         env_steps: env steps spent on exploration and on building and replaying drafts.
         gate_steps: the part of ``env_steps`` that gates spent on drafts.
@@ -337,5 +337,5 @@ class RoundResult(FrozenModel):
 
     @property
     def judged(self) -> tuple[Verdict, ...]:
-        """The verdicts on drafts, without those on contexts that were skipped."""
+        """The verdicts on drafts, excluding verdicts on skipped contexts."""
         return tuple(verdict for verdict in self.verdicts if verdict.draft_id)

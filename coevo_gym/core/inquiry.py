@@ -1,7 +1,7 @@
-"""Questions to a model, asked one at a time, and its answers.
+"""Single questions to a model, and the model's answers.
 
-The asking code knows only an :class:`Advisor`. It does not know the model, the protocol, the
-possible cost, or if the answer was recorded earlier.
+The calling code knows only an :class:`Advisor`. It does not know the model, the protocol, the
+possible cost, or whether the answer was recorded earlier.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 _SAMPLE = Sampling()
 
 Scope = Callable[[str], AbstractContextManager[Spent]]
-"""Entered with the name of a piece of work that is done as a whole or over again, such as
-``round-3/explore-0``: what models are asked inside is recorded and counted under that name. To
-enter a name again is to begin that piece anew: equal questions get the answers of before. Inside of
-``round-3``, ``explore-0`` and ``round-3/explore-0`` are one name."""
+"""A scope for a named piece of work, such as ``round-3/explore-0``, that is completed or repeated
+as a whole. Model queries inside the scope are recorded and counted under its name. Entering a name
+again restarts that piece of work: equal questions get their earlier answers. Inside ``round-3``,
+``explore-0`` and ``round-3/explore-0`` are the same name."""
 
 
 @contextmanager
 def no_scope(name: str) -> Iterator[Spent]:
-    """Do nothing: a scope without records and counts."""
+    """Provide a scope that does not record or count model queries."""
     yield lambda: FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
 class Inquiry(Generic[ModelT]):
-    """One question.
+    """One question to a model.
 
     Attributes:
         prompt: name of the prompt file, such as ``"coevolve/summary"``.
         schema: the model of valid answers; unknown fields are dropped.
-        inputs: the values of the prompt's inputs, as JSON by the names that the file declares.
-        purpose: the purpose of the answer, by which usage is summed; "" for the prompt's name.
+        inputs: JSON values of the prompt's inputs, by the names that the file declares.
+        purpose: purpose of the answer, used to group usage; "" for the prompt's name.
         sampling: settings for sampling the answer.
-        shorten: returns shorter inputs, for a model whose context has no room for all; None if
+        shorten: returns shorter inputs if the prompt does not fit into the model's context; None if
             nothing can be omitted.
     """
 
@@ -61,11 +61,11 @@ class Answer(Generic[ModelT]):
     """The result of an inquiry.
 
     Attributes:
-        value: the answer as the inquiry's schema; None without a valid one.
-        problem: the reason for a missing value: ``"budget"`` (not sent), ``"overflow"`` (no room
-            for it, also when shortened), ``"endpoint: …"`` (no answer came) or ``"schema: …"`` (its
+        value: the answer as an instance of the inquiry's schema; None without a valid answer.
+        problem: the reason for a missing value: ``"budget"`` (not sent), ``"overflow"`` (too long
+            even when shortened), ``"endpoint: …"`` (no answer arrived) or ``"schema: …"`` (the
             first error, which one repair request did not fix); "" with a value.
-        usage: its cost, including the repair request.
+        usage: cost of the answer, including the repair request.
     """
 
     value: ModelT | None
@@ -74,23 +74,23 @@ class Answer(Generic[ModelT]):
 
 
 class Advisor(Protocol):
-    """A model that is asked questions."""
+    """The interface for asking a model questions."""
 
     def ask(self, inquiries: Sequence[Inquiry[ModelT]]) -> list[Answer[ModelT]]:
-        """One answer for each inquiry, in order, from one batch of requests.
+        """Return one answer per inquiry, in order, from one batch of requests.
 
-        Bad output is an answer without a value, never an exception.
+        Bad output leads to an answer without a value, never to an exception.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Analyst:
-    """The model that answers the questions of studies while a step is learned from.
+    """The model that answers questions about a learner step's episodes.
 
     Attributes:
-        advisor: answers questions.
-        scope: names the work that asks.
+        advisor: the advisor that answers questions.
+        scope: the scope for naming the work that asks questions.
         sampling: settings for sampling answers.
     """
 
@@ -99,10 +99,10 @@ class Analyst:
     sampling: Sampling = _SAMPLE
 
     def studying(self, kind: str, groups: Sequence[Group]) -> AbstractContextManager[Spent]:
-        """Return the scope of the study of one step's groups whose notes are of this kind.
+        """Return the scope in which one step's groups are studied for notes of this kind.
 
-        A run that is resumed has the same group ids, so a study that is repeated gets the answers
-        of before. For the caps per round it is a round of its own.
+        A resumed run has the same group ids, so a repeated study gets the earlier answers. The caps
+        per round apply to each study separately.
         """
         return self.scope(f"study-{kind}-{groups[0].id}")
 
@@ -111,9 +111,9 @@ class StoredAnswer(NamedTuple):
     """An answer as a tape stores it.
 
     Attributes:
-        key: hash of all that the request was.
-        scope: the piece of work that it was part of.
-        template: the prompt file behind it, such as ``"webshop@1"``; or "".
+        key: hash of the complete request.
+        scope: the piece of work that the request was part of.
+        template: the prompt file behind the request, such as ``"webshop@1"``; or "".
         completion: the policy's answer.
     """
 
@@ -124,12 +124,12 @@ class StoredAnswer(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """The storage of a tape's answers."""
+    """Storage for a tape's answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
-        """Return the stored answers among these keys, by key."""
+        """Return the stored answers for these keys, by key; missing keys are left out."""
         ...
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Keep answers, in place of what has their keys; on disk when this returns."""
+        """Store answers, replacing answers with the same keys; they are on disk on return."""
         ...

@@ -1,7 +1,7 @@
-"""Kinds of signals and contexts: open names, each with a label and a colour.
+"""Kinds of signals and contexts: user-extensible names, each with a label and a colour.
 
 A kind is any short name. Register your own kinds so that reports show them with a label and a
-colour; an unregistered kind is shown by its name, in grey.
+colour; an unregistered kind is shown in grey with its name as the label.
 
     >>> register_kind(Kind("stuck", "goes in circles", colour="#2f7d4f", dark="#6fce97"))
     >>> kind_of("stuck").label
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from coevo_gym.core.errors import ConfigError
 
 KIND_NAME = r"^[a-z][a-z0-9_]{0,39}$"
-"""Regular expression for the name of a kind."""
+"""Regular expression for a kind's name."""
 
 GREY, DARK_GREY = "#7a828b", "#98a1ab"
 
@@ -32,8 +32,8 @@ class Kind:
     Attributes:
         name: lowercase letters, digits and ``_``, as stored in signals and contexts.
         label: text shown in reports.
-        colour: ``#rrggbb`` on a light page.
-        dark: ``#rrggbb`` on a dark page.
+        colour: ``#rrggbb`` for light mode.
+        dark: ``#rrggbb`` for dark mode.
         fires: True if signals have this kind; False for kinds that only contexts have.
     """
 
@@ -48,7 +48,7 @@ _KINDS: dict[str, Kind] = {}
 
 
 def register_kind(kind: Kind) -> None:
-    """Register a kind; an earlier kind of the same name is replaced.
+    """Register a kind, replacing any earlier kind with the same name.
 
     Raises:
         ConfigError: if its name or a colour is invalid.
@@ -56,13 +56,12 @@ def register_kind(kind: Kind) -> None:
     if not re.fullmatch(KIND_NAME, kind.name):
         raise ConfigError(
             f"The name of a kind must consist of at most 40 lowercase letters, digits and "
-            f"underscores and begin with a letter, actual: {kind.name!r}"
+            f"underscores and begin with a letter, got {kind.name!r}"
         )
     for colour in (kind.colour, kind.dark):
         if not _COLOUR.fullmatch(colour):
             raise ConfigError(
-                f"A colour of kind {kind.name!r} must have a form like '#3f6fa8', "
-                f"actual: {colour!r}"
+                f"A colour of kind {kind.name!r} must have a form like '#3f6fa8', got {colour!r}"
             )
     _KINDS[kind.name] = kind
 
@@ -73,5 +72,5 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def kind_of(name: str) -> Kind:
-    """Return the kind of that name; a grey one if it is not registered."""
+    """Return the kind with that name; an unregistered name gives a grey kind."""
     return _KINDS.get(name) or Kind(name, name)

@@ -1,7 +1,7 @@
 """Findings of studies about trajectories or single steps.
 
 A study reads finished training groups and writes notes. Memories learn from notes, and credit
-assignment may weigh a step by its notes. Notes are frozen and can be looked up by trajectory.
+assignment may weight steps by their notes. Notes are frozen and can be looked up by trajectory.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel, JsonObject, Text
 
 INTERFACE = "interface"
-"""Kind of the notes about the interface versions that a step showed, and their content."""
+"""Kind of the notes that record a step's interface versions and their content."""
 
 EXPECTED = "expected"
-"""Key of a note's evidence under which a study puts the texts that were expected after a step.
+"""Key for the expected texts after a step in a note's evidence.
 
-The next observation comes first; an item is None where exactly that came, and "" where nothing was
-expected. ``likeness`` beside it says how alike each is to what came, in [0, 1], and ``floor`` how
-alike the observations before and after the step are. The texts are stored with the episodes that
-are stored; the numbers always are.
+The first text is the expected next observation. An item is None if it matched the observed text
+exactly, and "" if nothing was expected. The key ``likeness`` has each text's similarity to the
+observed text, in [0, 1], and ``floor`` the similarity of the observations before and after the
+step. Texts are stored only with stored episodes; numbers are always stored.
 """
 
 LABELS = "labels"
-"""Key of a note's evidence under which a study puts one number for each step of a trajectory.
+"""Key for one number per trajectory step in a note's evidence.
 
-Such a note is about a whole trajectory. Each number is 1 for a good step, -1 for a bad one and 0
-for a step without a label; the note's own label names the way in which they were found.
+Such a note is about a whole trajectory. Each number is 1 for a good step, -1 for a bad step and 0
+for a step without a label; the note's own label names the method that found them.
 """
 
 VERDICTS: Mapping[str, int] = FrozenDict(
@@ -39,7 +39,7 @@ VERDICTS: Mapping[str, int] = FrozenDict(
 )  # fmt: skip
 """Labels that judge a step, a trajectory or a piece of advice: 1 is favourable, -1 unfavourable.
 
-They name no failure of an episode, unlike most other labels.
+Unlike most other labels, they do not describe failures.
 """
 
 
@@ -47,14 +47,14 @@ class Note(FrozenModel):
     """One finding about a trajectory.
 
     Attributes:
-        kind: sort of finding; a study defines its own, such as ``"attribution"``.
+        kind: kind of finding; each study defines its own, such as ``"attribution"``.
         task_id: id of the task.
         group_id: id of the group that the trajectory belongs to.
         index: 0 … K - 1, the trajectory's index in the group.
         step: index of the step that the note is about; -1 for the whole trajectory.
         label: a label from the study's own vocabulary, or "".
-        value: a number, 0 if the finding has none.
-        evidence: the study's own JSON.
+        value: a number, or 0 if the finding has no number.
+        evidence: JSON in the study's own format.
         source: origin of the finding: a rule, a replay on the engine, or a model.
     """
 
@@ -91,7 +91,7 @@ class Notes(Sequence[Note]):
         self._about = {key: tuple(found) for key, found in about.items()}
 
     def of(self, kind: str, group_id: str, index: int) -> tuple[Note, ...]:
-        """Return the notes of one kind about one trajectory, in writing order."""
+        """Return the notes of one kind about one trajectory, in the order of writing."""
         return self._about.get((kind, group_id, index), ())
 
     @overload
@@ -118,7 +118,7 @@ class Notes(Sequence[Note]):
 
 
 NO_NOTES = Notes()
-"""Empty notes, for credit assignment without a study."""
+"""An empty sequence of notes, for credit assignment without a study."""
 
 
 class Findings(NamedTuple):

@@ -1,6 +1,6 @@
-"""Bounded reading of user-specified files, so that none of them can exhaust the memory.
+"""Functions that read user-specified files with a size limit, to protect the memory.
 
-Regular files and pipes are read. A device such as ``/dev/zero`` never ends, so it is refused.
+They read regular files and pipes. A device such as ``/dev/zero`` never ends, so it is rejected.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 MOST_BYTES = 64 << 20
-"""Size limit of a file that is read at once, or of one line of a file that is read line by line."""
+"""Size limit in bytes for a file read at once, or for one line of a file read line by line."""
 
 
 def check_plain(path: Path) -> None:
@@ -32,7 +32,7 @@ def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
     """Read a whole file.
 
     Raises:
-        OSError: if it cannot be read, is not a regular file or a pipe, or is too large.
+        OSError: if the file cannot be read, is not a regular file or a pipe, or is too large.
     """
     check_plain(path)
     with path.open("rb") as file:
@@ -43,12 +43,12 @@ def read_file(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def read_lines(path: Path, *, most_bytes: int = MOST_BYTES) -> Iterator[bytes]:
-    r"""Yield the lines of a file without their ``b"\n"``, one at a time.
+    r"""Yield a file's lines one at a time, without ``b"\n"``.
 
     Only ``b"\n"`` ends a line; ``str.splitlines`` would also split on U+2028 inside a text.
 
     Raises:
-        OSError: if it cannot be read, is not a regular file or a pipe, or a line is too long.
+        OSError: if the file cannot be read, is not a regular file or a pipe, or a line is too long.
     """
     check_plain(path)
     with path.open("rb") as file:

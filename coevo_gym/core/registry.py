@@ -1,7 +1,7 @@
 """Registries of objects that are imported on demand: name → ``"module:object"``.
 
-A low-level module can refer by name to an object that a higher-level module defines, and listing
-the names imports nothing.
+A low-level module can refer by name to an object that a higher-level module defines, and names can
+be listed without imports.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Registry:
-    """A registry of objects of one kind (in the singular), by name.
+    """A registry of objects of one kind, by name.
 
-    Names come from three sources: this package, by a mapping of names to ``"module:object"``;
-    installed packages, by an entry-point group; and :meth:`add`, for objects defined in a user's
-    file. The names of this package are reserved. ``home`` and ``default`` are the locations of the
-    mapping and of the default name, as ``"module:object"``.
+    ``kind`` is a singular noun for messages. Names come from three sources: this package, in a
+    mapping of names to ``"module:object"``; installed packages, through an entry-point group; and
+    :meth:`add`, for objects defined in a user's file. This package's names are reserved. ``home``
+    and ``default`` locate the mapping and the default name, as ``"module:object"``.
     """
 
     def __init__(self, kind: str, *, home: str, default: str, group: str) -> None:
@@ -36,13 +36,13 @@ class Registry:
 
     @cached_property
     def built_in(self) -> Mapping[str, str]:
-        """The names of this package and their ``"module:object"`` paths."""
+        """This package's names and their ``"module:object"`` paths."""
         found: Mapping[str, str] = load_object(self.home)
         return found
 
     @property
     def default(self) -> str:
-        """The name used if the user specifies none."""
+        """The name to use if the user does not specify one."""
         return str(load_object(self._default))
 
     @cached_property
@@ -56,14 +56,14 @@ class Registry:
         return found
 
     def names(self) -> list[str]:
-        """Return all names, those of this package first."""
+        """Return all names, starting with this package's names."""
         return [*dict.fromkeys((*self.built_in, *self._entry_points, *self._added))]
 
     def add(self, name: str, thing: Any) -> None:
-        """Add an object, replacing one that was added before under the same name.
+        """Add an object, replacing any object previously added under the same name.
 
         Raises:
-            ConfigError: if the name belongs to this package or to an installed one.
+            ConfigError: if the name belongs to this package or to an installed package.
         """
         if name in self.built_in:
             raise ConfigError(f"{name!r} is a built-in {self.kind}. Choose another name.")
@@ -73,7 +73,7 @@ class Registry:
         self._added[name] = thing
 
     def load(self, name: str) -> Any:
-        """Import and return the object of this name.
+        """Import and return the object with this name.
 
         Raises:
             ConfigError: if the name is unknown or the object cannot be imported.
@@ -95,13 +95,13 @@ class Registry:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return the question whether a similar known name was meant, and a blank; "" without one."""
+    """Return "Did you mean …? " with the most similar known name; "" if none is similar."""
     close = get_close_matches(name, list(known), n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Return a sentence that suggests a name in place of an unknown one."""
+    """Return a sentence that suggests a known name in place of an unknown name."""
     return meant(name, known).strip() or f"Choose one of: {', '.join(known)}."
 
 
@@ -134,9 +134,9 @@ class BrokenPlugin(NamedTuple):
 class Plugins:
     """The entry points of a group; each is loaded once, on first use.
 
-    Listing their names reads a few small files and imports nothing. A broken entry point is
-    recorded with the reason and does not affect the others. ``take`` is called with the name and
-    the object of each loaded entry point; if it raises, the entry point counts as broken.
+    Listing their names reads a few small files without importing anything. A broken entry point is
+    recorded with the reason and does not affect other entry points. ``take`` is called with the
+    name and the object of each loaded entry point; if it raises, the entry point counts as broken.
 
     Example:
         >>> Plugins("coevo_gym.no_such_group", print).load_all()
@@ -151,7 +151,7 @@ class Plugins:
         self._lock = threading.RLock()  # a plug-in may load others while it is loaded
 
     def load(self, name: str) -> None:
-        """Load the entry points of this name that are not loaded yet, if there are any."""
+        """Load all entry points with this name that are not loaded yet."""
         with self._lock:
             for entry in [entry for entry in self._found() if entry.name == name]:
                 self._load(entry)
@@ -168,7 +168,7 @@ class Plugins:
             return tuple(self._broken)
 
     def broken(self, name: str) -> BrokenPlugin | None:
-        """Return the broken plug-in of this name, or None."""
+        """Return the broken plug-in with this name, or None."""
         return next((plugin for plugin in self._broken if plugin.name == name), None)
 
     def _found(self) -> list[EntryPoint]:
@@ -206,4 +206,4 @@ SINKS = Registry(
     default="coevo_gym.runs.sinks:DEFAULT",
     group="coevo_gym.runs.sinks",
 )
-"""Sinks that can display the metrics of a run; see ``coevo_gym/runs/sinks``."""
+"""Sinks that can receive a run's metrics; see ``coevo_gym/runs/sinks``."""

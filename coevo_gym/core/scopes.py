@@ -1,4 +1,4 @@
-"""Named scopes of work per thread, used to record and count by piece of work."""
+"""Named scopes, local to each thread, for recording and counting by piece of work."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 class Scopes:
-    """Nested names of pieces of work.
+    """The nested names of the current piece of work.
 
-    Scopes are local to a thread: entering one does not affect other threads.
+    Scopes are local to a thread: entering a scope does not affect other threads.
 
     Example:
         >>> scopes = Scopes()
@@ -28,7 +28,7 @@ class Scopes:
 
     @property
     def path(self) -> str:
-        """Full name of this thread's current scope; "" outside of all scopes."""
+        """Full name of this thread's current scope; "" outside all scopes."""
         path: str = getattr(self._here, "path", "")
         return path
 

@@ -1,4 +1,4 @@
-"""Protocols for agents, policies, curricula and the parts of a trainer."""
+"""Protocols for agents, policies, curricula and trainer components."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Ticket:
     """The right to run one episode of a task in a group.
 
     Attributes:
-        id: unique within a run.
+        id: id that is unique within a run.
         task: the task to run.
         group_id: id of the group that the episode belongs to.
         index: 0 … K - 1, the episode's index in the group.
@@ -51,10 +51,10 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The answer if no ticket is available now; ask again.
+    """A response that no ticket is available yet, so the caller should ask again.
 
     Attributes:
-        reason: event that has to happen before a ticket becomes available.
+        reason: event that must happen before a ticket becomes available.
     """
 
     reason: str
@@ -65,7 +65,7 @@ class ClosedStep(NamedTuple):
 
     Attributes:
         groups: the groups recorded with the step, in the order of their numbers.
-        signals: the signals that the curriculum fired for them.
+        signals: the signals that the curriculum emitted for these groups.
     """
 
     groups: tuple[Group, ...]
@@ -73,14 +73,14 @@ class ClosedStep(NamedTuple):
 
 
 class Memory(Protocol):
-    """State that is built up from notes. Pure: no I/O, no clock, no framework."""
+    """State that is built up from notes; it does not use I/O, clock or framework."""
 
     def note(self, notes: Notes) -> None:
         """Record the notes of a learner step."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics of the state, for any sink."""
+        """Return the state's metrics, for any sink."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class AdviceMemory(Memory, Protocol):
     """A memory of advice, whose changes a run stores."""
 
     def changes(self) -> Sequence[AdviceState]:
-        """Return the advice that the latest notes added, measured or dropped, each once."""
+        """Return each piece of advice that the latest notes added, measured or dropped."""
         ...
 
 
@@ -110,37 +110,37 @@ class Study(Protocol):
 
     @property
     def kind(self) -> str:
-        """The kind of its notes."""
+        """The kind of the notes that the study writes."""
         ...
 
     def examine(self, groups: Sequence[Group]) -> Findings:
-        """Return the findings for a learner step; all notes are about the step's groups."""
+        """Return the findings for a learner step, with notes about its groups only."""
         ...
 
 
 class Interface(Protocol):
-    """A transformation of the env's text shown in training. Frozen, pure and thread-safe.
+    """A frozen, pure and thread-safe transformation of the env's text in training.
 
     It sees only a view, so no task, verifier or solution can leak into the shown text.
     """
 
     @property
     def version(self) -> str:
-        """Identifier that differs for every different transformation; "" for the env's own text."""
+        """A unique identifier of the transformation; "" for the env's own text."""
         ...
 
     def show(self, view: View) -> View:
         """Return the view to show to the agent, with a new observation or new texts in info.
 
-        The history of ``view`` contains the texts shown so far. It is returned unchanged, as is
-        everything else.
+        The history of ``view`` contains the texts shown so far. The history and all other parts of
+        the view must be returned unchanged.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _AsItIs:
-    """The identity interface: shows the env's own text."""
+    """The identity interface, which shows the env's own text."""
 
     version: str = ""
 
@@ -153,7 +153,7 @@ IDENTITY: Interface = _AsItIs()
 
 
 class Guidance(NamedTuple):
-    """The interface and cues of one episode, fixed from its beginning to its end.
+    """One episode's interface and cues, which stay fixed from beginning to end.
 
     Attributes:
         interface: transformation of the env's text.
@@ -165,22 +165,22 @@ class Guidance(NamedTuple):
 
 
 class Coach(Protocol):
-    """A source of guidance for training episodes. It is stateless and reads memories."""
+    """A stateless source of guidance for training episodes that reads memories."""
 
     def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
-        """Return one guidance per ticket, in order.
+        """Return the guidance for each ticket, in order.
 
-        Equal tickets and equal memories get equal guidance, because lost or interrupted episodes
-        are run again. The guidance must not reveal a task's solution or verifier.
+        Equal tickets and equal memories must give equal guidance, because lost or interrupted
+        episodes are run again. The guidance must not reveal a task's solution or verifier.
         """
         ...
 
 
 class Selector(Memory, Protocol):
-    """A strategy that chooses the next task from a pool. Pure.
+    """A pure strategy that chooses the next task from a pool.
 
-    It is notified of every task that joins the pool, so that its weights stay aligned with the
-    pool; tasks never leave. Its state includes the tasks.
+    It is notified of every task that joins the pool, so its weights stay aligned with the pool;
+    tasks never leave. Its state includes the tasks.
     """
 
     def added(self, tasks: Sequence[Task]) -> None:
@@ -188,7 +188,7 @@ class Selector(Memory, Protocol):
         ...
 
     def weights(self) -> NDArray[np.float64] | None:
-        """Return the weight of each task in pool order; None to draw uniformly."""
+        """Return each task's weight, in pool order; None to draw uniformly."""
         ...
 
     def record(self, groups: Sequence[Group]) -> None:
@@ -197,29 +197,29 @@ class Selector(Memory, Protocol):
 
 
 class Growth(Memory, Protocol):
-    """A strategy that decides when a round explores, and from which contexts. Pure."""
+    """A pure strategy that decides when a round explores and from which contexts."""
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups of training episodes; return the signals that they fired."""
+        """Record finished groups of training episodes; return the signals they triggered."""
         ...
 
     def plan(self, pool: Sequence[Task], rng: Generator) -> Round | None:
-        """Return the round that is due, or None. Not called while a round is in progress.
+        """Return the round that is due, or None; not called while a round is in progress.
 
         The curriculum fills in the round's ``id`` and the tasks that are ``known``.
         """
         ...
 
     def apply(self, result: RoundResult) -> None:
-        """Record a finished round whose tasks are in the pool; called once per round."""
+        """Record a finished round whose tasks have joined the pool; called once per round."""
         ...
 
 
 class Curriculum(Memory, Protocol):
-    """A strategy that chooses the tasks to practise next. Pure: no I/O, no clock, no framework."""
+    """A strategy that chooses the next training tasks; it does not use I/O, clock or framework."""
 
     def next(self, n: int, rng: Generator) -> list[Task]:
-        """Return the next ``n`` tasks to run a group of, distinct if the pool is large enough.
+        """Return the tasks of the next ``n`` groups, distinct if the pool is large enough.
 
         Raises:
             ConfigError: if there is no task to return.
@@ -227,7 +227,7 @@ class Curriculum(Memory, Protocol):
         ...
 
     def record(self, groups: Sequence[Group]) -> list[Signal]:
-        """Record finished groups of training episodes; return the signals that they fired."""
+        """Record finished groups of training episodes; return the signals they triggered."""
         ...
 
     def note(self, notes: Notes) -> None:
@@ -236,7 +236,7 @@ class Curriculum(Memory, Protocol):
     def plan(self, rng: Generator) -> Round | None:
         """Return the round of evolution that is due, or None.
 
-        The same round is returned until its result is applied, even after the state was saved and
+        The same round is returned until its result is applied, even after the state is saved and
         loaded.
         """
         ...
@@ -247,7 +247,7 @@ class Curriculum(Memory, Protocol):
 
 
 class Evolver(Protocol):
-    """The executor of a round: explorer, envs, builder, gates. May run during training."""
+    """The component that runs a round of evolution, possibly during training."""
 
     def run(self, round: Round) -> RoundResult:
         """Explore, draft and prove tasks. A bad draft is a verdict, never an exception."""
@@ -259,11 +259,11 @@ class Act(NamedTuple):
 
     Attributes:
         text: the action for the env.
-        decision: the decision of a trainable policy; None for scripts.
+        decision: the trainable policy's decision; None for scripts.
         said: the complete answer, including thoughts, if it is more than the action; or "".
         end: reason why the agent cannot continue, such as a full context. The episode is then
             truncated and graded as it stands, and ``text`` is not sent. With ``MODEL_LOST`` the
-            episode is lost without a grade, and ``said`` contains the reason. None to act.
+            episode is lost without a grade, and ``said`` contains the reason. None to continue.
         usage: cost of the model requests.
         memory: text about earlier steps that the agent wrote before it acted; or "".
     """
@@ -277,10 +277,10 @@ class Act(NamedTuple):
 
 
 class Agent(Protocol):
-    """An agent that acts in envs; training loops and ``evaluate`` call it."""
+    """An agent that acts in envs, in training loops and in ``evaluate``."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return one act per view; there is one view per live episode."""
+        """Return one act per view, with one view for each live episode."""
         ...
 
 
@@ -288,7 +288,7 @@ class Sampling(NamedTuple):
     """Sampling parameters of a policy.
 
     Attributes:
-        temperature: 0 is greedy.
+        temperature: sampling temperature; 0 is greedy.
         max_tokens: maximum number of tokens per answer.
     """
 
@@ -335,7 +335,7 @@ class Prompt:
             stripped. A policy with trainable tokens copies it to the decision's
             ``trained_prompt_ids``; others ignore it. None for ``messages``.
         template: name and version of the prompt file, such as ``"webshop@1"``; or "".
-        purpose: purpose of the answer, for usage counts; or "".
+        purpose: purpose of the answer, used to group usage; or "".
         after: the answer that the chat continues, with exactly its prompt ids and sampled ids;
             supported only by policies that sample tokens in this process. None for a new chat.
     """
@@ -352,7 +352,7 @@ Request = Choice | Prompt
 
 
 class Finish(StrEnum):
-    """Reason why an answer ended."""
+    """The reason why an answer ended."""
 
     STOP = "stop"
     LENGTH = "length"
@@ -370,7 +370,7 @@ class Completion(NamedTuple):
 
     Attributes:
         text: the choice taken, or the sampled text.
-        decision: the sampled tokens or choice; None if the policy does not record it.
+        decision: the sampled tokens or the choice; None if the policy does not record it.
         finish: reason why the answer ended.
         usage: cost, as far as the policy knows it; includes the tokens of ``decision``.
     """
@@ -382,7 +382,7 @@ class Completion(NamedTuple):
 
 
 class Policy(Protocol):
-    """A component that answers requests: a scorer, a language model or an endpoint."""
+    """A scorer, language model or endpoint that answers requests."""
 
     def generate(self, requests: Sequence[Request]) -> Sequence[Completion]:
         """Return one completion per request, in order."""
@@ -405,13 +405,13 @@ class TrainablePolicy(Policy, Protocol):
 
 
 StepAdvantage = float | Sequence[float]
-"""Advantage of a step: one number for all of its tokens, or one per sampled token."""
+"""A step's advantage: one number for all of its tokens, or one number per sampled token."""
 Advantage = float | Sequence[StepAdvantage]
-"""Advantage of a trajectory: one number for all of its steps, or one per step."""
+"""A trajectory's advantage: one number for all of its steps, or one advantage per step."""
 
 
 class Estimator(Protocol):
-    """An estimator of the advantage of each trajectory in a group, or of each step. Pure."""
+    """A pure function that estimates the advantages of a group's trajectories or steps."""
 
     def __call__(self, groups: Sequence[Group], notes: Notes) -> list[list[Advantage]]:
         """Return one advantage per trajectory of each group; 0 for lost rollouts."""
@@ -419,10 +419,10 @@ class Estimator(Protocol):
 
 
 class Transform(Protocol):
-    """A transformation of advantages, for example based on notes about the trajectories. Pure."""
+    """A pure function that transforms advantages, for example based on notes."""
 
     def __call__(
         self, groups: Sequence[Group], notes: Notes, advantages: list[list[Advantage]]
     ) -> list[list[Advantage]]:
-        """Return the advantages to learn from; the given lists stay unchanged."""
+        """Return the advantages to learn from, without modifying the given lists."""
         ...

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 
 def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """Return the models a section can have; several if its ``kind`` decides, () for a value."""
+    """Return a section's possible models, one per ``kind``; () if it is not a section."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return (annotation,)
     if get_origin(annotation) is Annotated:
@@ -22,19 +22,19 @@ def variants(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def kind_of(model: type[BaseModel]) -> str:
-    """Return the ``kind`` of a model in a union."""
+    """Return the ``kind`` of one model in a union."""
     return str(get_args(model.model_fields["kind"].annotation)[0])
 
 
 def variant(models: Sequence[type[BaseModel]], kind: Any) -> type[BaseModel] | None:
-    """Return the model of a kind, or None if no model has it."""
+    """Return the model with this kind, or None."""
     if len(models) == 1:
         return models[0]
     return next((model for model in models if kind_of(model) == kind), None)
 
 
 def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tree with the default ``kind`` filled in where a section omits it."""
+    """Return the settings tree with the default ``kind`` added to sections that omit it."""
     tree = dict(data)
     for name, field in model.model_fields.items():
         models, section = variants(field.annotation), tree.get(name)
@@ -50,9 +50,9 @@ def with_kinds(model: type[BaseModel], data: Mapping[str, Any]) -> dict[str, Any
 def overlay(
     model: type[BaseModel], base: Mapping[str, Any], changes: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the tree with changes applied.
+    """Return the settings tree with changes applied.
 
-    If a section changes its kind, it keeps only the settings that the new kind has.
+    If a section changes its kind, it keeps only settings that the new kind also has.
     """
     tree = dict(base)
     for name, value in changes.items():
@@ -74,7 +74,7 @@ def overlay(
 
 
 def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Return the values of a tree by dotted key."""
+    """Yield each value of a settings tree with its dotted key."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
             yield from flat(value, f"{prefix}{name}.")
@@ -83,7 +83,7 @@ def flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted key as nested sections, the inverse of :func:`flat`.
+    """Convert settings by dotted key to nested sections, the inverse of :func:`flat`.
 
     Example:
         >>> nested({"learner.lr": 0.1, "learner.epochs": 2})

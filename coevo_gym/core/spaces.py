@@ -1,4 +1,4 @@
-"""Unicode text as a Gymnasium space.
+"""A Gymnasium space for Unicode text.
 
 ``gymnasium.spaces.Text`` loops over its whole charset in Python to test membership (8 ms for
 100 kB), and a charset of all Unicode characters needs 47 MB. Agents write and read arbitrary
@@ -37,10 +37,10 @@ _SAMPLE_CHARS = "abcdefghijklmnopqrstuvwxyz 0123456789[]{}()<>\"'.,:;-_/\\\n\té
 
 
 def clean_text(text: str, max_length: int) -> str:
-    """Make text safe to store, send and compare; applied once, where text enters or leaves.
+    """Make text safe to store, send and compare; call it once, where text enters or leaves.
 
     Lone surrogates become U+FFFD, because they break UTF-8, JSON and SQLite. Text longer than
-    ``max_length`` characters is cut and ends with the number of missing characters.
+    ``max_length`` characters is truncated and ends with the number of missing characters.
 
     Returns:
         A string of at most ``max_length`` characters that encodes as UTF-8.
@@ -60,10 +60,10 @@ def clean_text(text: str, max_length: int) -> str:
 
 
 def visible(text: str) -> str:
-    """Replace control and invisible characters by their names, so that a terminal shows them.
+    """Replace control and invisible characters with their names, so that a terminal shows them.
 
-    A terminal would execute such characters: they recolour the screen, set the window's title, or
-    write to the clipboard. Tabs and line ends stay.
+    Otherwise a terminal would interpret them: they can recolour the screen, set the window title,
+    or write to the clipboard. Tabs and line ends stay.
 
     Example:
         >>> visible("a" + chr(27) + "[31mb" + chr(0x202E))
@@ -88,29 +88,29 @@ def spaced(name: str) -> str:
 
 
 class UnicodeText(Space[str]):
-    """All strings of at most ``max_length`` characters that encode as UTF-8.
+    """The space of all strings of at most ``max_length`` characters that encode as UTF-8.
 
-    The seed is that of the space's own generator, used only by ``sample``.
+    The seed is for the space's own generator, which only ``sample`` uses.
     """
 
     is_np_flattenable = False  # text has no fixed-size array form
 
     def __init__(self, max_length: int, *, seed: int | np.random.Generator | None = None) -> None:
         if max_length < 64:
-            raise ValueError(f"UnicodeText expects max_length >= 64, actual: {max_length}")
+            raise ValueError(f"UnicodeText expects max_length >= 64, got {max_length}")
         self.max_length = int(max_length)
         super().__init__(dtype=str, seed=seed)
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> str:
-        """Draw a short string (at most 64 characters) over a mixed alphabet."""
+        """Draw a short string (at most 64 characters) from a mixed alphabet."""
         if mask is not None or probability is not None:
-            raise ValueError("UnicodeText.sample takes neither mask nor probability")
+            raise ValueError("UnicodeText.sample does not accept mask or probability")
         length = int(self.np_random.integers(0, min(64, self.max_length) + 1))
         picks = self.np_random.integers(0, len(_SAMPLE_CHARS), size=length)
         return "".join(_SAMPLE_CHARS[i] for i in picks)
 
     def contains(self, x: Any) -> bool:
-        """Check that ``x`` is a string of this space."""
+        """Return True if ``x`` is a string in this space."""
         if not isinstance(x, str) or len(x) > self.max_length:
             return False
         return x.isascii() or _SURROGATE.search(x) is None
@@ -126,10 +126,10 @@ class UnicodeText(Space[str]):
 
 
 class SharedTexts(Sequence[str]):
-    """The texts of ``n`` envs in memory shared between processes.
+    """The texts of ``n`` envs, in memory shared between processes.
 
     Each access reads the current text; a deep copy is a tuple of the current texts. The memory has
-    one slot per text: the number of its bytes, then the bytes.
+    one slot per text, with its length in bytes followed by the bytes.
     """
 
     def __init__(self, space: UnicodeText, memory: Any, n: int) -> None:

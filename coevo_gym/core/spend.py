@@ -1,6 +1,6 @@
 """The cost of model requests: counted, priced and capped in one place.
 
-A policy reserves the most that its requests can cost, sends as many as the caps allow, and then
+A policy reserves its requests' maximum cost, sends as many requests as the caps allow, and then
 counts the actual cost:
 
     >>> meter = Meter(Caps(max_tokens_total=1000))
@@ -35,12 +35,12 @@ class Usage(FrozenModel):
     Attributes:
         calls: requests sent to a model, including retries.
         cached: requests answered from a tape with the model's earlier answer. Their tokens and
-            their price are counted as if they had been sent.
+            price are counted as if they had been sent.
         prompt_tokens: tokens read, as counted by the model's tokenizer or server.
         completion_tokens: tokens written, including hidden thoughts.
         usd: price in US dollars; 0 for models that run locally.
-        seconds: wall time until an endpoint answered, in total for a batch of requests; for
-            answers from a tape, the original time. 0 for models that run locally.
+        seconds: wall time of each batch of requests to an endpoint; for answers from a tape, the
+            original time. 0 for models that run locally.
         used: questions whose answer was used unchanged.
         repaired: questions whose answer was used after one request to repair it.
         by_rule: questions without a usable answer, where a rule was used instead.
@@ -80,7 +80,7 @@ class Usage(FrozenModel):
 
     @property
     def answers(self) -> int:
-        """Number of questions asked, whatever the outcome."""
+        """Number of questions asked, regardless of their outcome."""
         return self.used + self.repaired + self.by_rule
 
 
@@ -90,17 +90,17 @@ ANSWERS = ("used", "repaired", "by_rule")
 NO_USAGE = Usage()
 
 Spent = Callable[[], Mapping[str, Usage]]
-"""A function that returns the cost of model requests so far in a scope, by purpose."""
+"""A function that returns a scope's cost of model requests so far, by purpose."""
 
 
 class Cost(FrozenModel):
-    """Env steps and model costs of a piece of work; adds up with ``+``.
+    """The env steps and model costs of a piece of work; adds up with ``+``.
 
     Attributes:
-        env_steps: env steps, including those of exploration and of gate replays.
+        env_steps: env steps, including exploration and gate replays.
         requests: model requests, including those answered from a tape.
         tokens: tokens that models read and wrote for these requests.
-        usd: price of these requests in US dollars, as far as prices are set.
+        usd: total price of these requests in US dollars; unpriced requests count as 0.
     """
 
     env_steps: int = Field(default=0, ge=0)
@@ -117,7 +117,7 @@ class Cost(FrozenModel):
 
     @classmethod
     def of(cls, env_steps: int, *usages: Usage) -> Cost:
-        """Create the cost of env steps and model usages."""
+        """Create a cost from env steps and model usages."""
         return cls(
             env_steps=env_steps,
             requests=sum(usage.requests for usage in usages),
@@ -127,13 +127,13 @@ class Cost(FrozenModel):
 
 
 class Prices(NamedTuple):
-    """Prices of a model, in US dollars per million tokens."""
+    """A model's prices, in US dollars per million tokens."""
 
     prompt: float = 0.0
     completion: float = 0.0
 
     def usd(self, prompt: int, completion: int) -> float:
-        """Return the price of a number of tokens, in US dollars.
+        """Return the price of prompt and completion tokens, in US dollars.
 
         Example:
             >>> Prices(0.5, 2.0).usd(1_000_000, 500_000)
@@ -150,22 +150,22 @@ class Caps(FrozenModel):
     """Caps on model requests and their cost.
 
     A request that might exceed a cap is not sent. Before sending, a prompt counts one token per
-    byte, and an answer counts its maximum length; afterwards, the counts of the server or tokenizer
+    byte, and an answer counts its maximum length. Afterwards, the server's or tokenizer's counts
     apply.
     """
 
     max_calls_per_round: int | None = Field(default=None, ge=1)
-    """Maximum requests per round, including those answered from a tape; None for no cap. Retries
-    after a server failure are always sent; each one counts.
+    """Maximum requests per round, including requests answered from a tape; None for no cap. Retries
+    after a server failure are always sent, and each retry counts.
     """
     max_tokens_per_round: int | None = Field(default=None, ge=1)
     """Maximum tokens per round, read and written; None for no cap."""
     max_seconds_per_round: float | None = Field(default=None, gt=0)
-    """Seconds of waiting for answers after which a round sends no more batches; None for no cap."""
+    """Seconds of waiting for answers after which a round stops sending batches; None for no cap."""
     max_tokens_total: int | None = Field(default=None, ge=1)
     """Maximum tokens over the whole run, read and written; None for no cap."""
     max_usd_total: float | None = Field(default=None, gt=0)
-    """Maximum cost of the whole run, in US dollars; None for no cap. Requires endpoint prices."""
+    """Maximum cost of the whole run in US dollars; None for no cap. It requires endpoint prices."""
 
 
 def allow(
@@ -176,11 +176,11 @@ def allow(
     usd: float | None,
     prices: Prices = FREE,
 ) -> int:
-    """Return the number of requests of a batch that may be sent, counted from its beginning.
+    """Return how many requests may be sent, counted from the beginning of a batch.
 
-    The first request that might exceed a cap is not sent, and neither is any later one, even if a
-    later request is small enough. A request has maximum tokens of its prompt and of its answer. The
-    other numbers are what remains; None for no cap.
+    The first request that might exceed a cap and all later requests are not sent, even if a later
+    request is small enough. A request is given by the maximum tokens of its prompt and answer. The
+    other arguments are the remaining amounts; None for no cap.
 
     Example:
         >>> allow([(100, 50), (4000, 500), (10, 10)], calls=3, tokens=1000, usd=None)
@@ -205,10 +205,10 @@ class Meter:
     A round consists of all work whose name has the same first part. Entering a piece of work again
     resets its cost, because a tape repeats the answers. The caps on the whole run still count the
     earlier cost, and the repeated answers are not counted twice. A round that finished without an
-    error has the cost of its pieces; entering it again resets all of them.
+    error has the cost of its pieces; entering the round again resets all of them.
 
     The state converts to and from JSON. After loading, the pieces of an unfinished round start
-    again. Threads and event loops may share a meter. A tape shares the scopes of its meter.
+    again. Threads and event loops may share a meter. A tape shares its meter's scopes.
     """
 
     def __init__(self, caps: Caps | None = None, scopes: Scopes | None = None) -> None:
@@ -234,12 +234,12 @@ class Meter:
 
     @property
     def total(self) -> Cost:
-        """The cost that counts towards the caps on the whole run, without env steps."""
+        """The cost that counts towards the caps on the whole run, excluding env steps."""
         with self._lock:
             return self._total
 
     def usage(self, path: str) -> dict[str, Usage]:
-        """Return the usage of a piece of work, including its nested pieces, by purpose."""
+        """Return a piece of work's usage by purpose, including nested pieces."""
         with self._lock:
             found: dict[str, Usage] = {}
             for name, purposes in self._spent.items():
@@ -249,7 +249,7 @@ class Meter:
             return found
 
     def counted(self, round: str, usage: Mapping[str, Usage]) -> None:
-        """Count the stored usage of a round that is not run again; a second call has no effect."""
+        """Count a finished round's stored usage; further calls for the round have no effect."""
         with self._lock:
             if round not in self._spent:
                 for purpose, cost in usage.items():
@@ -288,10 +288,10 @@ class Meter:
 
     @contextmanager
     def hold(self, requests: Sequence[Tokens], prices: Prices = FREE) -> Iterator[int]:
-        """Reserve the maximum cost of requests, by their maximum tokens; yield the number to send.
+        """Reserve the maximum cost of requests, given by their maximum tokens; yield how many fit.
 
-        If the caps have no room because of other requests in flight, it waits for those: only
-        actual spending refuses a request.
+        If only requests in flight fill the caps, wait for these: only actual spending rejects a
+        request.
         """
         while isinstance(held := self._reserve(requests, prices), Future):
             held.result()
@@ -302,14 +302,14 @@ class Meter:
     async def hold_async(
         self, requests: Sequence[Tokens], prices: Prices = FREE
     ) -> AsyncIterator[int]:
-        """Do the same as :meth:`hold` without blocking the event loop."""
+        """Reserve a cost like :meth:`hold`, without blocking the event loop."""
         while isinstance(held := self._reserve(requests, prices), Future):
             await asyncio.wrap_future(held)
         with self._held_while_open(held) as n:
             yield n
 
     def count(self, purpose: str, usage: Usage, capped: Usage | None = None) -> None:
-        """Count a cost, or the outcome of a question, for this thread's piece of work.
+        """Count a cost, or a question's outcome, for this thread's current piece of work.
 
         ``capped`` counts towards the caps on the whole run, if it differs from ``usage``.
         """
@@ -324,7 +324,7 @@ class Meter:
 
         Returns:
             The round and the reserved cost; or, if other requests must be counted first, a future
-            that completes when one of them was.
+            that completes when one of them has been counted.
         """
         path = self.scopes.path
         with self._lock:
@@ -380,7 +380,7 @@ class Meter:
         )
 
     def _add(self, path: str, purpose: str, usage: Usage, cost: Cost, *, again: bool) -> None:
-        """Count a cost; ``again`` if it may repeat a cost that was counted before and reset."""
+        """Count a cost; with ``again``, it may repeat a cost that was counted and then reset."""
         purposes = self._spent.setdefault(path, {})
         purposes[purpose] = purposes.get(purpose, NO_USAGE) + usage
         if again and (before := self._forgotten.get(round := _round(path))):

@@ -24,9 +24,9 @@ import numpy as np
 Z_95 = 1.959963984540054
 """The 97.5 % point of the standard normal distribution."""
 EXACT = 16
-"""Maximum number of differences for which every assignment of signs is enumerated."""
+"""Maximum number of differences for enumerating every assignment of signs."""
 SOLVED = 0.5
-"""Share of a task's episodes that must succeed for the task to count as solved."""
+"""Minimum share of a task's episodes that must succeed for the task to count as solved."""
 _CHUNK = 4096
 
 
@@ -34,7 +34,7 @@ def wilson_interval(successes: float, n: int) -> tuple[float, float]:
     """Compute Wilson's score interval (95 %, two-sided) for a success rate.
 
     Args:
-        successes: number of successes among ``n``; a sum of shares if each was tried several times.
+        successes: number of successes among ``n``; may be fractional for repeated trials.
         n: number of trials, at least 1.
 
     Returns:
@@ -65,8 +65,8 @@ class Rate:
     Attributes:
         tasks: number of tasks with at least one finished episode.
         success: mean over tasks of the share of successful episodes (avg@k); NaN without tasks.
-        low: lower end of the 95 % Wilson interval. A task that was tried several times still
-            counts once, so the interval is rather too wide than too narrow.
+        low: lower end of the 95 % Wilson interval. A task that was tried several times counts
+            once, so the interval tends to be too wide rather than too narrow.
         high: upper end.
     """
 
@@ -77,7 +77,7 @@ class Rate:
 
 
 def success_rate(shares: Sequence[float]) -> Rate:
-    """Compute the success rate over tasks from the share of each task's episodes that succeeded.
+    """Compute the success rate over tasks from each task's share of successful episodes.
 
     Example:
         >>> success_rate([0.5, 1.0]).success
@@ -90,13 +90,13 @@ def success_rate(shares: Sequence[float]) -> Rate:
 
 
 class Paired(NamedTuple):
-    """The pairwise differences of two series of equal length.
+    """A summary of the pairwise differences between two series of equal length.
 
     Attributes:
         n: number of pairs.
         mean: mean of the differences.
         sd: sample standard deviation of the differences; NaN for one pair.
-        low: lower end of the 95 % interval of the mean by Student's t; NaN for one pair.
+        low: lower end of the 95 % interval for the mean (Student's t); NaN for one pair.
         high: upper end of the interval.
         wins: pairs in which the first series is larger.
         ties: pairs in which both are equal.
@@ -112,10 +112,10 @@ class Paired(NamedTuple):
 
 
 def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
-    """Compute the mean and the sample standard deviation; the latter is NaN for one value.
+    """Compute the mean and the sample standard deviation, which is NaN for one value.
 
     Raises:
-        ValueError: if there are no values, or one is not finite.
+        ValueError: if there are no values, or a value is not finite.
 
     Example:
         >>> mean_and_sd([1.0, 2.0, 3.0])
@@ -131,7 +131,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
     """Compare two series pair by pair, for example runs with equal seeds.
 
-    With few pairs the interval is wide: 12.7 standard errors to each side for two pairs.
+    With few pairs, the interval is wide: 12.7 standard errors on each side for two pairs.
 
     Raises:
         ValueError: if the series differ in length, are empty, or contain a value that is not
@@ -155,7 +155,7 @@ def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
 
 
 def student_t_quantile(p: float, df: int) -> float:
-    """Compute the quantile of Student's t distribution for ``p`` in (0, 1), with ``df`` >= 1.
+    """Compute Student's t quantile for ``p`` in (0, 1) and ``df`` >= 1 degrees of freedom.
 
     Raises:
         ValueError: if ``p`` or ``df`` is out of range.
@@ -180,7 +180,7 @@ def student_t_quantile(p: float, df: int) -> float:
 
 
 def _below(angle: float, df: int) -> float:
-    """Compute the probability that t is below ``sqrt(df) * tan(angle)``."""
+    """Compute the probability that Student's t is below ``sqrt(df) * tan(angle)``."""
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = df % 2
     term = cosine if odd else 1.0
@@ -193,13 +193,13 @@ def _below(angle: float, df: int) -> float:
 
 
 def sign_test(differences: Sequence[float]) -> float:
-    """Compute the p-value of the two-sided sign test; ties are dropped.
+    """Compute the two-sided sign test's p-value, ignoring ties.
 
     Returns:
-        The p-value; 1 if all are ties.
+        The p-value; 1 if all differences are ties.
 
     Raises:
-        ValueError: if there are no differences, or one is not finite.
+        ValueError: if there are no differences, or a difference is not finite.
 
     Example:
         >>> round(sign_test([0.1] * 9 + [-0.1]), 6)
@@ -213,13 +213,13 @@ def sign_test(differences: Sequence[float]) -> float:
 
 
 def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: int = 0) -> float:
-    """Compute the two-sided p-value of the sign-flip test for a mean difference of 0.
+    """Compute the sign-flip test's two-sided p-value for a mean difference of 0.
 
-    Up to 16 differences, all assignments of signs are enumerated. Beyond that, ``n_samples``
-    assignments are drawn, and the observed one is added.
+    For up to 16 differences, all assignments of signs are enumerated. For more, ``n_samples``
+    assignments are drawn, and the observed assignment is added.
 
     Raises:
-        ValueError: if there are no differences, or one is not finite.
+        ValueError: if there are no differences, or a difference is not finite.
 
     Source: Fisher's randomisation test of paired differences.
 
@@ -244,7 +244,7 @@ def sign_flip(differences: Sequence[float], *, n_samples: int = 100_000, seed: i
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust the p-values of several tests, so that a threshold holds for all of them together.
+    """Adjust the p-values of several tests, so that one threshold covers all tests together.
 
     Raises:
         ValueError: if a p-value is outside [0, 1].
@@ -266,19 +266,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Compute the adjusted Wald interval of the difference of two success rates on the same tasks.
+    """Compute the adjusted Wald interval for the difference of two success rates on equal tasks.
 
     The level is 95 %, two-sided. The adjustment adds two tasks, one in favour of each side, so that
     the width stays positive even if no task differs.
 
     Args:
-        differences: per task, the difference of the two shares of successes, in [-1, 1].
+        differences: each task's difference between the two shares of successes, in [-1, 1].
 
     Returns:
         Lower and upper end, within [-1, 1].
 
     Raises:
-        ValueError: if there are no differences, or one is out of range.
+        ValueError: if there are no differences, or a difference is out of range.
 
     Source: Bonett and Price (2012), for outcomes of 0 or 1; here extended to shares between 0 and
         1.
@@ -298,7 +298,7 @@ def paired_shares_interval(differences: Sequence[float]) -> tuple[float, float]:
 
 
 class AtK(NamedTuple):
-    """Success of ``k`` tries per task, as means over tasks.
+    """Success measures for ``k`` tries per task, averaged over tasks.
 
     Attributes:
         avg: share of the first ``k`` tries that succeed (avg@k).
@@ -316,7 +316,7 @@ def at_k(outcomes: Sequence[Sequence[float]], k: int) -> AtK:
     """Compute avg@k, best@k and pass@k.
 
     Args:
-        outcomes: (tasks, tries) of 0 or 1, at least ``k`` tries per task.
+        outcomes: (tasks, tries) outcomes of 0 or 1, with at least ``k`` tries per task.
         k: number of tries to count.
 
     Raises:
@@ -352,7 +352,7 @@ class Efficiency(NamedTuple):
 
     Attributes:
         steps: first step at which the curve reaches the target; None if it never does.
-        auc: mean height of the curve, with linear interpolation between its points.
+        auc: mean height of the curve, with linear interpolation between points.
     """
 
     steps: float | None
@@ -365,12 +365,12 @@ def efficiency(
     *,
     share: float = 0.9,
 ) -> Efficiency:
-    """Compute the step at which a curve reaches a share of a baseline's best, and its mean height.
+    """Compute when a curve reaches a share of a baseline's best value, and its mean height.
 
     Args:
-        curve: (step, value) pairs with rising steps, at least one.
+        curve: at least one (step, value) pair, with rising steps.
         baseline: (step, value) pairs of the baseline.
-        share: share of the baseline's highest value that counts as the target.
+        share: share of the baseline's highest value to use as the target.
 
     Raises:
         ValueError: if a curve is empty, or its steps do not rise.
@@ -393,7 +393,7 @@ def efficiency(
 
 
 def point_biserial(values: Sequence[float], outcomes: Sequence[float]) -> float:
-    """Compute the correlation of numbers with outcomes of 0 or 1; NaN if either is constant.
+    """Compute the correlation of values with outcomes of 0 or 1; NaN if either is constant.
 
     Raises:
         ValueError: if the series differ in length, or a value is not finite.
@@ -419,12 +419,12 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float:
     """Compute Cohen's kappa: the agreement of two raters beyond that expected by chance.
 
     Args:
-        first: (n,) label of each item by one rater, n at least 1.
-        second: (n,) label of each item by the other.
+        first: (n,) labels of the items by one rater, with n at least 1.
+        second: (n,) labels of the items by the other rater.
 
     Returns:
-        (p_o - p_e) / (1 - p_e), at most 1, where p_o is the share of equal labels, and p_e that of
-        independent raters with the same shares of labels. NaN if both give all items one label.
+        (p_o - p_e) / (1 - p_e), at most 1, where p_o is the observed share of equal labels, and p_e
+        the share expected of independent raters. NaN if both give all items the same label.
 
     Raises:
         ValueError: if the series are empty or differ in length.

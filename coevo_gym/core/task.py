@@ -1,4 +1,4 @@
-"""Tasks: frozen data that define a goal, its world, and its verifier.
+"""Tasks: frozen data that define a goal, a world, and a verifier.
 
 ``Task.world`` starts an engine and is the only part that may enter a worker or a sandbox.
 ``Task.verifier`` judges an episode and stays in the trusted process. ``Task.solution`` is a
@@ -33,7 +33,7 @@ from coevo_gym.core.spaces import visible
 
 SCHEMA_VERSION = 1
 OPEN = "open"
-"""The origin of a task that asks for nothing."""
+"""The origin of an open task, which has no goal."""
 
 
 class Split(StrEnum):
@@ -54,7 +54,7 @@ NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 
 def strictest(*sides: Split) -> Split:
-    """Return the first split that is not ``train``; ``train`` if there is none.
+    """Return the first split that is not ``train``, or ``train`` if all are.
 
     Example:
         >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
@@ -64,7 +64,7 @@ def strictest(*sides: Split) -> Split:
 
 
 def parse_split(split: str | Split) -> Split:
-    """Return the split of that name.
+    """Return the split with that name.
 
     Raises:
         TaskError: if the name is unknown.
@@ -93,10 +93,10 @@ class FrozenDict(dict[str, Any]):
 
 
 def freeze(value: Any) -> Any:
-    """Deep-freeze a JSON value: arrays become tuples, objects :class:`FrozenDict`.
+    """Deep-freeze a JSON value: arrays become tuples, and objects :class:`FrozenDict`.
 
     Raises:
-        ValueError: if the value contains a float that is not finite, or a type that JSON lacks.
+        ValueError: if the value contains a float that is not finite, or a non-JSON type.
     """
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{value} is not a finite number")
@@ -110,7 +110,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return the plain JSON value of a value frozen by :func:`freeze`."""
+    """Convert a value frozen by :func:`freeze` back to plain JSON."""
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -139,17 +139,17 @@ def _on_a_line(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_on_a_line)]
-"""A name as a pydantic field: one line, with control characters replaced by their names."""
+"""A name as a pydantic field: one line, with control characters replaced with their names."""
 
 
 class FrozenModel(BaseModel):
-    """A pydantic model that cannot change and knows no field it does not declare."""
+    """An immutable pydantic model that rejects undeclared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator for texts that match a whole pattern; ``rule`` is the error message."""
+    """Create a validator for texts that must match a pattern; ``rule`` is the error message."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -160,26 +160,26 @@ def shaped(pattern: str, rule: str) -> AfterValidator:
 
 
 class World(FrozenModel):
-    """The data needed to start the engine for one task. Each benchmark has its own subclass."""
+    """The data needed to start the engine for one task; each benchmark has its own subclass."""
 
 
 class Verifier(FrozenModel):
-    """The data needed to grade one task. Each benchmark has its own subclass."""
+    """The data needed to grade one task; each benchmark has its own subclass."""
 
 
 class NothingAsked(Verifier):
-    """The verifier of an open task in any benchmark: it asks for nothing, and nothing solves it."""
+    """The verifier of open tasks, which have no goal and cannot be solved."""
 
 
 class UnknownWorld(World):
-    """The world of an unregistered benchmark: its JSON, unchanged."""
+    """An unregistered benchmark's world, as unchanged JSON."""
 
     model_config = ConfigDict(extra="allow")
     _freeze = model_validator(mode="before")(freeze)
 
 
 class UnknownVerifier(Verifier):
-    """The verifier of an unregistered benchmark: its JSON, unchanged."""
+    """An unregistered benchmark's verifier, as unchanged JSON."""
 
     model_config = ConfigDict(extra="allow")
     _freeze = model_validator(mode="before")(freeze)
@@ -190,12 +190,12 @@ _LOOKS: list[Callable[[str], object]] = []
 
 
 def register_models(benchmark: str, *, world: str, verifier: str) -> None:
-    """Register a benchmark's world and verifier models as ``"module:Class"`` (loaded on demand)."""
+    """Register a benchmark's world and verifier models as ``"module:Class"``, loaded on demand."""
     _MODELS[benchmark] = (world, verifier)
 
 
 def find_models_by(look: Callable[[str], object]) -> None:
-    """Register a function that is called with the name of a benchmark whose models are unknown."""
+    """Register a function to call with the name of any benchmark whose models are unknown."""
     _LOOKS.append(look)
 
 
@@ -207,7 +207,7 @@ def _models_of(benchmark: str) -> tuple[str, str] | tuple[None, None]:
 
 
 def resolve_models(data: Any, *fields: str) -> Any:
-    """Parse the raw ``world`` / ``verifier`` in ``data`` with the benchmark's own models."""
+    """Parse raw ``world`` and ``verifier`` fields with the benchmark's own models."""
     if not isinstance(data, Mapping):
         return data
     world, verifier = _models_of(str(data.get("benchmark")))
@@ -226,13 +226,13 @@ def resolve_models(data: Any, *fields: str) -> Any:
 
 
 def canonical_json(value: Any) -> str:
-    """Return a unique text for a JSON value: sorted keys, no spaces, finite numbers only."""
+    """Convert a JSON value to canonical text with sorted keys, no spaces and finite numbers."""
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
-# Whitespace, control characters and Unicode's Default_Ignorable_Code_Point: none is visible.
+# Whitespace, control characters and Unicode's Default_Ignorable_Code_Point are all invisible.
 _INVISIBLE = re.compile(
     r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
@@ -241,11 +241,11 @@ _INVISIBLE = re.compile(
 
 
 def folded(value: Any) -> Any:
-    r"""Return a JSON value with every text reduced to what distinguishes it from other texts.
+    r"""Normalise all texts in a JSON value for comparison.
 
     Two texts that differ only in case, whitespace, invisible characters or Unicode compatibility
-    forms (NFKC) fold to the same text. Use it to recognize copies, never to display text. Values
-    that are neither texts, mappings nor sequences are unchanged.
+    forms (NFKC) fold to the same text. Use it to recognise copies, never to display text. Values
+    that are not texts, mappings or sequences are unchanged.
 
     Example:
         >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")
@@ -268,17 +268,17 @@ class Task(FrozenModel):
 
     Attributes:
         benchmark: name of the benchmark, such as ``"webshop"``.
-        name: unique human-readable name; accepted wherever an id is. Evolved and open tasks are
-            named by their id. Control characters in it are replaced by their names.
+        name: unique human-readable name, accepted wherever an id is. Evolved and open tasks are
+            named by their id. Control characters in it are replaced with their names.
         split: split that the task belongs to.
-        subset: the benchmark's own name for a part, or "".
+        subset: the benchmark's own name for a part of its tasks, or "".
         scenario: the unit that is never shared between splits (a product, a scene, a seed world).
-        instruction: the goal, in words.
+        instruction: the goal, as shown to the agent.
         world: data that starts the engine.
-        verifier: data that judges the episode; never leaves the trusted process.
+        verifier: data used to judge the episode; it never leaves the trusted process.
         solution: reference actions in the env's own syntax.
-        origin: ``native`` tasks came with the benchmark; ``evolved`` ones were built and proven;
-            ``open`` ones ask for nothing and are only explored from (``Proposable.open``).
+        origin: ``native`` tasks came with the benchmark, ``evolved`` tasks were built and proven,
+            and ``open`` tasks have no goal and are only explored from (``Proposable.open``).
         parents: ids of the tasks that this one was derived from.
         provenance: origin in detail (signal, context, draft), as JSON.
     """
@@ -315,9 +315,9 @@ class Task(FrozenModel):
 
     @cached_property
     def id(self) -> str:
-        """Content hash (sha256, hex) of the task. Labels such as name, split, solution and
-        provenance are not part of it, so a task found twice has one id, and a copy of a test task
-        is recognised whatever split it claims.
+        """Content hash (sha256, hex) of the task. It does not include labels such as name, split,
+        solution and provenance, so a task found twice has one id, and a copy of a test task is
+        recognised regardless of the split it claims.
         """  # noqa: D205
         content = [
             SCHEMA_VERSION,
@@ -338,17 +338,17 @@ class Task(FrozenModel):
         return type(self)(**{**fields, **(update or {})})
 
     def to_json(self) -> str:
-        """Return the task as one line of JSON; :meth:`from_json` reads it in any process."""
+        """Return the task as one line of JSON that :meth:`from_json` can read in any process."""
         return canonical_json(self.model_dump(mode="json"))
 
     def require_asked(self, action: str) -> Task:
-        """Return this task unless it is an open task.
+        """Return this task, or raise an error if it is an open task.
 
         Args:
             action: the action that an open task does not allow, for the message ("evaluate").
 
         Raises:
-            TaskError: if it is an open task. Nothing turns this off.
+            TaskError: if it is an open task. This cannot be turned off.
         """
         if self.origin == OPEN:
             raise TaskError(
@@ -362,9 +362,9 @@ class Task(FrozenModel):
         """Read a task written by :meth:`to_json`.
 
         Raises:
-            TaskError: if the text is not the JSON of a task.
+            TaskError: if the text is not valid task JSON.
         """
         try:
             return cls.model_validate_json(text)
         except ValidationError as error:
-            raise TaskError(f"The text is not the JSON of a task: {error}") from error
+            raise TaskError(f"The text is not valid task JSON: {error}") from error

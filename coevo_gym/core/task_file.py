@@ -35,7 +35,7 @@ class TaskList(tuple[Task, ...]):
 
 
 def described(tasks: Sequence[Task]) -> str:
-    """Return a summary: number of tasks, benchmark, split, and the first and last name."""
+    """Summarise tasks: their number, benchmark and split, and the first and last name."""
     if not tasks:
         return "<no tasks>"
     first, last = tasks[0], tasks[-1]
@@ -62,7 +62,7 @@ def read_tasks(path: Path) -> tuple[Task, ...]:
 
 
 def task_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the non-empty lines of a task file, with their numbers from 1.
+    """Yield a task file's non-empty lines, with line numbers from 1.
 
     Raises:
         TaskError: if the file cannot be read.

@@ -1,9 +1,9 @@
 """Records of episodes, and the view that an agent gets.
 
-A :class:`View` is the only input of agents, of a scorer's choices and of context managers. It
-contains no task, so ground truth cannot leak through it. Training episodes are
-:class:`Trajectory`, evaluation episodes :class:`EvalTrajectory`: no code that records, updates or
-adds accepts the second type.
+A :class:`View` is the only input of agents, of a scorer's choices and of chat histories. It does
+not contain the task, so ground truth cannot leak through it. Training episodes are
+:class:`Trajectory`, and evaluation episodes are :class:`EvalTrajectory`, a type that code for
+training and curricula does not accept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coevo_gym.core.task import FrozenDict, Task
 
 
 class EndReason(StrEnum):
-    """Reason why an episode ended; ``info["end_reason"]`` is "" until then."""
+    """The reason why an episode ended; ``info["end_reason"]`` is "" until then."""
 
     SOLVED = "solved"
     FAILED = "failed"
@@ -29,26 +29,26 @@ class EndReason(StrEnum):
     """The episode was ended from outside the env: by a wrapper, a clock, or an early reset."""
     WORKER_LOST = "worker_lost"
     MODEL_LOST = "model_lost"
-    """The model behind the agent gave no answer. Only the code that runs episodes sets it."""
+    """The agent's model did not answer. Only the code that runs episodes sets this reason."""
     ABANDONED = "abandoned"
-    """The agent's process gave the episode up before its end. No trajectory has it."""
+    """The agent's process abandoned the episode. No trajectory has this reason."""
 
     @property
     def lost(self) -> bool:
-        """Return True if the end says nothing about the agent: the episode gets no grade."""
+        """Return True if the end was not the agent's doing, so the episode is not graded."""
         return self in (EndReason.WORKER_LOST, EndReason.MODEL_LOST, EndReason.ABANDONED)
 
 
 UNKNOWN_VERSION = -1
-"""The policy version of a decision without a recorded version, as in old files."""
+"""The policy version to use if a decision does not record a version, as in old files."""
 
 
 CuePlace = Literal["system", "first", "turn"]
-"""Position of a cue: after the system text, before the first user message, after every one."""
+"""A cue's position: after the system text, or before the first or after every user message."""
 
 
 class Cue(NamedTuple):
-    """Text for an agent beyond its task, used only in training and exploration.
+    """Additional text for an agent, used only in training and exploration.
 
     Attributes:
         text: the text.
@@ -69,11 +69,11 @@ class Cue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """Sampled tokens; exactly these ids are trained on, without re-tokenising.
+    """Sampled tokens, whose exact ids are used for training without re-tokenising.
 
     Attributes:
         prompt_ids: token ids of the prompt.
-        ids: sampled token ids, including the one that ended the answer.
+        ids: sampled token ids, including the token that ended the answer.
         logprobs: log-probability of each sampled id under the sampling policy at ``temperature``.
         temperature: divisor of the logits; the trainer divides by the same value.
         policy_version: version of the weights that sampled; :data:`UNKNOWN_VERSION` if unknown.
@@ -121,7 +121,7 @@ class View:
     """The complete input of an agent before it acts.
 
     Attributes:
-        instruction: the task in words; in a dialogue, the user's last message.
+        instruction: the task's text; in a dialogue, the user's last message.
         observation: the latest text from the env.
         info: the public keys of the env's info (no ids, no outcome).
         history: the agent's own earlier steps in this episode, oldest first.
@@ -137,7 +137,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceDecision:
-    """The choice of one candidate action from a list.
+    """A decision that chooses one candidate action from a list.
 
     Attributes:
         context: the policy's view.
@@ -161,7 +161,7 @@ Decision = TokenDecision | ChoiceDecision
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sequence of tokens that is trained on in one forward pass, with its loss mask.
+    """A token sequence for training in one forward pass, with its loss mask.
 
     Several turns of an episode share a segment if each prompt extends the previous one.
 
@@ -198,7 +198,7 @@ Sample = ChoiceDecision | Segment
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One ``env.step``.
+    """The record of one ``env.step``.
 
     Attributes:
         observation: the env's text that the agent acted on.
@@ -208,7 +208,7 @@ class Step:
         reward: reward of this step.
         terminated: True if the task ended on its own.
         truncated: True if a budget or a lost worker ended the episode.
-        calls: names of the engine operations that the action ran, in order.
+        calls: names of the engine operations that the action called, in order.
         error_kind: reason why the action had no effect, or "".
         extras: the benchmark's own JSON about this step.
         said: the agent's complete answer, if it is more than ``action``; or "".
@@ -229,16 +229,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeRecord:
-    """A finished episode as its env knows it, without agent, group or policy version.
+    """A finished episode as its env records it, without agent, group or policy version.
 
     Attributes:
         task_id: id of the task.
         steps: the steps, in order.
         score: the benchmark's own score, in [0, 1].
-        success: the binary outcome that signals and group filters read.
+        success: the binary outcome that signals and group filters use.
         end_reason: reason why it ended.
         report: the grader's JSON, for diagnosers; never shown to a policy.
-        last_observation: observation after the last action; without any, the first observation.
+        last_observation: observation after the last action, or the first without actions.
     """
 
     task_id: str
@@ -251,7 +251,7 @@ class EpisodeRecord:
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.score <= 1.0:
-            raise ValueError(f"score must be in [0, 1], actual: {self.score}")
+            raise ValueError(f"score must be in [0, 1], got {self.score}")
 
     @property
     def actions(self) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ class Trajectory(EpisodeRecord):
     Attributes:
         group_id: id of the group that it belongs to, or "".
         policy_version: version of the policy when the episode began.
-        cue_ids: ids of the cues that the agent got.
+        cue_ids: ids of the agent's cues.
         interface: version of the interface that transformed the env's text; "" for none.
     """
 
@@ -279,8 +279,8 @@ class Trajectory(EpisodeRecord):
     def policy_versions(self) -> frozenset[int]:
         """The policy versions that acted in the episode.
 
-        There are several if the weights changed during the episode. ``policy_version`` is used if
-        no decision records a version.
+        There are several if the weights changed during the episode. If the decisions do not record
+        a version, ``policy_version`` is used.
         """
         sampled = (step.decision for step in self.steps)
         told = {decision.policy_version for decision in sampled if decision is not None}
@@ -289,7 +289,7 @@ class Trajectory(EpisodeRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalTrajectory(EpisodeRecord):
-    """The record of one evaluation episode; never recorded, trained on or explored from."""
+    """The record of one evaluation episode, which is never used for training or exploration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +297,14 @@ class Group:
     """Trajectories of one task that are compared with each other.
 
     Attributes:
-        id: unique within a run.
+        id: id that is unique within a run.
         task: the common task of its trajectories.
         size: K, the number of trajectories in a complete group.
         trajectories: the trajectories that arrived, in ticket order.
         policy_version: newest known version of the policy when the group closed; None if versions
             are not counted.
-        max_staleness: maximum distance between the policy versions of its trajectories and the
-            newest one for the group to be comparable; 0 requires the current policy.
+        max_staleness: maximum number of versions between its trajectories' policies and the newest
+            version for the group to be comparable; 0 requires the current policy.
     """
 
     id: str
@@ -321,7 +321,7 @@ class Group:
 
     @property
     def staleness(self) -> int:
-        """Number of policy versions from the oldest that acted to the newest or current one."""
+        """Number of policy versions between the oldest that acted and the newest or current."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)
@@ -329,5 +329,5 @@ class Group:
 
     @property
     def comparable(self) -> bool:
-        """Return True if its trajectories can be compared with each other and learned from."""
+        """True if its trajectories can be compared with each other and used for learning."""
         return self.whole and self.staleness <= self.max_staleness

@@ -22,26 +22,26 @@ def _adapters() -> dict[Any, TypeAdapter[Any]]:
 def trajectory_to_json(trajectory: Trajectory) -> dict[str, Any]:
     """Convert a trajectory to a JSON object.
 
-    The info of a choice's history is left out: it grows with the square of the steps, and a policy
-    that chooses among candidates never reads earlier info.
+    The info in a choice's history is left out, because its size grows with the square of the steps,
+    and policies that choose among candidates never read earlier info.
     """
     steps = tuple(map(_without_old_info, trajectory.steps))
     return _dumped(replace(trajectory, steps=steps))
 
 
 def trajectory_from_json(data: dict[str, Any]) -> Trajectory:
-    """Invert :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
+    """Reverse :func:`trajectory_to_json`; arrays in free-form JSON become tuples."""
     return _loaded(Trajectory, data)
 
 
 def eval_trajectory_to_json(trajectory: EvalTrajectory) -> dict[str, Any]:
-    """Convert the record of an evaluation episode to a JSON object, without decisions."""
+    """Convert an evaluation episode's record to a JSON object, without decisions."""
     steps = tuple(replace(step, decision=None) for step in trajectory.steps)
     return _dumped(replace(trajectory, steps=steps))
 
 
 def eval_trajectory_from_json(data: dict[str, Any]) -> EvalTrajectory:
-    """Invert :func:`eval_trajectory_to_json`."""
+    """Reverse :func:`eval_trajectory_to_json`."""
     return _loaded(EvalTrajectory, data)
 
 

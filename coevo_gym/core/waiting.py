@@ -1,7 +1,7 @@
 """Progress messages for slow operations, with estimates of the remaining time.
 
-The messages are records of one logger, :data:`logger`. They are warnings, so that they also appear
-in a program that has not configured logging. To silence them, set
+The messages are logged to one logger, :data:`logger`, as warnings, so that they also appear in a
+program that has not configured logging. To silence them, set
 ``logging.getLogger("coevo_gym.waiting").disabled = True``.
 """
 
@@ -20,15 +20,15 @@ T = TypeVar("T")
 logger = logging.getLogger("coevo_gym.waiting")
 
 HowFar = Callable[[str, int, int], None]
-"""A callback with a description of the work, the amount done, and the total amount."""
+"""A callback that receives a description of the work, the amount done, and the total amount."""
 
 Acted = Callable[[int, int], None]
-"""A callback with the env steps that agents have just taken, and the tokens that models read and
-wrote for them.
+"""A callback that receives the env steps that agents have just taken, and the tokens that models
+read and wrote for these steps.
 """
 
 _STRETCH = 20
-"""Number of changes used to measure a rate: smooths jitter, but follows a slowdown."""
+"""Number of progress updates for measuring a rate: enough to smooth jitter, yet react quickly."""
 
 _looking = ContextVar("looking", default=False)
 _follower: ContextVar[HowFar | None] = ContextVar("follower", default=None)
@@ -45,36 +45,36 @@ def _set(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def only_looking() -> AbstractContextManager[None]:
-    """Context manager that forbids slow preparation; code that needs it must raise an error."""
+    """Create a context in which code must raise an error instead of slow preparation."""
     return _set(_looking, True)
 
 
 def is_only_looking() -> bool:
-    """Return True inside a scope of :func:`only_looking`."""
+    """Return True inside an :func:`only_looking` context."""
     return _looking.get()
 
 
 def followed_by(follower: HowFar) -> AbstractContextManager[None]:
-    """Context manager that passes progress of slow operations to ``follower`` (:func:`how_far`)."""
+    """Create a context that passes slow operations' progress to ``follower`` (:func:`how_far`)."""
     return _set(_follower, follower)
 
 
 def how_far(what: str, done: int, total: int) -> None:
-    """Report progress to the current follower, if there is one; cheap to call often.
+    """Report progress to the current follower, if there is one; the call is cheap.
 
-    ``what`` is the work with its unit, such as ``"making the world (MB)"``.
+    ``what`` names the work with its unit, such as ``"making the world (MB)"``.
     """
     if follower := _follower.get():
         follower(what, done, total)
 
 
 def watched_by(watcher: Acted) -> AbstractContextManager[None]:
-    """Context manager that calls ``watcher`` with the arguments of each :func:`acted` inside it."""
+    """Create a context that calls ``watcher`` with the arguments of each :func:`acted` call."""
     return _set(_watcher, watcher)
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report env steps and tokens since the last call, long before an episode ends.
+    """Report the env steps and tokens since the last call, without waiting for an episode's end.
 
     Call it with two zeros just before the work, so that the time it takes can be measured.
     """
@@ -83,7 +83,7 @@ def acted(steps: int, tokens: int) -> None:
 
 
 class Patience:
-    """A logger of progress messages, after ``first_s`` seconds and then every ``every_s``.
+    """A logger of progress messages, first after ``first_s`` seconds and then every ``every_s``.
 
     Example:
         >>> patience = Patience("the first round", first_s=60)
@@ -111,7 +111,7 @@ class Patience:
 
 
 class Pace:
-    """An estimator of the remaining time, from the recent rate of progress.
+    """An estimator of the remaining time, based on the recent rate of progress.
 
     ``done`` is the amount done so far, of ``total``.
 
@@ -144,17 +144,17 @@ class Pace:
 
     @property
     def rate(self) -> float | None:
-        """Amount of work done per second; None before the first progress."""
+        """Amount of work done per second; None before any progress."""
         (first, before), (last, now) = self._marks[0], self._marks[-1]
         return (now - before) / (last - first) if last > first and now > before else None
 
     @property
     def whole_s(self) -> float | None:
-        """Estimated seconds for all of the work; None before the first progress."""
+        """Estimated seconds for all of the work; None before any progress."""
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:
-        """Estimate the remaining seconds; None before the first progress."""
+        """Estimate the remaining seconds; None before any progress."""
         if self.done >= self.total:
             return 0.0
         if self.rate is None:
@@ -164,7 +164,7 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in words, such as ``2 h 05 min``.
+    """Format a duration as text, such as ``2 h 05 min``.
 
     Example:
         >>> duration(41.3), duration(245), duration(7500), duration(200_000)

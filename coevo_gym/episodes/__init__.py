@@ -1,4 +1,4 @@
-"""Running episodes, and evaluating agents."""
+"""Tools for running episodes and evaluating agents."""
 
 from coevo_gym.episodes.episode import (
     EvalEpisode,

@@ -28,10 +28,10 @@ from coevo_gym.episodes.views import shown_through
 RecordT = TypeVar("RecordT")
 RecordT_co = TypeVar("RecordT_co", covariant=True)
 Fault = EnvBackendError | ModelError
-"""Errors through which an episode is lost: a failure of its engine, or of its agent's model."""
+"""Errors that make an episode lost: a failure of its engine or of its agent's model."""
 
 CUE_CAP = 100_000
-"""Maximum length of a cue in characters; longer cues are cut."""
+"""Maximum length of a cue in characters; longer cues are truncated."""
 
 
 class Episode(Protocol[RecordT_co]):
@@ -52,7 +52,7 @@ class Episode(Protocol[RecordT_co]):
         ...
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> RecordT_co:
-        """Return the record of the episode that has ended in ``env``.
+        """Return the record of the episode that ended in ``env``.
 
         Args:
             env: the env in which the episode ended.
@@ -64,7 +64,7 @@ class Episode(Protocol[RecordT_co]):
 
 @dataclass(frozen=True, slots=True)
 class TrainingEpisode:
-    """An episode to learn from or to explore.
+    """An episode for training or exploration.
 
     Attributes:
         task: the task to run; an open task is only explored.
@@ -102,7 +102,7 @@ class TrainingEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Return the view that the agent gets: the interface's version of it, with the cues.
+        """Return the agent's view: the env's view, passed through the interface, with the cues.
 
         Raises:
             ConfigError: if the interface changes a forbidden part of the view.
@@ -126,7 +126,7 @@ class TrainingEpisode:
 def episode_of(
     ticket: Ticket, seed: int, policy_version: int, guidance: Guidance
 ) -> TrainingEpisode:
-    """Create the training episode of a ticket, with its guidance.
+    """Create a ticket's training episode with the given guidance.
 
     Raises:
         SplitLeakError, ConfigError: as :class:`TrainingEpisode`.
@@ -143,7 +143,7 @@ def episode_of(
 
 @dataclass(frozen=True, slots=True)
 class EvalEpisode:
-    """An episode for evaluation only; it cannot hold cues or an interface.
+    """An episode for evaluation only, which cannot have cues or an interface.
 
     Attributes:
         task: the task to run, of any split.
@@ -178,7 +178,7 @@ def trajectory_of(
     cue_ids: tuple[str, ...] = (),
     interface: str = "",
 ) -> Trajectory:
-    """Return the finished episode of an env as a training record.
+    """Return an env's finished episode as a training record.
 
     Args:
         env: a coevo_gym env, wrapped or unwrapped, whose episode is over.
@@ -187,7 +187,7 @@ def trajectory_of(
         group_id: id of the episode's group, or "".
         policy_version: version of the policy when the episode began.
         cue_ids: id of each cue that the agent was shown.
-        interface: version of the interface through which the env's text was shown; "" for none.
+        interface: version of the interface that transformed the env's text; "" for none.
 
     Raises:
         SplitLeakError: if the task is not a training task.
@@ -218,7 +218,7 @@ def trajectory_of(
 
 
 def eval_trajectory_of(env: gym.Env[Any, Any], acts: Sequence[Act] = ()) -> EvalTrajectory:
-    """Return the finished episode of an env as an evaluation record.
+    """Return an env's finished episode as an evaluation record.
 
     For the arguments see :func:`trajectory_of`.
 
@@ -237,8 +237,8 @@ class Finished(Generic[RecordT]):
     """An episode that ran to its end.
 
     Attributes:
-        index: its index among the episodes to run.
-        record: its record.
+        index: the episode's index among the episodes to run.
+        record: the episode's record.
         env_steps: number of env steps taken.
         usage: model usage during the episode.
     """
@@ -254,7 +254,7 @@ class Lost:
     """An episode that was lost to an infrastructure error and says nothing about its agent.
 
     Attributes:
-        index: its index among the episodes to run.
+        index: the episode's index among the episodes to run.
         reason: the end reason.
         error: the error that caused the loss.
         env_steps: number of env steps taken, including the one that failed.
@@ -271,7 +271,7 @@ Outcome: TypeAlias = Finished[RecordT] | Lost
 
 
 def all_lost(n: int, first: Fault, what: str = "") -> Fault:
-    """Return the error to raise if all of ``n`` episodes were lost, the first to this fault."""
+    """Return the error to raise if all of ``n`` episodes were lost; ``first`` caused the first."""
     kind = ModelError if isinstance(first, ModelError) else EnvBackendError
     return kind(f"All {n} {what}episodes were lost, the first because: {first}")
 
@@ -284,18 +284,18 @@ def clean_cue(cue: Cue) -> Cue:
     """
     if cue.place not in get_args(CuePlace):
         raise ConfigError(
-            f"A cue's place must be one of {', '.join(get_args(CuePlace))}, actual: {cue.place!r}"
+            f"A cue's place must be one of {', '.join(get_args(CuePlace))}, got {cue.place!r}"
         )
     return cue._replace(text=clean_text(cue.text, CUE_CAP))
 
 
 def _told(record: EpisodeRecord, acts: Sequence[Act], shown: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record, with the agent's acts and shown texts added to its steps."""
+    """Return a record's fields, adding the agent's acts and shown texts to the steps."""
     steps = record.steps
     for name, given in (("an act", acts), ("a shown text", shown)):
         if given and len(given) != len(steps):
             raise ValueError(
-                f"An episode of {len(steps)} steps needs {name} for each, actual: {len(given)}."
+                f"An episode of {len(steps)} steps needs {name} for each step, got {len(given)}."
             )
     if acts:
         both = zip(steps, acts, strict=True)

@@ -1,9 +1,9 @@
-"""Evaluation: raw envs, evaluation types, nothing learned.
+"""Evaluation of agents in raw envs, without any learning.
 
-There is one evaluation, :func:`evaluate`: a run evaluates its arms with it, and so does ``coevo
-eval``. Its episodes are of :class:`EvalTrajectory`, a type that nothing that records, trains or
-explores accepts. That is why any split may be evaluated, the training split too; a mixture of
-splits may not, since its rate would mean nothing.
+Runs and ``coevo eval`` share one function, :func:`evaluate`. Its episodes are
+:class:`EvalTrajectory`, a type that code for recording, training or exploring does not accept. Any
+single split can therefore be evaluated, including the training split, but not a mixture of splits,
+whose success rate would be meaningless.
 """
 
 from __future__ import annotations
@@ -28,26 +28,25 @@ from coevo_gym.store.eval_folder import EvalLine, Key
 from coevo_gym.store.reader import EvaluatedTask
 
 SUBSET = "subset"
-"""The kind of a tag that holds the benchmark's own name for a part of its tasks."""
+"""The kind of tags that contain the benchmark's own name for a part of its tasks."""
 
 Parts = Iterable[tuple[Agent, Sequence[Task]]]
-"""Agents, each with the tasks that it plays."""
+"""Agents, each with the tasks that it runs."""
 Players = Callable[[int, int, Sequence[Task]], AbstractContextManager[Parts]]
-"""Called with the number of a sample, from 0, the number of its episodes that are kept already, and
-the tasks that are left; returns a scope in which the agents play these."""
+"""A function that is called with a sample's index from 0, the number of its episodes already
+stored, and the remaining tasks; it returns a context in which agents run these tasks."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of an agent on some tasks.
+    """An agent's results on some tasks.
 
     Attributes:
-        tasks: the tasks to play, all of one split.
+        tasks: the tasks to run, all of one split.
         samples: episodes per task.
-        lines: the result of each finished episode, in task order; those of one task follow each
-            other.
+        lines: the result of each finished episode, in task order.
         lost_steps: env steps of episodes that were lost to the engine or the model.
-        episodes: the trajectories of the lines that are in memory, in the same order.
+        episodes: the trajectories that are in memory, in the order of the lines.
     """
 
     tasks: Sequence[Task]
@@ -58,34 +57,34 @@ class Evaluation:
 
     @property
     def split(self) -> Split:
-        """The split of all its tasks."""
+        """The split that all of its tasks belong to."""
         return self.tasks[0].split
 
     @cached_property
     def by_task(self) -> Mapping[str, Sequence[EvalLine]]:
-        """The finished episodes by task id, in task order; tasks without one are left out."""
+        """The finished episodes by task id, in task order; tasks without episodes are left out."""
         return by_task(self.lines)
 
     @cached_property
     def rate(self) -> Rate:
         """Success rate over tasks (AppWorld's task goal completion).
 
-        The mean over tasks of the share of episodes that succeeded, with its 95 % Wilson interval,
-        in which each task counts once.
+        It is the mean over tasks of the share of successful episodes, with its 95 % Wilson
+        interval, in which each task counts once.
         """
         return rate_of(self.by_task.values())
 
     @property
     def success_rate(self) -> float:
-        """Return the success rate, :attr:`rate`."""
+        """Success rate over tasks, without the interval of :attr:`rate`."""
         return self.rate.success
 
     @property
     def scenario_success_rate(self) -> float:
-        """Share of scenarios of which every episode succeeded.
+        """Share of scenarios in which every episode succeeded.
 
-        AppWorld's scenario goal completion. A lost episode takes its scenario out; NaN if none is
-        left.
+        This is AppWorld's scenario goal completion, excluding scenarios with a lost episode; NaN if
+        no scenario is left.
         """
         wanted = Counter[str]()
         for task in self.tasks:
@@ -98,42 +97,42 @@ class Evaluation:
 
     @property
     def mean_score(self) -> float:
-        """Mean over tasks of the mean score of their episodes, in [0, 1]."""
+        """Mean over tasks of each task's mean episode score, in [0, 1]."""
         tried = self.by_task.values()
         return _mean([_mean([line.score for line in lines]) for lines in tried])
 
     @property
     def faults(self) -> int:
-        """Episodes without a result: lost to the engine or the model; excluded from all numbers."""
+        """Number of episodes lost to the engine or the model; no metric includes them."""
         return len(self.tasks) * self.samples - len(self.lines)
 
     @property
     def steps(self) -> float:
-        """Mean env steps of a finished episode."""
+        """Mean env steps per finished episode."""
         return _mean([line.steps for line in self.lines])
 
     @property
     def env_steps(self) -> int:
-        """Env steps taken, those of lost episodes included."""
+        """Env steps taken, including those of lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property
     def end_reasons(self) -> Mapping[str, int]:
-        """The number of episodes by the reason why they ended."""
+        """The number of episodes by end reason."""
         return dict(sorted(Counter(line.end_reason for line in self.lines).items()))
 
     @property
     def pass_at(self) -> Mapping[int, float]:
-        """pass@k for several k, see :func:`pass_at`."""
+        """pass@k for several k; see :func:`pass_at`."""
         return pass_at(self.by_task.values(), self.samples)
 
     @property
     def types(self) -> Mapping[str, Mapping[str, Rate]]:
-        """Success by kind and value of the tasks' tags, see :func:`by_type`."""
+        """Success by kind and value of the tasks' tags; see :func:`by_type`."""
         return by_type(self.by_task.values())
 
     def metrics(self) -> dict[str, float]:
-        """Its numbers, for any sink."""
+        """Return the results as metrics for any sink."""
         of_scenarios = self.scenario_success_rate
         return {
             "tasks": float(len(self.by_task)),
@@ -149,22 +148,22 @@ class Evaluation:
 
 
 class FinishedEpisodes:
-    """The finished episodes of an evaluation, in memory, by task id and sample."""
+    """An evaluation's finished episodes in memory, by task id and sample."""
 
     def __init__(self) -> None:
         self.lines: dict[Key, EvalLine] = {}
         self.trajectories: dict[Key, EvalTrajectory] = {}
 
     def add(self, line: EvalLine, trajectory: EvalTrajectory) -> None:
-        """Keep a finished episode."""
+        """Store a finished episode."""
         self.lines[line.key] = line
         self.trajectories[line.key] = trajectory
 
     def lose(self, task: Task, sample: int, lost: Lost) -> None:
-        """Note an episode that was lost to a fault."""
+        """Handle an episode that was lost to a fault; by default, do nothing."""
 
     def evaluation(self, tasks: Sequence[Task], samples: int, lost_steps: int = 0) -> Evaluation:
-        """Return what is kept of an evaluation, in the order of its tasks."""
+        """Return an evaluation of the stored episodes, in task order."""
         keys = [(task.id, sample) for task in tasks for sample in range(samples)]
         lines = tuple(self.lines[key] for key in keys if key in self.lines)
         episodes = tuple(self.trajectories[key] for key in keys if key in self.trajectories)
@@ -182,32 +181,32 @@ def evaluate(
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
 ) -> Evaluation:
-    """Run one episode of each task, or several, and count.
+    """Evaluate an agent by running one or more episodes of each task.
 
-    Nothing that guides an agent beyond its task can be passed.
+    Guidance beyond an agent's task cannot be passed.
 
     Args:
-        agent: the agent; with one sample usually a greedy one, ``ChoiceAgent.greedy()``. Or a
-            function that returns, for each sample, the agents and what each of them plays.
+        agent: the agent, usually greedy for one sample (``ChoiceAgent.greedy()``); or a function
+            that returns the agents and each agent's tasks for a sample.
         tasks: the tasks to run, all of one split.
         envs: raw envs, without a curriculum or an interface around them.
-        seed: with the task's id and the sample, it seeds the episode's env.
-        samples: episodes per task, at least 1. All tasks are played once before any is played
+        seed: base seed; combined with the task's id and the sample, it seeds the episode's env.
+        samples: episodes per task, at least 1. Every task is run once before any task is run
             again.
-        kept: finished episodes, which are not run again; takes new ones as they end.
-        on_done: called with the number of episodes that are over, whenever that has changed.
+        kept: finished episodes, which are not run again; new episodes are added as they end.
+        on_done: called with the number of finished or lost episodes whenever it changes.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Raises:
-        ConfigError: if there is no task, or the tasks are of several splits.
-        TaskError: if one is an open task.
+        ConfigError: if there is no task, or the tasks belong to several splits.
+        TaskError: if a task is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
     splits = {task.require_asked("evaluate").split for task in tasks}
     if len(splits) != 1:
         raise ConfigError(
-            f"evaluate needs tasks of exactly one split, actual: {sorted(splits) or 'no tasks'}"
+            f"evaluate needs tasks of exactly one split, got {sorted(splits) or 'no tasks'}"
         )
     kept = FinishedEpisodes() if kept is None else kept
     players = agent if callable(agent) else alone(agent)
@@ -237,10 +236,10 @@ def evaluate(
 def require_finished(
     kept: FinishedEpisodes, lost: Sequence[Lost], what: str = "evaluation"
 ) -> None:
-    """Refuse episodes of which none ever finished, now or earlier.
+    """Check that at least one episode has finished, now or earlier.
 
     Raises:
-        EnvBackendError: if none finished, and the first was lost to its engine.
+        EnvBackendError: if no episode ever finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
     if lost and not kept.lines:
@@ -248,12 +247,12 @@ def require_finished(
 
 
 def seed_of_sample(seed: int, task: Task, sample: int) -> int:
-    """Return the seed of the env in one of a task's episodes; samples are numbered from 0."""
+    """Return the env seed for one of a task's episodes; samples are numbered from 0."""
     return episode_seed(seed, f"{task.id}/{sample}" if sample else task.id)
 
 
 def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory]) -> EvalLine:
-    """Return the result of a finished episode of an evaluation with this seed."""
+    """Return the result line for a finished evaluation episode with this seed."""
     return EvalLine(
         id=task.id,
         sample=sample,
@@ -271,17 +270,17 @@ def line_of(task: Task, sample: int, seed: int, ended: Finished[EvalTrajectory])
     )
 
 
-# What an evaluation tells by type of task.
+# Results by type of task.
 
 
 def types_of(task: Task) -> tuple[str, ...]:
-    """Return the types of a task as ``"kind:value"`` each: its tags, and its subset."""
+    """Return a task's types as ``"kind:value"`` strings: its tags and its subset."""
     part = tags_from([(SUBSET, task.subset)])
     return tuple(sorted({*tags_of(task), *part}))
 
 
 def evaluated_task(task: Task) -> EvaluatedTask:
-    """Return what is stored of a task that is evaluated."""
+    """Return the data to store about an evaluated task."""
     return EvaluatedTask(
         id=task.id,
         name=task.name,
@@ -293,11 +292,11 @@ def evaluated_task(task: Task) -> EvaluatedTask:
     )
 
 
-# Numbers, from the results of finished episodes: those of each task, which has at least one.
+# Metrics from the results of finished episodes, grouped by task; each task has at least one.
 
 
 def by_task(lines: Iterable[EvalLine]) -> dict[str, list[EvalLine]]:
-    """Return results by task id."""
+    """Group results by task id."""
     found: dict[str, list[EvalLine]] = {}
     for line in lines:
         found.setdefault(line.id, []).append(line)
@@ -310,7 +309,7 @@ def rate_of(tried: Iterable[Sequence[EvalLine]]) -> Rate:
 
 
 def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
-    """Return the success rate over the tasks of each type, by kind and value of their tags."""
+    """Return the success rate for each type of task, by tag kind and value."""
     of_tag: dict[str, list[Sequence[EvalLine]]] = {}
     for lines in tried:
         for tag in lines[0].tags:
@@ -322,9 +321,10 @@ def by_type(tried: Iterable[Sequence[EvalLine]]) -> dict[str, dict[str, Rate]]:
 
 
 def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, float]:
-    """Return pass@k for several k up to ``samples``; {} where each task was tried once.
+    """Return pass@k for several k up to ``samples``; {} if each task was tried once.
 
-    pass@k is how likely one of k episodes succeeds, unbiased, over the tasks with at least k.
+    pass@k is an unbiased estimate of the probability that at least one of k episodes succeeds, over
+    tasks with at least k episodes.
     """
     if samples < 2:
         return {}
@@ -339,7 +339,7 @@ def pass_at(tried: Iterable[Sequence[EvalLine]], samples: int) -> dict[int, floa
 
 
 def alone(agent: Agent) -> Players:
-    """Have one agent play all."""
+    """Return a function that lets one agent run all tasks."""
     return lambda sample, done, waiting: nullcontext([(agent, waiting)])
 
 

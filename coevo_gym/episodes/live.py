@@ -1,4 +1,4 @@
-"""Live episodes: the env of an episode, and its agent's answers so far."""
+"""Live episodes: running episodes with their envs and their agents' answers so far."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coevo_gym.episodes.episode import Episode, Fault, Finished, Lost, Outcome, 
 from coevo_gym.episodes.views import Seen
 
 SELDOM = 1_000
-"""Collections of the middle generation between two full collections; Python's default is 10."""
+"""Middle-generation collections between two full collections; Python's default is 10."""
 
 
 @contextmanager
@@ -29,9 +29,9 @@ def rare_full_collections() -> Iterator[None]:
 
     Envs and policies keep hundreds of thousands of objects and drop many others, which are freed at
     once because they are not in a cycle. Python counts the dropped objects as if they still
-    existed, and therefore scans all others again and again. On ALFWorld this took a third of a
-    run's time (CPython 3.11, see ``bench/full_collections.py``). Young cycles are collected as
-    before.
+    existed, and therefore scans all remaining objects again and again. On ALFWorld this took a
+    third of a run's time (CPython 3.11, see ``bench/full_collections.py``). Young cycles are
+    collected as before.
     """
     first, second, third = gc.get_threshold()
     gc.set_threshold(first, second, max(third, SELDOM))
@@ -45,7 +45,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class LiveEpisode(Generic[RecordT]):
-    """A running episode in its own env, which no other code may use in the meantime."""
+    """A running episode in its own env, which no other code may use until it ends."""
 
     def __init__(self, index: int, episode: Episode[RecordT], env: gym.Env[str, str]) -> None:
         self.index = index
@@ -69,7 +69,7 @@ class LiveEpisode(Generic[RecordT]):
         return len(self._acts)
 
     def begin(self) -> Lost | None:
-        """Reset the env to the task; return the outcome if that fails, else None."""
+        """Reset the env to the task; return the outcome if the reset fails, else None."""
         try:
             self.env.reset(seed=self._episode.seed, options={"task": self._episode.task})
         except EnvBackendError as error:
@@ -78,10 +78,10 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
-        """Carry out the agent's act; return the outcome if the episode has ended, else None.
+        """Carry out the agent's act; return the outcome if the episode ends, else None.
 
         Raises:
-            ConfigError: if a wrapper of the env turns the step into several steps or none.
+            ConfigError: if a wrapper of the env repeats or skips the step.
         """
         if act.end is not None and act.end.lost:
             return self._lost(act.end, ModelError(act.said))
@@ -124,7 +124,7 @@ class LiveEpisode(Generic[RecordT]):
 
 
 def ask(agent: Agent, episodes: Sequence[LiveEpisode[RecordT]]) -> Sequence[Act]:
-    """Ask the agent for the next act of each episode, and report the steps and tokens."""
+    """Request each episode's next act from the agent, and report the steps and tokens."""
     acted(0, 0)
     acts = agent.act([episode.view for episode in episodes])
     steps = sum(act.end is None for act in acts)

@@ -16,7 +16,7 @@ ResultT = TypeVar("ResultT")
 
 
 class EnvPool:
-    """A pool of envs of one kind that are reset, not rebuilt, between episodes.
+    """A pool of envs of one kind that are reset between episodes instead of rebuilt.
 
     Args:
         make_env: function that makes one env: a :class:`TaskEnv`, wrapped or unwrapped.
@@ -43,7 +43,7 @@ class EnvPool:
         n_workers: int = 0,
     ) -> None:
         if not is_positive_int(max_envs):
-            raise ConfigError(f"max_envs must be a positive int, actual: {max_envs!r}")
+            raise ConfigError(f"max_envs must be a positive int, got {max_envs!r}")
         self.max_envs = max_envs
         self.workers = WorkerPool(n_workers) if n_workers else None
         self._make_env = make_env
@@ -74,14 +74,14 @@ class EnvPool:
         self._idle.append(env)
 
     def drop(self, env: gym.Env[str, str]) -> None:
-        """Close a lent env whose engine is lost."""
+        """Close a lent env whose engine has failed."""
         self._lent.pop(id(env), None)
         env.close()
 
     def each(
         self, envs: Sequence[gym.Env[str, str]], jobs: Sequence[Callable[[], ResultT]]
     ) -> Iterator[tuple[int, ResultT]]:
-        """Run a job for each lent env: one after the other, or in parallel with workers.
+        """Run a job for each lent env, in sequence, or in parallel with workers.
 
         Yields:
             Indices and results, in order: one at a time, or, with workers, once all jobs are done.

@@ -1,4 +1,4 @@
-"""A runner for many episodes at once, in lock step or each at its own pace.
+"""A runner for many concurrent episodes, in lock step or each at its own pace.
 
 An episode whose engine fails, or whose model does not answer, is data, not a crash: the other
 episodes continue, and its outcome contains the error.
@@ -39,8 +39,8 @@ _Take = Callable[[], gym.Env[str, str]]
 class Runner:
     """A runner for episodes, at most ``envs.max_envs`` at a time.
 
-    In lock step, the agent is asked for all live episodes together, and each takes one step before
-    any takes the next. In ``"async"`` mode, each episode continues as soon as it can
+    In lock step, the agent acts in all live episodes together, and every episode takes one step
+    before any takes the next. In ``"async"`` mode, each episode continues as soon as it can
     (:class:`~coevo_gym.episodes.stream.EpisodeStream`): engines run in their own threads, no
     episode waits for another's engine, and the agent answers batches of the waiting episodes in the
     thread that uses the runner. The mode does not affect an episode's outcome, as long as the
@@ -67,15 +67,14 @@ class Runner:
 
     def __init__(self, envs: EnvPool, mode: Mode = "lock_step") -> None:
         if mode not in ("lock_step", "async"):
-            raise ConfigError(f"mode must be 'lock_step' or 'async', actual: {mode!r}")
+            raise ConfigError(f"mode must be 'lock_step' or 'async', got {mode!r}")
         self.envs = envs
         self.mode = mode
 
     def run(self, episodes: Sequence[Episode[RecordT]], agent: Agent) -> Iterator[Outcome[RecordT]]:
         """Run episodes and yield each outcome as its episode ends.
 
-        Close the iterator if you stop before its end; this ends the episodes that are still
-        running.
+        Close the iterator if you stop early; this ends the episodes that are still running.
 
         Yields:
             The outcome of each episode, finished or lost, in the order in which episodes end;
@@ -146,7 +145,7 @@ def run_one(episode: Episode[RecordT], agent: Agent, envs: EnvPool) -> Outcome[R
 
 
 class Rollout(NamedTuple):
-    """The results of running one episode per ticket.
+    """The results of running one training episode per ticket.
 
     Attributes:
         trajectories: one per ticket, in order; None for a lost episode.
@@ -205,5 +204,5 @@ def rollout(
 
 
 def episode_seed(seed: int, name: str) -> int:
-    """Return a seed for one episode, the same in every process."""
+    """Return a seed for one episode that is the same in every process."""
     return int(digest([seed, name]), 16) % 2**31

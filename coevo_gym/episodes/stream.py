@@ -1,8 +1,8 @@
 """A stream of episodes that advance at their own pace and begin whenever there is room.
 
-An episode that ends makes room at once, and only the episode in an engine waits for that engine.
-The agent is asked in the thread that reads the outcomes, so that thread can also train the agent
-without a race.
+An episode that ends makes room at once, and episodes do not wait for each other's engines. The
+agent acts in the thread that reads the outcomes, so that thread can also train the agent without a
+race.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Crew(Generic[ItemT, ResultT]):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def send(self, item: ItemT, job: Callable[[], ResultT], *, alone: bool = False) -> None:
-        """Run a job for an item that :meth:`back` returns.
+        """Run a job for an item, which :meth:`back` then returns.
 
-        Jobs that are ``alone`` run one at a time. Engines share data that the first of them loads;
-        in parallel, all of them would load it.
+        Jobs with ``alone`` run one at a time. Engines share data that the first engine loads; in
+        parallel, every engine would load it.
         """
 
         def one_at_a_time() -> ResultT:
@@ -59,9 +59,9 @@ class Crew(Generic[ItemT, ResultT]):
         future.add_done_callback(lambda done: self._done.put((item, done)))
 
     def back(self, patience_s: float | None = None) -> list[tuple[ItemT, ResultT]]:
-        """Return all items whose jobs have finished; an error in a job is raised here.
+        """Return all items whose jobs have finished; re-raise any error from a job.
 
-        It waits at most ``patience_s`` seconds for the first item; None to wait forever.
+        The method waits at most ``patience_s`` seconds for the first item; None to wait forever.
         """
         found = list[tuple[ItemT, Future[ResultT]]]()
         try:
@@ -76,13 +76,13 @@ PATIENCE = 0.05
 """Maximum wait of a free agent for more episodes, as a share of its latest answer time.
 
 A large batch costs little more than a single view. With engines that are fast compared to the
-agent, asking at once would split the live episodes into two batches that take turns. With slow
+agent, not waiting would split the live episodes into two batches that take turns. With slow
 engines, waiting costs no more than this share. ``bench/rollout.py --patience`` compares values.
 """
 
 
 class EpisodeStream(Generic[RecordT]):
-    """A stream that lends envs to episodes, steps them in threads, and asks the agent in batches.
+    """A stream that lends envs to episodes, steps them in threads, and batches the agent's views.
 
     Batches form automatically: episodes whose engines finish while the agent works join the next
     batch. A batch has at most ``envs.max_envs`` views.
@@ -90,7 +90,7 @@ class EpisodeStream(Generic[RecordT]):
     The stream must be closed. Running episodes then end after their current step.
 
     Attributes:
-        busy_s: seconds that the agent has worked.
+        busy_s: total seconds that the agent took to act.
 
     Example:
         >>> import coevo_gym, gymnasium as gym
@@ -120,7 +120,7 @@ class EpisodeStream(Generic[RecordT]):
 
     @property
     def n_live(self) -> int:
-        """Number of episodes that have begun and whose outcome was not returned yet."""
+        """Number of episodes that have begun and whose outcome has not been returned yet."""
         return len(self._live)
 
     @property
@@ -134,7 +134,7 @@ class EpisodeStream(Generic[RecordT]):
         return sum(live.env_steps for live in self._live)
 
     def begin(self, index: int, episode: Episode[RecordT]) -> None:
-        """Begin an episode, whose outcome will have this index; there must be room for it."""
+        """Begin an episode whose outcome will have this index; there must be room for it."""
         live = LiveEpisode(index, episode, self._take())
         self._live.add(live)
         self._crew.send(live, live.begin, alone=live.begins_alone)
@@ -142,9 +142,9 @@ class EpisodeStream(Generic[RecordT]):
     def next(self) -> Outcome[RecordT] | None:
         """Return the outcome of the next episode to end; None if no episode is live.
 
-        In the meantime, the agent is asked whenever it is free and episodes are waiting. The
-        outcome of a finished episode is returned before the agent is asked again, so that another
-        episode can begin.
+        In the meantime, the agent acts whenever episodes are waiting for it. The outcome of a
+        finished episode is returned before the agent acts again, so that another episode can
+        begin.
         """
         while self._live:
             self._take_in()
@@ -180,7 +180,7 @@ class EpisodeStream(Generic[RecordT]):
             self._asking.append(live)
 
     def _is_time(self) -> bool:
-        """Return True if the agent should be asked now: all episodes wait, or the wait is over."""
+        """Return True if the agent should act now: all episodes wait, or the wait is over."""
         if not self._asking:
             return False
         return len(self._asking) == len(self._live) or monotonic() >= self._ask_at

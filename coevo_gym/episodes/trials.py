@@ -1,9 +1,9 @@
-"""Trials: tasks that are tried again with reflections on the earlier tries (Reflexion).
+"""Trials: repeated attempts at tasks, with reflections on earlier attempts (Reflexion).
 
-Whether a task is tried again depends on its own outcome, on held-out tasks too. So what comes out
-is a :class:`Trials`, which is no evaluation and is compared with none; and as its episodes are of
-:class:`~coevo_gym.core.trajectory.EvalTrajectory`, nothing that records, trains or explores takes
-them.
+An outcome decides whether a task is tried again, even for held-out tasks. The result is therefore a
+:class:`Trials` object, which is never compared with an evaluation. Its episodes are
+:class:`~coevo_gym.core.trajectory.EvalTrajectory`, a type that code for recording, training or
+exploring does not accept.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from coevo_gym.store.eval_folder import EvalLine, Key
 
 @dataclass(frozen=True, slots=True)
 class TrialEpisode:
-    """An episode of any split whose agent is told what earlier trials of its task have taught.
+    """An episode of any split whose agent gets the lessons from earlier trials of its task.
 
     Raises:
-        TaskError: if the task has no request.
+        TaskError: if the task is an open task.
         ConfigError: if a cue's place is not supported.
     """
 
@@ -52,7 +52,7 @@ class TrialEpisode:
         object.__setattr__(self, "cues", tuple(map(clean_cue, self.cues)))
 
     def shown(self, view: View) -> View:
-        """Add the cues to a view."""
+        """Return the view with the episode's cues."""
         return replace(view, cues=self.cues) if self.cues else view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> EvalTrajectory:
@@ -61,7 +61,7 @@ class TrialEpisode:
 
 
 class FailedTrial(NamedTuple):
-    """A failed trial to reflect on, and the earlier reflections still told, oldest first."""
+    """A failed trial to reflect on, with the earlier reflections still in use, oldest first."""
 
     task: Task
     trajectory: EvalTrajectory
@@ -69,23 +69,23 @@ class FailedTrial(NamedTuple):
 
 
 class TrialLesson(NamedTuple):
-    """A model's reflection on a failed trial, "" for none, and the cost of asking for it."""
+    """A model's reflection on a failed trial ("" for none) and the cost of the request."""
 
     text: str = ""
     usage: Usage = NO_USAGE
 
 
 Reflect = Callable[[Sequence[FailedTrial]], Sequence[TrialLesson]]
-"""Reflects on failed trials."""
+"""A function that reflects on failed trials."""
 Told = Callable[[Task], tuple[Cue, ...]]
-"""Returns the cues that an agent is told about a task in each of its trials."""
+"""A function that returns the cues for a task in each of its trials."""
 
 
 class KeptTrials:
-    """The results of trials so far, in memory.
+    """In-memory storage for the results of trials so far.
 
     Attributes:
-        episodes: the finished episodes; their samples are the numbers of trials, from 0.
+        episodes: the finished episodes; their samples are the indices of trials, from 0.
         lessons: reflections on failed trials, by task id and trial.
     """
 
@@ -94,18 +94,18 @@ class KeptTrials:
         self.lessons: dict[Key, TrialLesson] = {}
 
     def learn(self, key: Key, lesson: TrialLesson) -> None:
-        """Keep what was made of a failed trial."""
+        """Store the lesson from a failed trial."""
         self.lessons[key] = lesson
 
 
 @dataclass(frozen=True)
 class Trials:
-    """The results of an agent that may try tasks again.
+    """An agent's results on tasks that it may try again.
 
     Attributes:
         tasks: the tasks.
         n: maximum trials per task.
-        lines: the results of finished episodes; their samples are the numbers of trials, from 0.
+        lines: the results of finished episodes; their samples are the indices of trials, from 0.
         reflections: reflections on failed trials, by task id and trial.
         lost_steps: env steps of episodes that were lost to the engine or the model.
         reflecting: the cost of all reflections, including those without a usable answer.
@@ -125,18 +125,18 @@ class Trials:
 
     @property
     def faults(self) -> int:
-        """Tasks that wait for an episode that was lost: they are in no rate from its trial on."""
+        """Number of tasks with a lost episode to repeat; later trials' rates exclude them."""
         over = {line.id for line in self.lines if line.success or line.sample == self.n - 1}
         return len(self.tasks) - len(over)
 
     @property
     def n_to_reflect_on(self) -> int:
-        """Number of failed trials that another one may follow."""
+        """Number of failed trials that another trial may follow."""
         return sum(not line.success and line.sample < self.n - 1 for line in self.lines)
 
     @property
     def env_steps(self) -> int:
-        """Env steps taken, those of lost episodes included."""
+        """Env steps taken, including those of lost episodes."""
         return sum(line.steps for line in self.lines) + self.lost_steps
 
     @property
@@ -146,10 +146,10 @@ class Trials:
 
     @property
     def last(self) -> tuple[EvalLine, ...]:
-        """The episode that each task ends with: the one that solved it, or its last trial.
+        """Each task's final episode: the episode that solved it, or its last trial.
 
-        A task that waits for an episode that was lost has none, so their success rate is the last
-        of :attr:`rates`.
+        Tasks with a lost episode to repeat are left out, so the success rate of these episodes is
+        the last of :attr:`rates`.
         """
         return tuple(line for line in self.lines if line.success or line.sample == self.n - 1)
 
@@ -170,11 +170,10 @@ def run_trials(
     on_done: Callable[[int], None] | None = None,
     mode: Mode = "lock_step",
 ) -> Trials:
-    """Try tasks up to ``n`` times, and tell each trial what was reflected on the failed ones.
+    """Try tasks up to ``n`` times, giving each trial the reflections on failed trials.
 
-    Without cues, the first trial is what :func:`~coevo_gym.episodes.evaluation.evaluate` would
-    play. An episode that is lost to a fault is no failure: its task waits until
-    a later call tries it again.
+    Without cues, the first trial equals :func:`~coevo_gym.episodes.evaluation.evaluate`. An episode
+    lost to a fault does not count as a failure: its task waits until a later call tries it again.
 
     Args:
         agent: the agent; or a function that returns the players for each trial, see
@@ -183,25 +182,24 @@ def run_trials(
         tasks: the tasks to try, of any split.
         envs: raw envs.
         n: maximum trials per task.
-        keep: number of latest reflections that the agent is told.
-        cut: True to end an episode at an action that repeats the previous one.
-        cues: returns what the agent is told about a task in each trial, beside reflections.
-        until_solved: leave a solved task alone; False to run all trials of each task.
-        seed: with the task's id and the trial, it seeds the episode's env.
-        kept: the results of an earlier call; this call adds its own. A failed trial without a
-            reflection is run again.
-        on_done: called with the number of episodes that are over, those of earlier calls included,
-            after each.
+        keep: number of latest reflections that the agent gets.
+        cut: True to end an episode at an action that repeats the previous action.
+        cues: returns the cues for a task in each trial, in addition to reflections.
+        until_solved: True to stop trying solved tasks; False to run all trials of each task.
+        seed: base seed; combined with the task's id and the trial, it seeds the episode's env.
+        kept: the results of an earlier call, to which this call adds its own. A failed trial
+            without a reflection is run again.
+        on_done: called after each episode with the number of episodes over, including earlier ones.
         mode: see :class:`~coevo_gym.episodes.runner.Runner`.
 
     Raises:
         ConfigError: if ``n`` or ``keep`` is not positive.
-        TaskError: if one is an open task.
+        TaskError: if a task is an open task.
         EnvBackendError: if no episode ever finished, and the first was lost to its engine.
         ModelError: if no episode ever finished, and the first was lost to the model.
     """
     if n < 1 or keep < 1:
-        raise ConfigError(f"Trials need n and keep of at least 1, actual: {n} and {keep}.")
+        raise ConfigError(f"For trials, n and keep must be at least 1, got n={n} and keep={keep}.")
     kept = kept or KeptTrials()
     players = agent if callable(agent) else alone(agent)
     lost: list[Lost] = []
@@ -272,18 +270,18 @@ def repeated(
     n: int,
     keep: int,
 ) -> dict[str, list[str]]:
-    """Try tasks up to ``n`` times, for as long as they fail, each with what was learned.
+    """Try tasks up to ``n`` times while they fail, with reflections on earlier trials.
 
     Args:
         tasks: the tasks to try.
-        play: plays a trial of some tasks, told the reflections of each by its id; returns whether
-            each has failed.
-        reflection: returns what was learned from a failed trial; "" for nothing.
-        n: most trials per task.
-        keep: number of latest reflections that the agent is told.
+        play: runs a trial of some tasks, given each task's reflections by its id; returns True for
+            each failed task.
+        reflection: returns the reflection on a failed trial; "" for none.
+        n: maximum trials per task.
+        keep: number of latest reflections that the agent gets.
 
     Returns:
-        The reflections that each task ends with, by its id.
+        Each task's final reflections, by task id.
     """
     told: dict[str, list[str]] = {task.id: [] for task in tasks}
     waiting: Sequence[Task] = tasks
@@ -297,13 +295,13 @@ def repeated(
 
 
 def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[float, ...]:
-    """Return the share of tasks that are solved by the end of each trial.
+    """Return the share of tasks solved by the end of each trial.
 
-    A solved task stays solved. A task counts up to its last finished episode, unless it is solved:
-    what a fault took away is no failure.
+    A solved task stays solved. An unsolved task counts only up to its last finished episode, as an
+    episode lost to a fault is not a failure.
 
     Args:
-        outcomes: task id, number of the trial from 0, and success of each finished episode.
+        outcomes: task id, index of the trial from 0, and success of each finished episode.
         n: number of trials.
 
     Example:
@@ -321,13 +319,13 @@ def solved_by(outcomes: Collection[tuple[str, int, bool]], n: int) -> tuple[floa
 
 
 class CutAtRepeats:
-    """An agent whose episodes end with an action that repeats the one before."""
+    """An agent whose episodes end when an action repeats the previous action."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
-        """Return an act for each view; see :class:`~coevo_gym.core.seams.Agent`."""
+        """Return one act per view; see :class:`~coevo_gym.core.seams.Agent`."""
         actions = ([step.action for step in view.history[-2:]] for view in views)
         going = [place for place, taken in enumerate(actions) if not repeats(taken)]
         acts = iter(self._agent.act([views[place] for place in going]) if going else ())
@@ -336,7 +334,7 @@ class CutAtRepeats:
 
 
 def repeats(actions: Sequence[str]) -> bool:
-    """Return whether the last action is the one before it.
+    """Return True if the last action equals the previous action.
 
     Example:
         >>> repeats(["look", "go north", "go north"])

@@ -1,4 +1,4 @@
-"""The texts that an agent is shown: an env's views through an interface, and its past steps."""
+"""The views that an agent gets: an env's views through an interface, with past steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coevo_gym.core.trajectory import PastStep, TokenDecision, View
 from coevo_gym.envs.base import OBSERVATION_CAP
 
 SHOWN_CAP = 2 * OBSERVATION_CAP
-"""Maximum length of a text from an interface in characters; longer texts are cut."""
+"""Maximum length of a text from an interface in characters; longer texts are truncated."""
 
 
 def shown_through(interface: Interface, view: View) -> View:
@@ -51,9 +51,9 @@ def shown_through(interface: Interface, view: View) -> View:
 
 
 class Seen:
-    """The views that an episode's agent was shown so far; past steps keep their original text.
+    """The views of an episode's agent so far, in which past steps keep their original text.
 
-    ``show`` turns a view of the env into the agent's view and is called once per step.
+    ``show`` turns the env's view into the agent's view and is called once per step.
 
     Attributes:
         view: the agent's current view.
@@ -86,7 +86,7 @@ class Seen:
         ``memory`` the text about earlier steps that it wrote in the step.
 
         Raises:
-            ConfigError: if the env has not taken exactly one step since the last call.
+            ConfigError: if the env did not take exactly one step since the last call.
         """
         if len(now.history) != len(self.texts):
             raise ConfigError(

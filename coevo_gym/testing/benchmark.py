@@ -38,7 +38,7 @@ _WANTED, _MOST_DRAFTS = 3, 120
 
 
 def check_splits(name: str) -> None:
-    """Check that each native task can be found and its scenario is in only one split."""
+    """Check that each native task can be found and that its scenario is in only one split."""
     benchmark, seen = get_benchmark(name), dict[str, Split]()
     ids, names = set[str](), set[str]()
     for split in NATIVE_SPLITS:
@@ -56,7 +56,7 @@ def check_splits(name: str) -> None:
 
 
 def check_copies_are_recognised(name: str) -> None:
-    """Check that a validation or test task is detected even if it claims to be a training task."""
+    """Check that copies of validation and test tasks labelled as training tasks are detected."""
     benchmark = get_benchmark(name)
     train = benchmark.tasks(Split.TRAIN)[0]
     for split in (Split.VAL, Split.TEST):
@@ -68,7 +68,7 @@ def check_copies_are_recognised(name: str) -> None:
 
 
 def check_json(name: str) -> None:
-    """Check that tasks survive a JSON round trip with their worlds, verifiers and ids."""
+    """Check that JSON round trips preserve tasks with their worlds, verifiers and ids."""
     for task in _sample(get_benchmark(name)):
         again = Task.model_validate_json(task.model_dump_json())
         assert again == task
@@ -78,7 +78,7 @@ def check_json(name: str) -> None:
 
 
 def check_replay(name: str) -> None:
-    """Check that the reference solves its task at the last action, and replays identically."""
+    """Check that the reference solves its task with the last action and replays identically."""
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
         played = benchmark.replay(task, task.solution)
@@ -88,13 +88,15 @@ def check_replay(name: str) -> None:
         assert len(played.effects) == len(played.shown) == n
         assert len(played.scores) == len(played.states) == n + 1
         assert len(played.listed) in (0, n + 1)
-        assert benchmark.replay(task, ()).scores[-1] < 1.0, f"{task.name}: no action solves it"
+        assert benchmark.replay(task, ()).scores[-1] < 1.0, (
+            f"{task.name} is solved without any action"
+        )
 
 
 def check_demonstration(name: str) -> None:
-    """Check that the demonstration solves the task in the env and every step has a symbol.
+    """Check that the demonstration solves the task in the env and that every step has a symbol.
 
-    If the benchmark diagnoses failures, it must find none in the demonstration.
+    If the benchmark diagnoses failures, it must not find failures in the demonstration.
     """
     benchmark = get_benchmark(name)
     for task in _sample(benchmark):
@@ -109,16 +111,16 @@ def check_demonstration(name: str) -> None:
 
 
 def check_choices(name: str) -> None:
-    """Check that there are choices at the start, and that all are strings."""
+    """Check that the first view has choices, and that all choices are strings."""
     env = make_env(name)
     choices = get_benchmark(name).choices(env.view)
     env.close()
-    assert choices, "no choices at the start"
+    assert choices, "the first view has no choices"
     assert all(isinstance(choice, str) for choice in choices)
 
 
 def check_evolution(name: str) -> None:
-    """Check that exploring from training tasks reproducibly finds tasks that pass every gate."""
+    """Check that exploring from training tasks reproducibly yields tasks that pass every gate."""
     found, again = _evolved(name), _evolved(name)
     assert found.accepted == again.accepted
     reasons = [f"{verdict.gate}: {verdict.reason}" for verdict in found.verdicts]
@@ -131,8 +133,8 @@ def check_evolution(name: str) -> None:
 def check_tags(name: str) -> None:
     """Check that tags are sorted and well-formed, and do not depend on the solution.
 
-    A draft must have the tags of the task that is built from it. An open task must have no tags
-    that the original task lacks.
+    A draft must have the same tags as the task built from it. An open task must not have tags that
+    the original task lacks.
     """
     benchmark = get_benchmark(name)
     for split in NATIVE_SPLITS:
@@ -149,9 +151,9 @@ def check_tags(name: str) -> None:
 def _check_tagged(task: Task) -> None:
     tags = tags_of(task)
     assert tags, f"{task.name} has no tags"
-    assert all(TAG.fullmatch(tag) for tag in tags), f"tags must be kind:value, actual: {tags}"
-    assert list(tags) == sorted(set(tags)), f"tags must be sorted and unique, actual: {tags}"
-    assert tags == tags_of(Task.from_json(task.to_json())), f"{task.name}: tags change in JSON"
+    assert all(TAG.fullmatch(tag) for tag in tags), f"tags must be kind:value, got {tags}"
+    assert list(tags) == sorted(set(tags)), f"tags must be sorted and unique, got {tags}"
+    assert tags == tags_of(Task.from_json(task.to_json())), f"{task.name}: JSON changes its tags"
     secretless = task.model_copy(update={"solution": (), "provenance": {}})
     assert tags == tags_of(secretless), f"{task.name}: tags depend on its solution"
     draft = Draft(
@@ -161,11 +163,11 @@ def _check_tagged(task: Task) -> None:
         world=task.world,
         solution=(),
     )
-    assert tags == tags_of(draft), f"{task.name}: its draft has other tags"
+    assert tags == tags_of(draft), f"{task.name}: its draft has different tags"
 
 
 def check_open_tasks(name: str) -> None:
-    """Check that an open task hides its original instruction, is unsolvable and only explored.
+    """Check that an open task hides the original instruction and can only be explored.
 
     A benchmark without the members of :class:`~coevo_gym.core.benchmark.Proposable` passes,
     because models cannot explore it.
@@ -187,10 +189,14 @@ def check_open_tasks(name: str) -> None:
         free = benchmark.open(task)
         assert free.instruction == sentence != task.instruction, "open tasks must share one text"
         for use in (partial(TaskPool, [free]), partial(EvalEpisode, free, 0)):
-            assert_raises(TaskError, use)  # it can be neither practised nor evaluated
+            assert_raises(TaskError, use)  # it cannot be used for training or evaluation
         walked, shown = _walk(free, task.solution)
-        assert (walked.success, walked.score) == (False, 0.0), f"opened, {task.name} is solvable"
-        assert not _holds(shown, task.instruction), f"opened, {task.name} shows its instruction"
+        assert (walked.success, walked.score) == (False, 0.0), (
+            f"the open task of {task.name} is solvable"
+        )
+        assert not _holds(shown, task.instruction), (
+            f"the open task of {task.name} shows its instruction"
+        )
 
 
 def check_drafts_from_proposals(name: str) -> None:
@@ -241,7 +247,7 @@ BENCHMARK_CHECKS = (
 
 
 def assert_benchmark_contract(name: str) -> None:
-    """Run every check for a registered benchmark.
+    """Run every benchmark check for a registered benchmark.
 
     Raises:
         AssertionError: at the first check that fails.
@@ -275,7 +281,7 @@ def _walk(task: Task, actions: Sequence[str]) -> tuple[Trajectory, list[str]]:
 
 
 def _texts(view: View) -> list[str]:
-    """Return all texts of a view."""
+    """Return all texts in a view."""
     told = [
         v if isinstance(v, str) else " ".join(map(str, v))
         for v in view.info.values()
@@ -291,7 +297,7 @@ def _holds(shown: Sequence[str], said: str) -> bool:
 
 
 def _proposals(task: Task) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield turns and actions that a model might propose: sensible, odd and hostile ones."""
+    """Yield sensible, odd and hostile turns and actions that a model might propose."""
     yield (task.instruction,), task.solution
     yield (task.instruction, task.instruction), task.solution
     yield (task.instruction,), task.solution[:1]

@@ -1,4 +1,4 @@
-"""Contract checks that every registered env must pass, for any env id."""
+"""Contract checks that every registered env must pass."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from coevo_gym.episodes import Finished
 from coevo_gym.testing.fixtures import replay, run_fresh
 
 GROUND_TRUTH = frozenset({"verifier", "solution"})
-"""The fields of a task that no engine may read."""
+"""Task fields that engines must not read."""
 
 
 class Poison:
     """A guard that raises an error if an engine of ``env`` reads a task's ground truth.
 
-    Calls of ``_begin`` and ``_act`` of the bare env are watched from now on.
+    It watches all later calls of the bare env's ``_begin`` and ``_act``.
 
     Example:
         >>> from coevo_gym.testing import make_env
@@ -60,7 +60,7 @@ class Poison:
             setattr(env, hook, self._watched(hook, getattr(env, hook)))
 
     def task(self, task: Task) -> Task:
-        """Return a copy of a task, with its id, that engines must not read."""
+        """Return a copy of a task, with the same id, whose ground truth engines must not read."""
         copy = task.model_copy()
         _ = copy.id  # computed now, because it also hashes the verifier
         verifier = copy.verifier.model_copy()
@@ -111,14 +111,14 @@ HOSTILE_ACTIONS = {
 
 
 def check_gymnasium(env_id: str) -> None:
-    """Check that Gymnasium's own checker passes, with warnings as errors."""
+    """Check that the env passes Gymnasium's own checker, with warnings as errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(gym.make(env_id, render_mode="ansi", disable_env_checker=True).unwrapped)
 
 
 def check_spec_round_trip(env_id: str) -> None:
-    """Check that a spec survives JSON and pickle, and creates an equivalent env."""
+    """Check that a spec round-trips through JSON and pickle and creates an equivalent env."""
     env = gym.make(env_id, split="val", max_steps=3)
     assert env.spec is not None
     for spec in (EnvSpec.from_json(env.spec.to_json()), _unpickled(env.spec)):
@@ -131,7 +131,7 @@ def check_spec_round_trip(env_id: str) -> None:
 
 
 def check_copies(env_id: str) -> None:
-    """Check that task lists and fresh envs can be copied, and that running envs refuse."""
+    """Check that task lists and fresh envs can be copied, but running envs cannot."""
     tasks = get_benchmark(_spec(env_id).name).tasks(Split.TRAIN)
     fresh, envs = gym.make(env_id), gym.make_vec(env_id, num_envs=2)
     copies: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, copy.copy, _unpickled)
@@ -155,7 +155,7 @@ def check_copies(env_id: str) -> None:
 
 
 def check_same_in_another_process(env_id: str) -> None:
-    """Check that a fresh process gives identical episodes and closes its files."""
+    """Check that a fresh process produces identical episodes and closes its files."""
     spec = json.dumps(dataclasses.asdict(_spec(env_id)))
     code = f"from coevo_gym.testing.contract import _print_digest; _print_digest({spec!r})"
     done = subprocess.run(  # noqa: S603 (our own interpreter and code)
@@ -171,7 +171,7 @@ def check_same_in_another_process(env_id: str) -> None:
 
 
 def check_vector(env_id: str) -> None:
-    """Check that vector envs give the same results as single envs, in every mode."""
+    """Check that vector envs in every mode give the same results as single envs."""
     singles = [gym.make(env_id) for _ in range(2)]
     expected = [env.reset(seed=7 + i) for i, env in enumerate(singles)]
     modes = ("in_process", "process") if can_run() else ("in_process",)
@@ -197,7 +197,7 @@ def check_vector(env_id: str) -> None:
 
 
 def check_observation_wrappers(env_id: str) -> None:
-    """Check that Gymnasium's wrappers that fill in observations find an initial one."""
+    """Check that Gymnasium's wrappers that need placeholder observations work."""
     plain = gym.make(env_id)
     first, second = plain.reset(seed=5)[0], plain.step("")[0]
     plain.close()
@@ -211,7 +211,7 @@ def check_observation_wrappers(env_id: str) -> None:
 
 
 def check_hostile_actions(env_id: str) -> None:
-    """Check that bad model output gives an observation, and the types in info never change."""
+    """Check that bad model output yields an observation and never changes the types in info."""
     env = gym.make(env_id, disable_env_checker=True)
     _, info = env.reset(seed=0)
     types = {key: type(value) for key, value in info.items()}
@@ -227,7 +227,7 @@ def check_hostile_actions(env_id: str) -> None:
 
 
 def check_end(env_id: str) -> None:
-    """Check that steps before a reset, after the end or after closing raise; closing twice not."""
+    """Check that steps outside a running episode raise, and that closing twice does not."""
     env = gym.make(env_id, max_steps=1, disable_env_checker=True)
     assert_raises(ResetNeeded, lambda: env.step(""))
     env.reset(seed=0)
@@ -247,7 +247,7 @@ def check_end(env_id: str) -> None:
 
 
 def check_failed_reset(env_id: str) -> None:
-    """Check that no episode is running after a failed reset, not even the previous one."""
+    """Check that no episode is running after a failed reset, not even the previous episode."""
     env = gym.make(env_id, disable_env_checker=True)
     bare = env.unwrapped
     assert isinstance(bare, TaskEnv)
@@ -262,7 +262,7 @@ def check_failed_reset(env_id: str) -> None:
 
 
 def check_reference_and_empty_agent(env_id: str) -> None:
-    """Check that the reference solution scores 1 with reward 1, and the empty agent less."""
+    """Check that the reference solution gets score and reward 1, and an empty agent less."""
     for task in _sample_tasks(env_id):
         solved, idle = replay(task), replay(task, ())
         assert solved.success, f"{task.name}: the reference failed: {solved.report}"
@@ -274,7 +274,7 @@ def check_reference_and_empty_agent(env_id: str) -> None:
 
 
 def check_ground_truth_is_hidden(env_id: str) -> None:
-    """Check that swapping verifier and solution changes nothing a policy sees before the end."""
+    """Check that replacing verifier and solution does not change views before the end."""
     env = gym.make(env_id, disable_env_checker=True).unwrapped
     assert isinstance(env, TaskEnv)
     for task, other in itertools.pairwise(_sample_tasks(env_id)):
@@ -315,7 +315,7 @@ CHECKS = (
 
 
 def assert_env_contract(env_id: str) -> None:
-    """Run every check for an env.
+    """Run every contract check for an env.
 
     Args:
         env_id: Gymnasium id of a registered :class:`~coevo_gym.envs.base.TaskEnv`.
@@ -328,7 +328,7 @@ def assert_env_contract(env_id: str) -> None:
 
 
 def episode_digest(env_id: str) -> str:
-    """Return a hash of the observations, rewards and infos of some seeded random episodes."""
+    """Return a hash of the observations, rewards and infos from some seeded random episodes."""
     benchmark = get_benchmark(_spec(env_id).name)
     env = gym.make(env_id, disable_env_checker=True)
     assert isinstance(env.unwrapped, TaskEnv)
@@ -366,23 +366,23 @@ def _sample_tasks(env_id: str, n: int = 8) -> Sequence[Task]:
 
 
 def some(tasks: Sequence[Task], n: int) -> Sequence[Task]:
-    """Return ``n`` of the tasks, evenly spaced."""
+    """Return ``n`` evenly spaced tasks."""
     return tasks[:: max(1, len(tasks) // n)][:n]
 
 
 def assert_raises(error: type[Exception], use: Callable[[], object], words: str = "") -> None:
-    """Check that a call raises an error whose message contains some words."""
+    """Check that a call raises an error whose message contains the given words."""
     try:
         use()
     except error as raised:
         if words in str(raised):
             return
         raise
-    raise AssertionError(f"an invalid use must raise {error.__name__}")
+    raise AssertionError(f"an invalid call must raise {error.__name__}, but it did not raise")
 
 
 def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
-    """Return everything a policy could see in an episode, without its last frame."""
+    """Return everything a policy could see in an episode before its last frame."""
     onlooker = _Onlooker(get_benchmark(task.benchmark).choices, actions, private)
     outcome = run_fresh(task, onlooker)
     assert isinstance(outcome, Finished) or outcome.reason is EndReason.ABANDONED, outcome
@@ -390,7 +390,7 @@ def _seen(task: Task, actions: Sequence[str], private: Set[str]) -> list[Any]:
 
 
 class _Onlooker:
-    """An agent that plays given actions, records what it sees, and abandons the episode then."""
+    """An agent that plays given actions, records its views, and then abandons the episode."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Contract check for curricula, given a function that creates fresh ones."""
+"""Contract check for curricula, given a function that creates a fresh curriculum."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def assert_curriculum_contract(
 ) -> None:
     """Check that a curriculum follows its contract.
 
-    It must hand out only training tasks and accept no others. The same seed and groups must give
-    the same draws. Saved as JSON and restored at any step, it must continue unchanged. A round must
-    be applied only once, and metrics must be numbers.
+    It must return and accept only training tasks. The same seed and groups must give the same
+    draws. After being saved as JSON and restored at any step, it must continue unchanged. A round
+    must be applied only once, and metrics must be numbers.
 
     Args:
         make: function that creates a fresh curriculum with tasks, identical on every call.
-        benchmark: name of the benchmark of its tasks.
+        benchmark: name of its tasks' benchmark.
 
     Raises:
         AssertionError: at the first check that fails.
@@ -43,19 +43,19 @@ def assert_curriculum_contract(
         begun = _drawn(first, range(cut))
         second.load_state_dict(json.loads(json.dumps(first.state_dict())))
         rest = _drawn(second, range(cut, _STEPS))
-        assert begun + rest == whole, f"restored after step {cut}, it draws differently"
+        assert begun + rest == whole, f"a curriculum restored after step {cut} draws differently"
     _check_metrics(make())
     _check_rounds(make(), benchmark)
     _check_split(make(), benchmark)
 
 
 def _drawn(curriculum: Curriculum, steps: Sequence[int]) -> list[list[str]]:
-    """Return the ids of the tasks drawn in some steps, with outcomes that depend on the step."""
+    """Return the ids of each step's drawn tasks, recording outcomes that depend on the step."""
     drawn = []
     for step in steps:
         rng = np.random.default_rng(step)
         tasks = curriculum.next(_GROUPS, rng)
-        assert len(tasks) == _GROUPS, f"next({_GROUPS}) gives {len(tasks)} tasks"
+        assert len(tasks) == _GROUPS, f"next({_GROUPS}) returns {len(tasks)} tasks"
         assert all(task.split is Split.TRAIN for task in tasks), "a task is not a training task"
         groups = [_group(task, f"group-{step}-{i}", rng) for i, task in enumerate(tasks)]
         curriculum.record(groups)
@@ -108,6 +108,6 @@ def _check_split(curriculum: Curriculum, benchmark: str) -> None:
         try:
             use()
         except SplitLeakError:
-            assert curriculum.state_dict() == before, f"{what} refuses a test task too late"
+            assert curriculum.state_dict() == before, f"{what} rejects a test task too late"
         else:
             raise AssertionError(f"{what} accepts a test task")

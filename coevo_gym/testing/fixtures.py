@@ -1,4 +1,4 @@
-"""Envs and replays for tests."""
+"""Functions that create envs and replay actions in tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def make_env(benchmark: str, task: Task | str | None = None, **kwargs: Any) -> T
     Args:
         benchmark: name of the benchmark.
         task: a Task, or the name or id of a native task; None for the first training task.
-        **kwargs: arguments of the env.
+        **kwargs: arguments for the env.
 
     Example:
         >>> env = make_env("webshop")

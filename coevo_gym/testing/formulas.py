@@ -1,4 +1,4 @@
-"""All formulas of the methods by name, to verify externally computed numbers.
+"""Named formulas of all methods, to verify externally computed numbers.
 
 ```bash
 python -m coevo_gym.testing.formulas numbers.json --only rloo,ppo
@@ -10,8 +10,8 @@ name of a formula, its inputs and the expected output:
     {"id": "rloo#1", "formula": "rloo", "inputs": {"R": [1, 0, 0]}, "expected": [1, -0.5, -0.5]}
 
 An adapter passes the inputs to the same function that training calls and returns its result; there
-is no second implementation. Adapters import late, so that formulas that need no PyTorch run without
-it.
+is no second implementation. Adapters import late, so that formulas that do not need PyTorch run
+without it.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from coevo_gym.trainers.similarity import group_states, likeness
 
 Inputs = Mapping[str, Any]
 Formula = Callable[[Inputs], Any]
-"""Function from the inputs of an entry to its result."""
+"""A function that computes an entry's result from its inputs."""
 
 TOLERANCE = 1e-8
-"""Maximum absolute difference of numbers that agree."""
+"""Maximum absolute difference between numbers that count as equal."""
 
 
 class Difference(NamedTuple):
-    """An entry that differs from its formula; ``found`` is the error if the formula raised one."""
+    """An entry that differs from its formula's result; ``found`` is that result or an error."""
 
     id: str
     formula: str
@@ -76,7 +76,7 @@ class Difference(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The result of checking the selected entries of a file."""
+    """The result of checking a file's selected entries."""
 
     agree: Mapping[str, int]  # number of agreeing entries by formula
     differ: Sequence[Difference]
@@ -90,7 +90,7 @@ class Checked(NamedTuple):
 
 
 def read_vectors(path: Path) -> list[Mapping[str, Any]]:
-    """Read the entries of a file of numbers.
+    """Read the entries from a file of numbers.
 
     Raises:
         ConfigError: if the file cannot be read, or an entry is incomplete.
@@ -101,12 +101,12 @@ def read_vectors(path: Path) -> list[Mapping[str, Any]]:
         raise ConfigError(f"{path} cannot be read as JSON: {error}") from error
     entries = data.get("vectors") if isinstance(data, Mapping) else data
     if not isinstance(entries, list):
-        raise ConfigError(f"{path} contains no list of entries, and no object with 'vectors'.")
+        raise ConfigError(f"{path} must contain a list of entries, or an object with 'vectors'.")
     for number, entry in enumerate(entries):
         wanted = ("id", "formula", "inputs", "expected")
         missing = [key for key in wanted if not isinstance(entry, Mapping) or key not in entry]
         if missing:
-            raise ConfigError(f"Entry {number} of {path} has no {' and no '.join(missing)}.")
+            raise ConfigError(f"Entry {number} of {path} is missing {' and '.join(missing)}.")
     return entries
 
 
@@ -115,9 +115,9 @@ def check(
     formulas: Mapping[str, Formula],
     only: Sequence[str] = (),
 ) -> Checked:
-    """Compare entries with the results of the formulas.
+    """Compare entries with the results of their formulas.
 
-    ``only`` has prefixes of the formulas to select; empty for all.
+    ``only`` lists name prefixes of the formulas to select; if empty, all formulas are selected.
     """
     agree: dict[str, int] = {}
     unknown: dict[str, int] = {}
@@ -143,7 +143,7 @@ def check(
 
 
 def equal(found: Any, expected: Any) -> bool:
-    """Return True if two JSON values are equal, with :data:`TOLERANCE` and tuples as lists."""
+    """Return True if two JSON values are equal within :data:`TOLERANCE`; tuples equal lists."""
     if isinstance(expected, Mapping):
         return (
             isinstance(found, Mapping)
@@ -408,7 +408,7 @@ _PLACES = {
         "question.judge_score",
     ),
 }
-"""``"module:mapping"`` and the names in it. A method stands above this room, so it is a string."""
+"""Names of formulas in the methods, by ``"module:mapping"``, which is imported on demand."""
 
 
 def _lent(place: str, name: str) -> Formula:
@@ -435,13 +435,13 @@ FORMULAS: Mapping[str, Formula] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print which numbers agree; return 0 if all selected ones do, 1 if not, 2 for a bad file."""
+    """Print which entries agree; return 0 if all selected ones do, 1 if not, 2 for a bad file."""
     parser = argparse.ArgumentParser(
         prog="python -m coevo_gym.testing.formulas",
         description="Compare the numbers in a file with the results of the formulas. Exits with 0 "
         "if at least one entry was selected and all selected entries agree.",
     )
-    parser.add_argument("file", type=Path, help="JSON of entries: id, formula, inputs, expected")
+    parser.add_argument("file", type=Path, help="JSON file with the entries")
     parser.add_argument(
         "--only", default="", metavar="PREFIX,…", help="formulas whose names start with a prefix"
     )

@@ -28,7 +28,7 @@ def draft_of(benchmark: str) -> Draft:
 
 
 def candidate_of(draft: Draft) -> Candidate:
-    """Create a candidate from a draft, as seen by a gate after building and replaying."""
+    """Create the candidate that a gate gets after a draft has been built and replayed."""
     benchmark = get_benchmark(draft.benchmark)
     task = benchmark.build(draft)
     return Candidate(draft, draft, task, replay=benchmark.replay(task, task.solution))
@@ -39,23 +39,22 @@ def assert_gate_contract(
 ) -> None:
     """Check that a gate follows its contract.
 
-    It must have a name, let a good candidate through without removing anything from it, reject a
-    bad one with a reason in words, and give the same answer when asked again.
+    It must have a name, pass a good candidate without removing anything from it, reject a bad
+    candidate with a reason, and give the same answer every time.
 
     Args:
         gate: gate to check.
-        passes: a draft that it lets through, or a candidate, for a gate that reads a model's
-            proposal.
+        passes: a draft that it passes, or a candidate for a gate that reads a model's proposal.
         fails: a draft or candidate that it rejects or holds.
 
     Raises:
         AssertionError: at the first check that fails.
     """
-    assert gate.name.isidentifier(), f"a gate's name must be one word, actual: {gate.name!r}"
+    assert gate.name.isidentifier(), f"a gate's name must be one word, got {gate.name!r}"
     good = passes if isinstance(passes, Candidate) else candidate_of(passes)
     for _ in range(2):
         through = gate.check(good)
-        assert isinstance(through, Candidate), f"check() must return a Candidate, not {through!r}"
+        assert isinstance(through, Candidate), f"check() must return a Candidate, got {through!r}"
         kept = replace(
             through,
             task=good.task,
@@ -76,6 +75,6 @@ def _reason(gate: Gate, candidate: Candidate) -> str:
     except Rejected as rejected:
         reason = str(rejected).strip()
     else:
-        raise AssertionError(f"the gate {gate.name!r} lets through a draft that it should reject")
-    assert reason, "a rejection needs a reason in words"
+        raise AssertionError(f"the gate {gate.name!r} passes a draft that it should reject")
+    assert reason, "a rejection must have a reason"
     return reason

@@ -1,4 +1,4 @@
-"""Models for tests: rule-based, hostile, or tiny with random weights."""
+"""Models for tests, which are rule-based, hostile, or tiny with random weights."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from coevo_gym.core.spend import Usage
 
 Said = str | Completion
 Rule = tuple[str, Said | Callable[[Prompt], Said]]
-"""A pattern, and the answer to a last message that matches it; may be a function of the prompt."""
+"""A pattern for the last message, and the answer to it, which may be a function of the prompt."""
 
 
 class ScriptedPolicy:
-    """A policy that answers by the first rule whose pattern matches the last message.
+    """A policy that answers with the first rule whose pattern matches the last message.
 
     Its tokens are words, so that usage can be counted by hand.
 
@@ -63,10 +63,10 @@ class ScriptedPolicy:
 
 
 class HostilePolicy:
-    """A policy that gives bad answers drawn by its seed; see :data:`HOSTILE` for the kinds.
+    """A policy that gives seeded random bad answers of the kinds in :data:`HOSTILE`.
 
-    A ``decent`` policy answers a ``share`` of the requests properly, so that the code after a good
-    answer is tested, too; some of its answers are corrupted.
+    A ``decent`` policy answers a ``share`` of the requests, so that code that needs a good answer
+    is also tested; some of these answers are corrupted.
     """
 
     def __init__(self, seed: int, decent: Policy | None = None, *, share: float = 0.5) -> None:
@@ -101,16 +101,16 @@ CHAT_MARKS = (
     "<tool_response>",
     "</tool_response>",
 )
-"""Markers that a tiny chat model writes as single tokens, in addition to those of ChatML."""
+"""Markers that a tiny chat model writes as single tokens, in addition to ChatML's markers."""
 
 
 def tiny_chat_model(
     chat_template: str, *, texts: Sequence[str] = (), seed: int = 0
 ) -> tuple[Any, Any]:
-    """Create a Qwen3 with 2 layers of width 64 and random weights, and a tokenizer for it.
+    """Create a Qwen3 model with 2 layers of width 64 and random weights, and its tokenizer.
 
-    Its answers are nonsense, but it trains in seconds on a CPU and needs no download. Use it to try
-    out a trainer before loading a real model. Needs PyTorch and transformers.
+    Its answers are nonsense, but it trains in seconds on a CPU without a download. Use it to try
+    out a trainer before loading a real model. It requires PyTorch and transformers.
 
     Args:
         chat_template: Jinja template of the tokenizer, in ChatML.
@@ -154,12 +154,12 @@ def tiny_chat_model(
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )
-        qwen: Any = Qwen3ForCausalLM  # untyped, too
+        qwen: Any = Qwen3ForCausalLM  # also untyped
         return qwen(config), tokenizer
 
 
 def _long(rng: Generator) -> str:
-    """Return 100 kB to 1 MB of one repeated piece."""
+    """Return 100 kB to 1 MB of one repeated text."""
     pieces = ("a", "{", "[", '"', "\\", "```", "<think>", "{}", '{"a":', "é", " ", "```json\n{")
     piece = pieces[int(rng.integers(len(pieces)))]
     return piece * (int(rng.integers(100_000, 1_000_000)) // len(piece))
@@ -240,5 +240,5 @@ def _counted(prompt: Prompt, text: str) -> Completion:
 
 def _as_prompt(request: Request) -> Prompt:
     if not isinstance(request, Prompt):
-        raise ConfigError(f"This model answers only prompts, actual: {type(request).__name__}.")
+        raise ConfigError(f"This model answers only prompts, got {type(request).__name__}.")
     return request

@@ -21,7 +21,7 @@ class TestScripted:
     def test_plays_by_instruction(self) -> None:
         agent = ScriptedAgent({"Press red.": ("press red",)}, after="done")
         assert [act.text for act in agent.act([VIEW, LATER])] == ["press red", "done"]
-        with pytest.raises(ConfigError, match="No script"):
+        with pytest.raises(ConfigError, match="no script"):
             agent.act([View("Press blue.", "")])
 
     def test_plays_a_function(self) -> None:

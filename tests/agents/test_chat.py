@@ -372,7 +372,7 @@ class TestDemonstrations:
         assert messages[2] == Message("assistant", answer, ids_of(answer))
 
     def test_a_policy_without_tokens_cannot_be_shown_anything(self) -> None:
-        with pytest.raises(ConfigError, match="Scripted cannot put an action into tokens"):
+        with pytest.raises(ConfigError, match="Scripted cannot convert actions to tokens"):
             ChatAgent(Scripted({}), TOY).demonstrate(View("", ""), "done")
 
 

@@ -205,7 +205,7 @@ def test_a_template_is_told_whether_to_think(thinking: bool | None, same_as: str
     ("template", "reason"),
     [
         (None, "no chat template"),
-        (CHATML[CHATML.index("{% if add") :], "leaves out or repeats what the assistant"),
+        (CHATML[CHATML.index("{% if add") :], "leaves out or repeats the assistant's answer"),
         (CHATML + "{{ messages[0].content }}", "leaves out or repeats a message"),
         (CHATML.replace("<|im_end|>", "."), "does not end an answer with a special token"),
         (CHATML.replace("add_generation_prompt", "false"), "no add_generation_prompt"),

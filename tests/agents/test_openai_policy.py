@@ -228,7 +228,7 @@ def test_an_ordinary_refusal_is_no_overflow() -> None:
 def test_a_choice_is_not_answered(server: FakeOpenAI) -> None:
     with policy_for(server) as policy:
         assert policy.generate([]) == []
-        with pytest.raises(ConfigError, match=r"answers only prompts, actual: Choice.*ChatAgent"):
+        with pytest.raises(ConfigError, match=r"answers only prompts, got Choice.*ChatAgent"):
             policy.generate([Choice(View("", ""), ("a",))])
 
 
@@ -529,7 +529,7 @@ def test_a_request_that_may_pass_the_cap_on_tokens_is_not_sent(server: FakeOpenA
         ask(policy, "Hello?")
         with pytest.raises(
             BudgetSpent,
-            match=r"30 tokens are spent of max_tokens_total=53, .* up to 38. Raise max_tokens",
+            match=r"30 tokens of max_tokens_total=53 are spent, .* up to 38. Raise max_tokens",
         ):
             ask(policy, "Hello?")
         assert policy.usage.calls == 2

@@ -351,10 +351,10 @@ def test_with_an_adapter(folder: Path, engine: str) -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Choice(View("", ""), ("a",)), "needs a Prompt, actual: Choice"),
-        (ask("x", -1.0), r"actual: -1\.0 and 12"),
-        (ask("x", float("nan")), "actual: nan and 12"),
-        (ask("x", 1.0, 0), r"actual: 1\.0 and 0"),
+        (Choice(View("", ""), ("a",)), "needs a Prompt, got Choice"),
+        (ask("x", -1.0), r"got -1\.0 and 12"),
+        (ask("x", float("nan")), "got nan and 12"),
+        (ask("x", 1.0, 0), r"got 1\.0 and 0"),
     ],
 )
 def test_requests_that_make_no_sense(folder: Path, request_: Any, message: str) -> None:

@@ -89,7 +89,7 @@ def test_bad_text_is_made_storable_and_a_bad_place_is_refused() -> None:
     assert cue.text.startswith("a\ufffdb")
     assert 99_000 < len(cue.text) <= 100_000
     misplaced: Any = Cue("Look.", "last")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"one of system, first, turn, actual: 'last'"):
+    with pytest.raises(ConfigError, match=r"one of system, first, turn, got 'last'"):
         TrainingEpisode(TRAIN[0], 0, cues=(misplaced,))
 
 

@@ -119,6 +119,6 @@ class TestRollout:
 
     @pytest.mark.parametrize("size", [0, 2.5, True, "3", None])
     def test_a_pool_needs_room_for_one(self, size: Any) -> None:
-        message = f"max_envs must be a positive int, actual: {size!r}"
+        message = f"max_envs must be a positive int, got {size!r}"
         with pytest.raises(ConfigError, match=message):
             EnvPool(lambda: gym.make("Toy-v0"), max_envs=size)

@@ -318,7 +318,7 @@ class TestBothModes:
 
 
 def test_there_is_no_third_mode(envs: EnvPool) -> None:
-    with pytest.raises(ConfigError, match="mode must be 'lock_step' or 'async', actual: 'fast'"):
+    with pytest.raises(ConfigError, match="mode must be 'lock_step' or 'async', got 'fast'"):
         Runner(envs, "fast")  # type: ignore[arg-type]
 
 

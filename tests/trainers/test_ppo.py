@@ -205,7 +205,7 @@ class TestUpdate:
         assert one.head.bias.item() == pytest.approx(0.1, abs=1e-3)
 
     def test_a_policy_without_hidden_states_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match=r"FakeLanguageModel exposes no hidden states"):
+        with pytest.raises(ConfigError, match=r"FakeLanguageModel does not expose hidden states"):
             PPO(FakeLanguageModel())
 
     @pytest.mark.parametrize("level", ["turn", "token"])

@@ -242,7 +242,7 @@ def test_a_demonstration_is_what_a_stopped_answer_is(policy: VLLMPolicy) -> None
 
 
 def test_a_choice_is_refused(policy: VLLMPolicy) -> None:
-    with pytest.raises(ConfigError, match="actual: Choice"):
+    with pytest.raises(ConfigError, match="got Choice"):
         policy.generate([Choice(View("", ""), ("a",))])
 
 

@@ -1,1 +1,1 @@
-"""Adapters that let third-party trainers practise a curriculum session."""
+"""Adapters that let third-party trainers train on a curriculum session's tasks."""

@@ -1,7 +1,7 @@
 """Chat episodes for trainers that manage the conversation themselves.
 
-Trainers of language models send out rows, K copies of each, and run one conversation per copy. This
-module turns each row into a slot for curriculum episodes: a copy names its row and receives a task.
+Language model trainers send out K copies of each row and run one conversation per copy. This module
+turns each row into a slot for curriculum episodes: a copy names its row and receives a task.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class ChatRollout:
     """A sequence of episodes, each run as a chat.
 
     A training episode belongs to the session and is reported automatically when it ends. An
-    evaluation episode plays a task of another split and is not recorded in the session.
+    evaluation episode runs a task from another split and is not recorded in the session.
 
     An engine fault ends an episode without an outcome and sets :attr:`lost`; the trainer must then
     leave the rollout out. A fault is never a reward of 0. Due evolution rounds run before an
-    episode starts. ``arguments`` are further ones of the env, such as ``max_steps``; the default
-    prompt is the benchmark's.
+    episode starts. ``arguments`` are further arguments for the env, such as ``max_steps``. The
+    default prompt is the benchmark's.
 
     Attributes:
         opening: first messages to the model.
@@ -81,7 +81,7 @@ class ChatRollout:
 
     @property
     def info(self) -> dict[str, Any]:
-        """Info of the latest reset or step, including how the episode ended."""
+        """Info from the latest reset or step, including the reason why the episode ended."""
         return self._bare.info
 
     def begin(
@@ -96,8 +96,8 @@ class ChatRollout:
 
         Args:
             split: ``"train"`` for an episode of the session, else the split of ``task``.
-            task: name or id of an evaluation task; None for a random one.
-            slot: id shared by the copies of a row, as for a session's ``take``.
+            task: name or id of an evaluation task; None for a random task.
+            slot: id shared by the copies of a row, as in a session's ``take``.
             policy_version: version of the policy that will answer.
 
         Returns:
@@ -105,7 +105,7 @@ class ChatRollout:
 
         Raises:
             EnvBackendError: if the last three episodes were lost to faults.
-            ConfigError: if the session has no task.
+            ConfigError: if the session has no tasks.
         """
         if len(self._faults) >= MAX_LOST_IN_A_ROW:
             raise EnvBackendError(
@@ -118,7 +118,7 @@ class ChatRollout:
         return self._begin({"task_id": task} if task else {})
 
     def again(self) -> tuple[Message, ...]:
-        """Run the task of the latest episode again, for a trainer that needs an outcome.
+        """Start the latest episode's task again, for a trainer that needs an outcome.
 
         The session does not record this episode.
 
@@ -137,7 +137,7 @@ class ChatRollout:
         The episode is started :meth:`again`, and all previous answers are replayed.
 
         Returns:
-            The message that follows the last answer.
+            The user message after the last answer.
 
         Raises:
             EnvBackendError: if the engine fails again.
@@ -154,7 +154,7 @@ class ChatRollout:
         return page
 
     def answer(self, said: str) -> str:
-        """Process an answer of the model, whose action is parsed as the prompt specifies.
+        """Process a model's answer, parsing its action as the prompt specifies.
 
         Returns:
             The next user message, or the last observation if the episode is over.
@@ -193,7 +193,7 @@ class ChatRollout:
         return None if self.lost else float(self.info["success"])
 
     def tasks(self, split: Split) -> Sequence[Task]:
-        """Return the native tasks of a split that an episode may play."""
+        """Return the native tasks of a split that an episode may run."""
         return cast(TaskEnv, self._env_of(split).unwrapped).tasks
 
     def abandon(self) -> None:
@@ -202,7 +202,7 @@ class ChatRollout:
         self.over = True
 
     def close(self) -> None:
-        """Abandon the episode and close the envs; may be called repeatedly."""
+        """Abandon the episode and close the envs; further calls do nothing."""
         self.abandon()
         for env in (self._sampler, *self._held_out.values()):
             env.close()

@@ -1,4 +1,4 @@
-"""Saving of a curriculum in a third-party trainer's checkpoint, as one file beside the weights."""
+"""Functions that save a curriculum as one file in a third-party trainer's checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = "curriculum.json"
 
 
 def save_session(session: SessionFace, checkpoint: Path | str) -> Path:
-    """Write a session's state into a file in a checkpoint's folder, atomically; return its path.
+    """Write a session's state atomically to a file in a checkpoint's folder; return its path.
 
     The folder is created if missing.
 
@@ -31,12 +31,12 @@ def load_session(session: SessionFace, checkpoint: Path | str) -> None:
 
     Raises:
         StoreError: if the checkpoint has no such file, or the file is damaged.
-        ConfigError: if it was saved by a session with other sizes.
+        ConfigError: if it was saved by a session with different sizes.
     """
     path = Path(checkpoint) / FILE
     if not path.is_file():
         raise StoreError(
-            f"{path.parent} contains no {FILE}: it was saved without its curriculum, which would "
-            "start over while the weights would not. Resume from another checkpoint."
+            f"{path.parent} contains no {FILE}: it was saved without its curriculum, so resuming "
+            "would restart the curriculum with trained weights. Resume from another checkpoint."
         )
     session.load_state_dict(read_json(path))

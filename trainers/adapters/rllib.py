@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     ConfigT = TypeVar("ConfigT", bound=AlgorithmConfig)
 
 ENV = "coevo_gym"
-"""Name under which the envs are registered in RLlib."""
+"""Name of the envs in RLlib's registry."""
 _STATE = "curriculum"
 
 
@@ -50,17 +50,17 @@ def on_curriculum(
     eval_split: str = "val",
     env_kwargs: Mapping[str, Any] | None = None,
 ) -> ConfigT:
-    """Let an algorithm's env runners practise a session, and return its modified config.
+    """Let an algorithm's env runners train on a session's tasks; return the modified config.
 
     Args:
-        config: config of the algorithm; modified in place.
+        config: config of the algorithm, which is modified in place.
         env_id: Gymnasium id of a coevo_gym env.
         session: name of the session's actor.
         max_choices: maximum number of candidate actions offered at once.
-        dim: size of the vectors into which page and instruction are hashed.
+        dim: size of the hashed vectors for page and instruction.
         eval_split: split for RLlib's own evaluation, which is greedy and unrecorded; used only if
             the config enables evaluation.
-        env_kwargs: arguments of the env.
+        env_kwargs: arguments for the env.
 
     Raises:
         ImportError: if RLlib is not installed.
@@ -113,7 +113,7 @@ class ObserveMask(gym.ObservationWrapper[Any, Any, Any]):
         return self.unwrapped.spec
 
     def observation(self, observation: Any) -> dict[str, NDArray[np.float32]]:
-        """Return the page vector with the mask of available choices."""
+        """Return the page vector and the mask of available choices."""
         mask = self.env.get_wrapper_attr("action_masks")()
         return {"action_mask": mask.astype(np.float32), "observations": observation}
 
@@ -122,7 +122,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """Return a subclass that saves the curriculum in checkpoints and adds metrics to results."""
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """The algorithm, with access to the session that its env runners practise."""
+        """The algorithm, with access to its env runners' session."""
 
         def step(self) -> dict[str, Any]:
             result: dict[str, Any] = super().step()

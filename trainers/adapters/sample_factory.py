@@ -7,9 +7,9 @@ r"""Sample Factory (APPO) adapter for a curriculum run by `coevo serve`.
 
 Sample Factory's pinned versions are incompatible with coevo_gym. Therefore this file and
 ``remote.py`` are copied into its environment as ``coevo_sample_factory`` and ``coevo_remote``, and
-import nothing else from coevo_gym. Running the same command again resumes policy and curriculum
-together. ``evaluate`` before the options plays greedily on ``--coevo_split`` (``val``) without
-recording.
+do not import anything else from coevo_gym. Running the same command again resumes both policy and
+curriculum. With ``evaluate`` before the options, the agent plays greedily on ``--coevo_split``
+(``val``) without recording.
 
 An agent scores each candidate action by its words; actions that are not offered are never drawn.
 Sample Factory itself has no action masks.
@@ -46,7 +46,7 @@ _ALWAYS = (
     "--device=cpu",
     "--use_rnn=False",
     "--normalize_input=False",
-    # Both start with random steps, which the curriculum would attribute to the agent.
+    # Both would start with random steps, which the curriculum would attribute to the agent.
     "--decorrelate_envs_on_one_worker=False",
     "--decorrelate_experience_max_seconds=0",
     # A worker waiting for the curriculum's first tasks is silent for longer than the default.
@@ -56,7 +56,7 @@ _ALWAYS = (
 
 
 def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = None) -> Any:
-    """Create an env for a worker; each reset starts the curriculum's next episode."""
+    """Create a worker's env, in which each reset starts the curriculum's next episode."""
     return _Told(
         cfg.coevo_server,
         split=cfg.coevo_split,
@@ -66,7 +66,7 @@ def make_env(name: str, cfg: Any, env_config: Any, render_mode: str | None = Non
 
 
 class _Told(RemoteChoiceEnv):  # type: ignore[misc]
-    """An env that reports how an episode ended to Sample Factory."""
+    """An env that reports each episode's outcome to Sample Factory."""
 
     def step(self, action: Any) -> Any:
         observation, reward, terminated, truncated, info = super().step(action)
@@ -88,7 +88,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
         self.size: int = _HIDDEN + n_choices
 
     def get_out_size(self) -> int:
-        """Return the length of the output."""
+        """Return the encoder's output size."""
         return self.size
 
     def forward(self, obs: dict[str, Tensor]) -> Tensor:
@@ -100,7 +100,7 @@ class ScoreChoices(Encoder):  # type: ignore[misc]
 
 
 class ChooseAmongOffered(ActorCriticSharedWeights):  # type: ignore[misc]
-    """An actor-critic that uses the encoder's scores as logits and the page for the value."""
+    """An actor-critic that uses the encoder's scores as logits and its page state for the value."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -129,17 +129,17 @@ class KeepCurriculum(AlgoObserver):  # type: ignore[misc]
         self.tickets, self.folder = TicketClient(server, patience_s=60.0), folder
 
     def on_init(self, runner: Any) -> None:
-        """Load the curriculum that belongs to the checkpoint Sample Factory is about to load."""
+        """Load the curriculum saved with the checkpoint that Sample Factory is about to load."""
         checkpoints = self._checkpoints()
         if checkpoints and (kept := _beside(checkpoints[-1])).is_file():
             self.tickets.load(json.loads(kept.read_text()))
 
     def on_training_step(self, runner: Any, training_iteration_since_resume: int) -> None:
-        """Save the curriculum if there is a new checkpoint; called often."""
+        """Save the curriculum if there is a new checkpoint; this method is called often."""
         self.keep()
 
     def keep(self) -> None:
-        """Save the curriculum beside the newest checkpoint and delete states without one."""
+        """Save the curriculum beside the newest checkpoint and delete outdated states."""
         checkpoints = self._checkpoints()
         if not checkpoints or _beside(checkpoints[-1]).is_file():
             return
@@ -166,7 +166,7 @@ def _beside(checkpoint: Path) -> Path:
 
 
 def _now(evaluation: bool) -> list[str]:
-    """Return options of this run, which override those stored with a checkpoint."""
+    """Return this run's options, which override the options stored with a checkpoint."""
     server = os.environ.get("COEVO_SERVER", "http://127.0.0.1:8765")
     return [f"--coevo_server={server}", *(["--coevo_split=val"] if evaluation else [])]
 
@@ -181,14 +181,14 @@ def main(argv: list[str]) -> int:
     global_model_factory().register_encoder_factory(ScoreChoices)
     global_model_factory().register_actor_critic_factory(make_actor_critic)
     parser, _ = parse_sf_args(options, evaluation=evaluation)
-    parser.add_argument("--coevo_server", help="Address of `coevo serve`.")
+    parser.add_argument("--coevo_server", help="URL of the `coevo serve` server.")
     parser.add_argument("--coevo_split", help="Split to evaluate on.")
-    parser.add_argument("--coevo_choices", default=32, type=int, help="Maximum choices at once.")
-    parser.add_argument("--coevo_dim", default=128, type=int, help="Size of a hashed text.")
+    parser.add_argument("--coevo_choices", default=32, type=int, help="Maximum number of choices.")
+    parser.add_argument("--coevo_dim", default=128, type=int, help="Size of hashed text vectors.")
     cfg = parse_full_cfg(parser, options)
     if evaluation:
         if cfg.coevo_split == "train":
-            parser.error("evaluate on val or test; the server records episodes on train")
+            parser.error("evaluate on val or test, because the server records episodes on train")
         status, reward = enjoy(cfg)
         print(json.dumps({"split": cfg.coevo_split, "reward": reward}), flush=True)
         return int(status)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3 and sb3-contrib adapter: one stream of tasks for all envs.
+"""Adapter for Stable-Baselines3 and sb3-contrib, with one stream of tasks for all envs.
 
     from sb3_contrib import MaskablePPO
     curriculum = make_curriculum("coevolve", growth={"every_groups": 100})
@@ -43,25 +43,25 @@ def make_envs(
     env_kwargs: dict[str, Any] | None = None,
     **stream: Any,
 ) -> VecEnv:
-    """Create vectorised envs in this process for a Stable-Baselines3 algorithm.
+    """Create vectorised envs for a Stable-Baselines3 algorithm, in this process.
 
     Args:
         env_id: Gymnasium id of a coevo_gym env.
-        n_envs: number of envs; all practise one session.
-        split: ``"train"`` for practising envs; any other split for evaluation, which is never
+        n_envs: number of envs, which all share one session.
+        split: ``"train"`` for training; any other split for evaluation, which is never
             recorded.
         max_choices: maximum number of candidate actions offered at once.
-        dim: size of the vectors into which texts are hashed.
+        dim: size of hashed text vectors.
         observe_choices: True to include the candidate actions in observations, for a
             ``MultiInputPolicy``. Otherwise an ``MlpPolicy`` sees the page and the instruction.
-        env_kwargs: arguments of the env.
-        **stream: arguments of :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`,
+        env_kwargs: arguments for the env.
+        **stream: arguments for :class:`~coevo_gym.curricula.session.sampler.EvolvingTaskSampler`,
             such as ``group_size``, ``evolve_every_groups`` or ``session``.
 
     Raises:
         ImportError: if Stable-Baselines3 is not installed.
         ConfigError: if an argument is invalid.
-        SplitLeakError: if evaluation envs are given arguments for practising.
+        SplitLeakError: if evaluation envs are given arguments for training.
     """
     vec_env = import_trainer("stable_baselines3.common.vec_env", "sb3")
     envs: list[gym.Env[Any, Any]] = []
@@ -79,13 +79,13 @@ def make_envs(
 def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
     """Return a subclass whose saved model includes the curriculum.
 
-    ``load(path, env=make_envs(…))`` restores both. Without an env, or with envs that do not
-    practise, it loads only the policy. The curriculum's metrics are logged as ``curriculum/…``
+    ``load(path, env=make_envs(…))`` restores both. Without an env, or with evaluation envs, it
+    loads only the policy. The curriculum's metrics are logged as ``curriculum/…``
     with each update.
     """
 
     class Practising(algorithm):  # type: ignore[misc, valid-type]
-        """The algorithm, with access to the session that its envs practise."""
+        """The algorithm, with access to its envs' session."""
 
         def train(self) -> None:
             super().train()
@@ -105,7 +105,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
                 if not hasattr(model, "curriculum"):
                     raise ConfigError(
                         "This model was saved without a curriculum. Load it without an env, then "
-                        "call set_env() with an env that practises."
+                        "call set_env() with a training env."
                     )
                 session.load_state_dict(model.curriculum)
             return model
@@ -115,7 +115,7 @@ def with_curriculum(algorithm: type[AlgorithmT]) -> type[AlgorithmT]:
 
 
 def _session_of(envs: VecEnv | None) -> SessionFace | None:
-    """Return the session that some envs practise; None if they do not practise."""
+    """Return the session that training envs share; None for other envs."""
     try:
         return None if envs is None else cast(SessionFace, envs.get_attr("session")[0])
     except AttributeError:

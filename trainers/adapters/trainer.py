@@ -1,9 +1,9 @@
 """Supported third-party trainers, and their environments under ``$COEVO_HOME/trainers``.
 
-An adapter imports its trainer only when used, so listing the trainers imports none of them. Each
-environment has pinned versions. A trainer that is compatible with coevo_gym gets an environment
-that includes it. For other trainers, only single modules are copied, which import nothing else from
-coevo_gym.
+An adapter imports its trainer only when used, so the trainers can be listed without importing them.
+Each environment has pinned versions. If a trainer is compatible with coevo_gym, its environment
+includes coevo_gym. For other trainers, only single modules are copied, which do not import anything
+else from coevo_gym.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PINS = Path(__file__).with_name("pins")
 
 @dataclass(frozen=True)
 class Trainer:
-    """A third-party trainer.
+    """A supported third-party trainer.
 
     Attributes:
         name: name on the command line.
@@ -41,8 +41,8 @@ class Trainer:
         packages: distributions whose versions are reported, starting with the trainer's own.
         extra: extra of this package that installs the trainer in the same environment; None if
             the trainer is incompatible and ``modules`` are copied into its environment instead.
-        modules: files to copy for a trainer without an extra: module names there → files of this
-            package.
+        modules: files to copy for a trainer without an extra: module names in the trainer's
+            environment → files of this package.
         size: approximate size on disk.
     """
 
@@ -81,7 +81,7 @@ TRAINERS: Mapping[str, Trainer] = {
 
 
 def import_trainer(module: str, trainer: str) -> ModuleType:
-    """Import a module, such as ``"stable_baselines3"``, of the trainer with this name.
+    """Import a trainer's module, such as ``"stable_baselines3"``.
 
     Raises:
         ImportError: if the module is not installed here; the message says how to install it.
@@ -110,7 +110,7 @@ class FoundTrainer(NamedTuple):
     Attributes:
         here: versions of its packages in this interpreter, by name; empty if not installed.
         apart: versions of its packages in the environment created by ``coevo install``.
-        python: interpreter of that environment; "" if there is no complete one.
+        python: interpreter of that environment; "" if there is no complete environment.
         stale: reason to recreate that environment; "" if it is up to date.
     """
 
@@ -142,7 +142,7 @@ def python_of(trainer: Trainer) -> Path:
 
 
 def find_trainer(trainer: Trainer) -> FoundTrainer:
-    """Find the installations of a trainer, here and in its own environment."""
+    """Find a trainer's installations in this environment and in the trainer's own environment."""
     here: dict[str, str] = {}
     if trainer.extra is not None:
         with suppress(PackageNotFoundError):
@@ -169,7 +169,7 @@ def find_trainer(trainer: Trainer) -> FoundTrainer:
 
 
 def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
-    """Create a trainer's environment, unless it is up to date, and return its folder.
+    """Create a trainer's environment unless it is up to date; return its folder.
 
     An environment of another version, or from an interrupted installation, is removed first.
     ``source`` is a folder with all required wheels; None to download them.
@@ -210,7 +210,7 @@ def install_trainer(trainer: Trainer, source: Path | None = None) -> Path:
 
 
 def find_trainers() -> dict[str, FoundTrainer]:
-    """Find the installations of all trainers."""
+    """Find all trainers' installations."""
     return {name: find_trainer(trainer) for name, trainer in TRAINERS.items()}
 
 
@@ -222,8 +222,8 @@ def _requirements(trainer: Trainer) -> list[str]:
     if not (checkout / "pyproject.toml").is_file():
         raise ConfigError(
             f"{trainer.title} runs in an environment with coevo_gym, which must be installed from "
-            f"a checkout, but {checkout} is not one. Run `coevo install {trainer.name}` from a "
-            f"checkout, or run pip install '.[{trainer.extra}]' there."
+            f"a checkout, but {checkout} is not a checkout. Run `coevo install {trainer.name}` "
+            f"from a checkout, or run pip install '.[{trainer.extra}]' there."
         )
     return ["--editable", f"{checkout}[{trainer.extra}]"]
 
@@ -257,10 +257,10 @@ def _copy_modules(trainer: Trainer, folder: Path) -> None:
 
 
 def _site_packages(folder: Path) -> Path:
-    """Return the folder of an environment's packages.
+    """Return an environment's site-packages folder.
 
     Raises:
-        EnvBackendError: if there is none.
+        EnvBackendError: if there is no such folder.
     """
     for found in (folder / "lib").glob("python*/site-packages"):
         return found
@@ -276,7 +276,7 @@ def _differs(copy: Path, file: str) -> bool:
 
 
 def _other_checkout(trainer: Trainer, site: Path) -> str:
-    """Return the other checkout whose coevo_gym an environment runs; "" if it runs this one."""
+    """Return the checkout that an environment's coevo_gym comes from; "" if it is this checkout."""
     if trainer.extra is None:
         return ""
     for found in distributions(name="coevo_gym", path=[str(site)]):

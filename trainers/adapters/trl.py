@@ -1,4 +1,4 @@
-"""TRL adapter: ``GRPOTrainer`` practises a curriculum with an env factory and a callback.
+"""TRL adapter that trains on a curriculum with ``GRPOTrainer``.
 
     plug = TRLPlug("CoEvolve-WebShop-v0", session, tokenizer=tokenizer)
     trainer = GRPOTrainer(
@@ -52,14 +52,14 @@ class TRLPlug:
 
     Args:
         env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
-        session: session to practise. Its ``group_size`` must equal the trainer's
+        session: session to train on. Its ``group_size`` must equal the trainer's
             ``num_generations``. Its ``groups_per_step`` should be
             ``generation_batch_size // num_generations``, the number of rows that the trainer
             samples answers for at once.
         tokenizer: the model's tokenizer or processor, to check early that its chat template
             supports tools; None to leave the check to the trainer.
         prompt: prompt template that describes the env to the model; default: the benchmark's.
-        arguments: further arguments of the env, such as ``max_steps``.
+        arguments: further arguments for the env, such as ``max_steps``.
 
     Raises:
         ConfigError: if the tokenizer's chat template does not support tools.
@@ -92,8 +92,8 @@ class TRLPlug:
         """Return rows for the trainer's dataset.
 
         Args:
-            n: number of rows. Training rows are placeholders that the curriculum fills; use at
-                least as many as the trainer samples answers for at once.
+            n: number of rows. Training rows are placeholders that the curriculum fills. Use at
+                least as many rows as the trainer samples answers for at once.
             split: ``"train"``, or another split, whose native tasks fill the rows in order.
         """
         side = parse_split(split)
@@ -122,7 +122,7 @@ def check_chat_template(tokenizer: Any) -> None:
     if not supports_tool_calling(tokenizer):
         raise ConfigError(
             f"The chat template of {model} does not support tools, but the model acts by calling "
-            "a tool. Choose a model with tool support, such as Qwen3 (SmolLM2 has none)."
+            "a tool. Choose a model with tool support, such as Qwen3 (not SmolLM2)."
         )
     own = getattr(tokenizer, "tokenizer", tokenizer)  # for a processor, TRL checks its tokenizer
     parsers = (getattr(own, name, None) for name in ("response_template", "response_schema"))
@@ -138,7 +138,7 @@ def check_chat_template(tokenizer: Any) -> None:
 
 
 class Environment:
-    """One rollout at a time, with the single tool ``act``.
+    """An environment for TRL that runs one rollout at a time, with the single tool ``act``.
 
     TRL exposes every public method of this class as a tool, so helpers start with an underscore.
     """
@@ -186,7 +186,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
         self._plug, self._loaded = plug, False
 
     def load(self, checkpoint: Path | str) -> None:
-        """Load the curriculum of a checkpoint outside the trainer's ``output_dir``."""
+        """Load the curriculum from a checkpoint outside the trainer's ``output_dir``."""
         load_session(self._plug.session, checkpoint)
         self._loaded = True
 
@@ -200,7 +200,7 @@ class Callback(TrainerCallback):  # type: ignore[misc, unused-ignore]
             )
         if args.world_size > 1 and isinstance(session, CurriculumSession):
             raise ConfigError(
-                f"Each of the {args.world_size} processes would practise its own curriculum, so "
+                f"Each of the {args.world_size} processes would train on its own curriculum, so "
                 "the copies of a row would get different tasks. Train in one process, or use a "
                 "shared server (`coevo serve`)."
             )

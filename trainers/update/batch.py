@@ -1,4 +1,4 @@
-"""Samples of a batch of groups, and their division into parts for forward passes."""
+"""Batches of samples from groups, and their division into parts for forward passes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ValueT = TypeVar("ValueT")
 
 
 class Batch(NamedTuple):
-    """The D samples of a batch of groups; a row has one value per sampled position."""
+    """A batch of D samples from groups; a row has one value per sampled position."""
 
     samples: list[Sample]
     owner: Tensor  # (D,), index of the trajectory a sample belongs to
@@ -56,20 +56,20 @@ def batch_of(
     masked: Collection[EndReason] = (),
     clip_high: Sequence[Sequence[float]] | None = None,
 ) -> tuple[Batch, dict[str, float]]:
-    """Return the samples of all usable groups, and counts of skipped groups and trajectories.
+    """Return the samples from all usable groups, with counts of skipped groups and trajectories.
 
     Args:
-        groups: groups; incomplete or too stale ones are skipped.
+        groups: groups; incomplete or too stale groups are skipped.
         advantages: one per trajectory, for all groups or for the usable groups; None to compute
             them for the usable groups.
         config: settings for the outcome to learn from and the upper clip of cued trajectories.
         judge: function that computes advantages.
-        masked: end reasons of further trajectories to leave out, in addition to lost ones.
+        masked: end reasons of further trajectories to leave out, in addition to lost trajectories.
         clip_high: upper clip of each trajectory, for the same groups as ``advantages``; default:
             from the settings. A single clip for all trajectories is not stored in the batch.
 
     Raises:
-        ValueError: if the number of advantages of a group differs from its trajectories.
+        ValueError: if a group's number of advantages differs from its number of trajectories.
     """
     usable = [group for group in groups if group.comparable]
     values = judge(usable) if advantages is None else advantages
@@ -96,9 +96,9 @@ def batch_of(
 
 
 def upper_clips(groups: Sequence[Group], config: GRPOConfig) -> list[list[float]] | None:
-    """Return the upper clips per group, which differ for trajectories with stripped cues.
+    """Return each group's upper clips, which differ for trajectories with stripped cues.
 
-    None if the settings have one clip for all.
+    Return None if the settings have one clip for all trajectories.
     """
     cued = config.clip_high_cued
     if cued is None:
@@ -120,9 +120,9 @@ def flatten(
     *,
     clip_high: Sequence[float] | None = None,
 ) -> Batch:
-    """Return all samples of the trajectories, with the advantage of each position.
+    """Return the trajectories' samples, with the advantage of each position.
 
-    By default there is one upper clip for all, which is not stored in the batch.
+    By default, all trajectories have the same upper clip, which is not stored in the batch.
     """
     found: list[Sample] = []
     owner: list[int] = []
@@ -169,7 +169,7 @@ def loss_mean(batch: Batch, config: GRPOConfig) -> tuple[Tensor, float]:
 
 
 def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
-    """Return weights with which a mean over positions becomes a mean over trajectory means.
+    """Return weights that turn a mean over positions into a mean over trajectory means.
 
     Args:
         owner: (D,) index of the trajectory of each sample, counted from 0.
@@ -183,7 +183,7 @@ def trajectory_weights(owner: Tensor, lengths: Tensor) -> Tensor:
 
 
 def parts(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> list[NDArray[np.int64]]:
-    """Split ``rows`` into parts of at most ``most`` tokens, or of one row."""
+    """Split ``rows`` into parts of at most ``most`` tokens, or a single row if it has more."""
     cuts, inside = [], 0
     for place, row in enumerate(rows):
         if inside and inside + tokens[row] > most:
@@ -213,7 +213,7 @@ def check_positions(logp: Tensor, mask: Tensor, lengths: Tensor) -> None:
 
 
 def check_recorded(batch: Batch, advice: str) -> None:
-    """Check that recorded log-probabilities can serve as those of the old policy.
+    """Check that recorded log-probabilities can be used as old log-probabilities.
 
     Raises:
         ConfigError: if cues were stripped from a sample, because its log-probabilities were then
@@ -222,8 +222,8 @@ def check_recorded(batch: Batch, advice: str) -> None:
     if n_stripped := int(batch.stripped.sum()):
         raise ConfigError(
             f"Cues were stripped from {n_stripped} of {len(batch.samples)} samples, so their "
-            "recorded log-probabilities belong to other prompts and cannot be used as those of "
-            f"the old policy. {advice}"
+            "recorded log-probabilities belong to other prompts and cannot be used as old "
+            f"log-probabilities. {advice}"
         )
 
 
@@ -233,7 +233,7 @@ def logprobs(
     """Compute (B, T) log-probabilities of some samples, and the mask of their sampled positions.
 
     Raises:
-        ValueError: as :func:`check_positions`.
+        ValueError: as in :func:`check_positions`.
     """
     logp, mask = policy.logprobs([batch.samples[i] for i in part])
     check_positions(logp, mask, batch.lengths[part])
@@ -243,9 +243,9 @@ def logprobs(
 def evaluated(
     policy: TrainablePolicy, batch: Batch, most: int, places: NDArray[np.int64] | None = None
 ) -> list[Tensor]:
-    """Compute log-probabilities without gradients, one row per sample; only those at ``places``.
+    """Compute log-probabilities without gradients, one row per sample.
 
-    A forward pass has at most ``most`` tokens.
+    ``places`` selects samples; None for all. A forward pass has at most ``most`` tokens.
     """
     rows: list[Tensor] = []
     wanted = np.arange(len(batch.samples)) if places is None else places
@@ -265,7 +265,7 @@ def of_usable(groups: Sequence[Group], values: Sequence[ValueT]) -> list[ValueT]
 
 
 def padded(rows: Sequence[Tensor], part: NDArray[np.int64], like: Tensor) -> Tensor:
-    """Stack some rows to (B, T), padded with 0, on the device and with the dtype of ``like``."""
+    """Stack some rows to (B, T), padded with 0, with the device and dtype of ``like``."""
     return pad_sequence([rows[i] for i in part], batch_first=True).to(like)
 
 
@@ -275,7 +275,7 @@ def group_metrics(
     advantages: Sequence[Sequence[Advantage]],
     outcome: str,
 ) -> dict[str, float]:
-    """Return metrics on all groups and on the usable ones, ignoring lost rollouts.
+    """Return metrics on all groups and on usable groups, ignoring lost rollouts.
 
     ``outcome`` is the trajectory attribute used as the reward.
     """

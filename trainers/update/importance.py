@@ -7,7 +7,7 @@ distribution. The surrogate of each such position is weighted by
 
 π_old is the learner at the start of an update; π_sampler is the distribution recorded by the
 sampler. The clipped ratio is π / π_old, so the trust region is centred on the newest weights,
-whatever the age of a sample. w carries no gradient; the KL term is not weighted.
+regardless of a sample's age. w has no gradient; the KL term is not weighted.
 
 Sources: the truncation at ``cap`` follows IMPALA's V-trace (arXiv 1802.01561), applied to each
 position. Separating π_old from π_sampler in a clipped surrogate is the decoupled objective of
@@ -38,7 +38,7 @@ def truncated_weights(
         old_logp: (B, T) log-probabilities under the learner at the start of its update.
         sampler_logp: (B, T) log-probabilities recorded by the sampler.
         mask: (B, T) bool, True for positions sampled by the policy.
-        cap: upper bound of a weight; None for no weights.
+        cap: upper bound on a weight; None for no weights.
 
     Returns:
         (B, T) weights or None, and sums over the sampled positions: the weights (``importance``),
@@ -56,9 +56,9 @@ def truncated_weights(
 
 
 def of_older_weights(batch: Batch, version: int) -> Tensor:
-    """Return (D,) bool: True for samples with tokens that weights before this version sampled.
+    """Return a (D,) bool mask of samples with tokens sampled by weights before this version.
 
-    Always False if no group may be stale, because on-policy training needs no correction.
+    It is always False if groups cannot be stale, because on-policy training needs no correction.
     """
     if not batch.off_policy:
         return torch.zeros(len(batch.samples), dtype=torch.bool)
@@ -68,7 +68,7 @@ def of_older_weights(batch: Batch, version: int) -> Tensor:
 def renewed(
     policy: TrainablePolicy, batch: Batch, which: Tensor, microbatch_tokens: int
 ) -> Sequence[Tensor]:
-    """Return old log-probabilities: recorded, or recomputed for samples of ``which``, (D,) bool."""
+    """Return old log-probabilities, recomputed for samples in the (D,) mask ``which``."""
     if not which.any():
         return batch.recorded
     if which.all():
@@ -89,7 +89,7 @@ def importance_of(
     corrected: Tensor,
     cap: float | None,
 ) -> tuple[Tensor | None, dict[str, float]]:
-    """Compute :func:`truncated_weights` for some rows of a batch; uncorrected samples get 1.
+    """Compute :func:`truncated_weights` for some rows of a batch; other samples get weight 1.
 
     Args:
         batch: samples.
@@ -99,7 +99,7 @@ def importance_of(
         corrected: (D,) bool, True for samples to correct for their sampler. Samples from which
             cues were stripped are never corrected: their prompt was never sampled from, so there is
             no ratio.
-        cap: upper bound of a weight; None for no weights.
+        cap: upper bound on a weight; None for no weights.
     """
     recorded = padded(batch.recorded, part, old_logp)
     apart = (corrected & ~batch.stripped)[part]

@@ -1,4 +1,4 @@
-"""The update shared by GRPO and PPO: from a batch and a loss to new weights.
+"""The weight update that GRPO and PPO share.
 
 A learner's own module prepares the batch and defines the loss. This module contains the loop over
 epochs, minibatches and microbatches, the optimiser steps, and the state that they change.
@@ -30,7 +30,7 @@ class LearnablePolicy(TrainablePolicy, Protocol):
         ...
 
     def train(self, mode: bool = True) -> Any:
-        """Switch noise such as dropout on or off; it is off outside updates."""
+        """Switch noise such as dropout on or off; noise is off outside updates."""
         ...
 
     def frozen_copy(self) -> LearnablePolicy:
@@ -47,18 +47,17 @@ class LearnablePolicy(TrainablePolicy, Protocol):
 
 
 class Objective(NamedTuple):
-    """The part of a loss that is constant over the steps of an update.
+    """The part of a loss that stays constant during an update.
 
     Attributes:
         old: old log-probabilities, one row for each of the D samples; None to use the current
             weights, if the update has only one step.
-        reference: log-probabilities under the reference, one row per sample; None without one.
-        corrected: (D,) bool, True for samples weighted because their sampler was not the old
-            policy.
+        reference: log-probabilities under the reference, one row per sample; None if unused.
+        corrected: (D,) bool, True for samples to weight because the old policy did not sample them.
         idle: (D,) bool, True for samples without a gradient, which are skipped.
         weight: (D,) weight of each sample's positions.
         total: divisor of each step's sum: the batch's divisor over the number of minibatches. The
-            mean of the steps' gradients is then the gradient of the batch, however it is split.
+            mean of the steps' gradients then equals the batch's gradient for any split.
     """
 
     old: Sequence[Tensor] | None
@@ -119,13 +118,13 @@ def surrogate(
 class SurrogateLearner:
     """A policy under training, with its optimiser, reference and averaged weights.
 
-    ``heads`` are further weights to train, each with its learning rate; the seed is for the order
-    of minibatches.
+    ``heads`` are further weights to train, each with its learning rate. The seed determines the
+    order of minibatches.
 
     Attributes:
         updates: number of updates so far.
         spent: spent share of the run's budget, for learning rate decay.
-        average: averaged weights to evaluate instead of the trained ones, or None.
+        average: averaged weights to evaluate instead of the trained weights, or None.
     """
 
     def __init__(
@@ -151,7 +150,7 @@ class SurrogateLearner:
         return min(self.config.minibatches, len(batch.samples))
 
     def _reference_rows(self, batch: Batch) -> list[Tensor] | None:
-        """Return log-probabilities under the reference, one row per sample; None without one."""
+        """Return log-probabilities under the reference, one row per sample; None if unused."""
         if self._reference is None:
             return None
         return evaluated(self._reference, batch, self.config.microbatch_tokens)
@@ -159,13 +158,13 @@ class SurrogateLearner:
     def _take_steps(
         self, batch: Batch, objective: Objective, loss: Callable[[NDArray[np.int64]], Terms]
     ) -> dict[str, float]:
-        """Update the weights: ``epochs`` passes over the batch, one step per minibatch.
+        """Update the weights in ``epochs`` passes over the batch, with one step per minibatch.
 
         Idle samples are skipped. ``loss`` computes a microbatch's loss from the indices of its
         samples.
 
         Returns:
-            Every term of the loss, averaged over the steps that the optimiser took.
+            Every loss term, averaged over the steps that the optimiser took.
 
         Raises:
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
@@ -223,7 +222,7 @@ class SurrogateLearner:
         return {} if norm is None else sums | {"grad_norm": norm, "lr": self._optimizer.lr}
 
     def state_dict(self, *, reference: bool = True) -> dict[str, Any]:
-        """Return optimiser, reference, counters and generator, without the policy's state.
+        """Return optimiser, reference, counters and generator, excluding the policy's state.
 
         The reference never changes and is as large as the policy. To save often, save the policy
         that the learner was created with once, and leave out the reference here.

@@ -1,12 +1,12 @@
-"""The loss of GRPO and variants: clip-higher, a KL term, any mean over positions.
+"""The loss of GRPO and variants, with clip-higher, a KL term and any mean over positions.
 
 The loss depends only on log-probabilities, advantages and a mask of sampled positions, not on
 tasks, steps or models. A choice is a sample with one position (T = 1); a segment of a language
 model's tokens is a sample with T positions.
 
 Sources: GRPO (arXiv 2402.03300); clips, KL weight and token mean as in CoEvolve (arXiv 2604.15840,
-Eq. 1, Table 9); the asymmetric clip is DAPO's (arXiv 2503.14476). The bounds of log-ratios and of
-k3 are those of verl 0.9. TRL 1.16 has no such bounds; both agree where no bound is reached.
+Eq. 1, Table 9); the asymmetric clip is DAPO's (arXiv 2503.14476). The bounds on log-ratios and
+k3 are the same as in verl 0.9. TRL 1.16 has no such bounds, but agrees where none is reached.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
-"""Bound on differences of log-probabilities; exp() of larger ones soon overflows fp32."""
+"""Bound on differences of log-probabilities; exp() of larger values soon overflows fp32."""
 MAX_KL = 10.0
-"""Upper bound of k3 for one position."""
+"""Upper bound on one position's k3 estimate of the KL divergence."""
 
 
 class LossTerms(NamedTuple):
-    """A loss and its terms; all are scalars, weighted means over the unmasked positions.
+    """A loss and its terms, as scalar weighted means over the unmasked positions.
 
     Attributes:
         loss: loss to minimise.
@@ -39,7 +39,7 @@ class LossTerms(NamedTuple):
 
 
 def bounded_exp(gap: Tensor) -> Tensor:
-    """Convert a difference of log-probabilities to a ratio, bounded to [e^-20, e^20].
+    """Convert a difference of log-probabilities to a ratio within [e^-20, e^20].
 
     Outside the bounds, the gradient is 0.
     """
@@ -50,7 +50,7 @@ def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """Estimate KL(policy, reference) at sampled positions with the non-negative k3 estimator.
 
     The estimate is unbiased except for its bound: a position counts at most 10, and has no gradient
-    above that.
+    above the bound.
     """
     gap = (ref_logp - logp).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return (bounded_exp(gap) - gap - 1.0).clamp(max=MAX_KL)
@@ -79,11 +79,11 @@ def grpo_loss(
         advantage: (B,) one per sample, or (B, T) one per position.
         mask: (B, T) bool, True for positions sampled by the policy.
         clip_low: lower clip.
-        clip_high: upper clip, one for all or (B,) one per sample.
+        clip_high: upper clip, one for all samples or (B,) one per sample.
         kl_coef: weight of the KL term.
         weight: (B,) weight of each sample's positions; default: 1, the token mean.
-        total: divisor of the sum; default: the number of positions of these samples. With the
-            whole batch's number, the losses of its parts add up to the loss of the batch.
+        total: divisor of the sum; default: the number of these samples' positions. With the whole
+            batch's number of positions, the losses of its parts add up to the batch's loss.
         importance: (B, T) weight of each position's surrogate, correcting for a sampler other than
             the old policy; not applied to the KL term. Default: 1.
     """

@@ -16,12 +16,12 @@ from coevo_gym.trainers.settings import UpdateConfig
 
 _LOG = logging.getLogger(__name__)
 MAX_NONFINITE_IN_A_ROW = 3
-"""Number of consecutive non-finite steps that abort training."""
+"""Number of consecutive non-finite optimiser steps that abort training."""
 
 
 _FUSED_FROM = 1_000_000
-"""Number of weights from which Adam's fused kernel is used. The kernel takes a quarter of the time
-on a CPU and makes no temporary copies on a GPU, but rounds differently. Smaller policies do not use
+"""Minimum number of weights for using Adam's fused kernel. The kernel takes a quarter of the time
+on a CPU and avoids temporary copies on a GPU, but rounds differently. Smaller policies do not use
 it, so their runs stay bit-identical."""
 
 
@@ -33,7 +33,7 @@ def fuses(weights: Iterable[torch.nn.Parameter]) -> bool:
 def guarded_adamw(
     config: UpdateConfig, *parts: tuple[Sequence[torch.nn.Parameter], float]
 ) -> GuardedOptimizer:
-    """Create an AdamW optimiser from the settings for groups of weights with learning rates."""
+    """Create an AdamW optimiser for groups of weights with their own learning rates."""
     adamw = torch.optim.AdamW(
         [{"params": list(weights), "lr": lr} for weights, lr in parts],
         weight_decay=config.weight_decay,
@@ -45,7 +45,7 @@ def guarded_adamw(
 
 
 def decayed(config: UpdateConfig, spent: float) -> float:
-    """Return the share of the learning rate that remains at a spent share of the run's budget.
+    """Return the remaining share of the learning rate when a share of the budget is spent.
 
     It is ``floor + (1 - floor) * f``, with ``f = 1 - spent`` for linear decay and
     ``f = (1 + cos(pi * spent)) / 2`` for half a cosine (Loshchilov and Hutter, 2017, Eq. 5, without
@@ -68,7 +68,7 @@ class GuardedOptimizer:
 
     Attributes:
         decay: share of the learning rate to use in the next steps.
-        steps: number of steps taken, excluding skipped ones.
+        steps: number of steps taken, excluding skipped steps.
         nonfinite_steps: number of steps skipped by this object.
         nonfinite_in_a_row: number of steps skipped since the last step taken.
     """
@@ -92,7 +92,7 @@ class GuardedOptimizer:
         self._inner.zero_grad(set_to_none=True)
 
     def step(self, loss: float) -> float | None:
-        """Update the weights with their gradients, or skip the step if these or the loss diverge.
+        """Update the weights, or skip the step if the loss or gradients are not finite.
 
         Returns:
             The gradient's norm before clipping; None if the step was skipped.
@@ -125,13 +125,13 @@ class GuardedOptimizer:
         if self.nonfinite_in_a_row >= MAX_NONFINITE_IN_A_ROW:
             raise TrainingDiverged(
                 f"{self.nonfinite_in_a_row} optimiser steps in a row were not finite, the last "
-                f"with {told}. The weights before them were kept. Train again with a lower "
+                f"with {told}. The weights from before these steps are kept. Retry with a lower "
                 "learning rate or a longer warm-up, and look for infinite or missing values in "
                 "log-probabilities and scores."
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimiser's state, on the CPU, and counters."""
+        """Return the counters and the optimiser's state, on the CPU."""
         return {
             "optimizer": _on_cpu(self._inner.state_dict()),
             "steps": self.steps,
@@ -139,7 +139,7 @@ class GuardedOptimizer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Self:
-        """Restore :meth:`state_dict`; counters missing in older states are 0."""
+        """Restore :meth:`state_dict`; counters that older states do not contain are 0."""
         self._inner.load_state_dict(state["optimizer"])
         self.steps = int(state.get("steps", 0))
         self.nonfinite_in_a_row = int(state.get("nonfinite_in_a_row", 0))
@@ -147,7 +147,7 @@ class GuardedOptimizer:
 
 
 def _on_cpu(state: Any) -> Any:
-    """Copy nested values with every tensor on the CPU, because a GPU may lack memory for two."""
+    """Copy nested values to the CPU, because a GPU may not have enough memory for two copies."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
@@ -158,7 +158,7 @@ def _on_cpu(state: Any) -> Any:
 
 
 class Averageable(Protocol):
-    """A policy whose weights can be averaged, such as any policy a learner trains."""
+    """A policy with weights that can be averaged, such as any policy in training."""
 
     version: int
 
@@ -187,7 +187,7 @@ class AveragedWeights:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Load the averaged weights into the policy within a context, then restore its own."""
+        """Load the averaged weights into the policy within a context, then restore the original."""
         version = self._policy.version
         own = [weight.detach().clone() for weight in self._policy.parameters()]
         put(self._policy, self._average)
@@ -201,11 +201,11 @@ class AveragedWeights:
             self._policy.version = version
 
     def state(self) -> list[Tensor]:
-        """Return the average, on the CPU."""
+        """Return the averaged weights, on the CPU."""
         return [average.to("cpu", copy=True) for average in self._average]
 
     def load(self, state: Sequence[Tensor]) -> None:
-        """Restore :meth:`state`."""
+        """Restore averaged weights from :meth:`state`."""
         for average, saved in zip(self._average, state, strict=True):
             average.copy_(saved)
 

@@ -2,5 +2,5 @@
 
 Tasks are chains of skills. The learner has a strength per skill and learns by the exact policy
 gradient, so a run takes about a second. Only the agent, its env and the explorer are simulated;
-curriculum, session, evolver, gates and metrics are those of real runs.
+curriculum, session, evolver, gates and metrics are the same as in real runs.
 """

@@ -1,4 +1,4 @@
-"""Runs of one arm in one world over many seeds, in parallel processes and resumable.
+"""Resumable, parallel runs of one arm in one simulated world over many seeds.
 
     cell = Cell(world="skew", curriculum={"evolve": "blind"})
     summaries = run_seeds(folder, cell, range(3000, 3100), workers=2)
@@ -33,7 +33,7 @@ Numbers = dict[str, float]
 
 
 class SimulatedCell(FrozenModel):
-    """An arm in a world, independent of the seed."""
+    """An arm in a simulated world, independent of the seed."""
 
     world: str
     """Name of the world."""
@@ -41,7 +41,7 @@ class SimulatedCell(FrozenModel):
     """The arm's curriculum settings, as in the curriculum section of a run; missing settings
     default to values that fit the world."""
     proof: bool | None = None
-    """Prove drafts of the arm's rounds by replay; None to use the world's setting."""
+    """Prove drafts in the arm's rounds by replaying them; None to use the world's setting."""
 
     def parts(self) -> tuple[WorldConfig, CurriculumConfig]:
         """Return the world and the complete curriculum settings.
@@ -68,16 +68,16 @@ def run_seeds(
     workers: int = 1,
     on_seed: Callable[[int, Numbers], None] = lambda seed, numbers: None,
 ) -> list[Numbers]:
-    """Run the missing seeds and return the numbers of all seeds.
+    """Run the missing seeds and return the results of all seeds.
 
-    One worker is this process. ``on_seed`` is called after each seed that was run; an exception
-    stops the rest.
+    With one worker, seeds run in this process. ``on_seed`` is called after each seed that was run;
+    an exception in it stops the remaining seeds.
 
     Returns:
-        The numbers of each seed, in the order of ``seeds``, including the ``seed`` itself.
+        Each seed's results, in the order of ``seeds``, including the ``seed`` itself.
 
     Raises:
-        ConfigError: if the folder contains seeds of other settings.
+        ConfigError: if the folder contains seeds that were run with different settings.
         StoreError: if the folder cannot be written.
         WorkersFailed: if a worker process was killed; finished seeds are kept.
     """
@@ -91,7 +91,7 @@ def run_seeds(
 
 
 def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
-    """Return the finished seeds; in a new folder, record the settings of the cell."""
+    """Return the finished seeds; if the folder is new, record the cell's settings."""
     world, settings = cell.parts()
     path = folder / CELL
     if not path.exists():
@@ -108,8 +108,8 @@ def _kept(folder: Path, cell: SimulatedCell) -> list[Numbers]:
         return []
     if not _is_of(read_json(path), cell):
         raise ConfigError(
-            f"{folder} contains seeds of other settings, see {path.name}. Delete the folder to "
-            "run them again, or choose another folder."
+            f"{folder} contains seeds that were run with different settings (see {path.name}). "
+            "Delete the folder to run them again, or choose another folder."
         )
     return read_lines(folder / SEEDS)
 
@@ -128,7 +128,7 @@ def _is_of(kept: Any, cell: SimulatedCell) -> bool:
 
 
 def _run(cell: SimulatedCell, seeds: Sequence[int], workers: int) -> Iterator[tuple[int, Numbers]]:
-    """Yield each seed with its numbers, in order of completion."""
+    """Yield each seed with its results, in order of completion."""
     if workers <= 1:
         yield from ((seed, cell.run(seed)) for seed in seeds)
         return

@@ -1,8 +1,8 @@
-"""Chains of skills as a benchmark: its tasks, how they are built and replayed, and its env.
+"""A benchmark of skill chains, with its tasks, builder, replay and env.
 
-Only :func:`register` registers it, so that it is not listed among the playable benchmarks. The
-simulation does not step the env. It computes the outcomes of all episodes of an update at once, and
-records what the env would record; a test checks that both agree.
+Only :func:`register` registers it, so it is not listed among the playable benchmarks. The
+simulation does not step the env. It computes the outcomes of all of an update's episodes at once,
+and creates the same records as the env would; a test checks that both agree.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from coevo_gym.envs.vector import TaskVectorEnv
 
 NAME, ENV_ID = "simulated", "CoEvolve-Simulated-v0"
 FUMBLE = "fumble"
-"""Action of the agent when a skill fails."""
+"""The agent's action when a skill fails."""
 
 
 class SkillWorld(World):
@@ -39,7 +39,7 @@ class SkillWorld(World):
 
     Attributes:
         skills: skills to use, in order.
-        difficulty: difficulty subtracted from the strength of each skill.
+        difficulty: number subtracted from the strength of each skill.
         wander_steps: number of env steps by which an episode continues after a failed step.
         broken: True if the first skill always fails.
         coin: True if the reward is a coin flip.
@@ -53,7 +53,7 @@ class SkillWorld(World):
 
 
 class SkillVerifier(Verifier):
-    """A verifier that checks that all skills of the task were used."""
+    """A verifier that checks that all of the task's skills were used."""
 
     n_skills: int
 
@@ -69,23 +69,23 @@ def tag_of(skill: int) -> str:
 
 
 def skill_of(tag: str) -> int:
-    """Return the skill of a tag created by :func:`tag_of`."""
+    """Return the skill that a tag created by :func:`tag_of` refers to."""
     return int(tag.removeprefix("skill:"))
 
 
 def scenario_of(skills: Sequence[int], split: Split = Split.TRAIN) -> str:
-    """Return the scenario of a chain: its split and its first skill."""
+    """Return a skill chain's scenario, which consists of its split and its first skill."""
     return f"{split}/{skills[0]}"
 
 
 def instruction_of(world: SkillWorld) -> str:
-    """Return the agent's instruction."""
+    """Return the agent's instruction for a world."""
     chain = ", ".join(map(str, world.skills))
     return f"Use the skills {chain}. Difficulty: {world.difficulty:.3f}."
 
 
 class SkillBenchmark:
-    """A benchmark of chains of skills, with the interface of all benchmarks."""
+    """A benchmark of skill chains that implements the interface of all benchmarks."""
 
     name, env_id = NAME, ENV_ID
     subsets: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class SkillBenchmark:
         self._native = tuple(native)
 
     def tasks(self, split: Split | str, subset: str | None = None) -> Sequence[Task]:
-        """Return the native tasks of a split; held-out tasks exist only as numbers."""
+        """Return the native tasks of a split; held-out tasks are not :class:`Task` objects."""
         if subset is not None:
             raise TaskError(f"{self.name} has no subset {subset!r}")
         return self._native if parse_split(split) is Split.TRAIN else ()
@@ -112,11 +112,11 @@ class SkillBenchmark:
         return tuple(sorted({tag_of(skill) for skill in world_of(task).skills}))
 
     def drafts(self, trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-        """Return nothing, because only the benchmark's own explorer creates drafts."""
+        """Return no drafts, because only the benchmark's own explorer creates drafts."""
         return ()
 
     def build(self, draft: Draft) -> Task:
-        """Build the task of a draft; only replays find out if it can be solved."""
+        """Build a draft's task; only a replay shows whether it can be solved."""
         world = world_of(draft)
         return Task(
             benchmark=self.name,
@@ -131,7 +131,7 @@ class SkillBenchmark:
         )
 
     def replay(self, task: Task, actions: Sequence[str], *, to_error: bool = False) -> Replay:
-        """Replay actions; a skill used in order never fails here, unless the task is broken."""
+        """Replay actions; skills used in order always succeed here unless the task is broken."""
         world = world_of(task)
         used, errors = [0], list[str]()
         for action in actions:
@@ -153,13 +153,13 @@ class SkillBenchmark:
         )
 
     def evidence(self, task: Task) -> Evidence:
-        """Return the skills, all of which the instruction names."""
+        """Return the task's skills as evidence; the instruction names all of them."""
         said = task.instruction
         skills = map(str, world_of(task).skills)
         return Evidence(said, tuple(Clue("a skill", (skill,), said) for skill in skills))
 
     def choices(self, view: View) -> tuple[str, ...]:
-        """Return the next skill and the fumble action."""
+        """Return the action that uses the next skill, and the fumble action."""
         return tuple(view.info["admissible"])
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ class SkillBenchmark:
         return task.solution
 
     def symbol(self, step: Step) -> str:
-        """Return success or failure only; with skill names, every behaviour would be rare."""
+        """Return only success or failure; with skill names, every behaviour would be rare."""
         return "!" if step.error_kind else "used"
 
 
@@ -187,10 +187,10 @@ FUMBLED = "fumbled"
 
 
 class SkillEnv(TaskEnv):
-    """An env in which the skills of a chain must be used in order.
+    """An env in which a chain's skills must be used in order.
 
-    The right action always succeeds here; the probability of taking it is part of the agent. After
-    a wrong action, nothing succeeds any more.
+    The right action always succeeds here; the agent determines the probability of taking it. After
+    a wrong action, all further actions fail.
     """
 
     benchmark = NAME
@@ -228,7 +228,7 @@ def episode(
 ) -> Trajectory:
     """Create the record of an episode with a known outcome.
 
-    Of the world's skills, ``n_used`` succeeded; if these are not all, the next one failed.
+    The first ``n_used`` skills succeeded; the next skill, if there is one, failed.
     """
     whole = n_used == len(world.skills)
     steps = [
@@ -257,7 +257,7 @@ def _shown(n_used: int) -> str:
 
 @functools.cache
 def _step(at: int, action: str, last: float) -> Step:
-    """Create a step that succeeded; ``last`` is its reward if it ends the episode, else -1."""
+    """Create a successful step; ``last`` is its reward if it ends the episode, else -1."""
     text = _shown(at)
     return Step(text, text, action, reward=max(last, 0.0), terminated=last >= 0, calls=("use",))
 

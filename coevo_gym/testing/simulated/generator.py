@@ -1,4 +1,4 @@
-"""Generators of new tasks in a simulated world: random, varied from a task, or for a target."""
+"""Generators of simulated tasks: random tasks, variations of a task, or tasks for a target."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class SkillExplorer:
     """An explorer for simulated tasks.
 
     Without guidance, it creates a task from randomly drawn skills. From a context, it varies the
-    context's task. For a target, it creates a task of the target's skills, following each of them
-    with probability ``compliance``. Each draft is randomly broken, trivial or rewarded by a coin
+    context's task. For a target, it creates a task with the target's skills, using each of them
+    with probability ``compliance``. A draft may randomly be broken, trivial or rewarded by a coin
     flip. The generator ``rng`` determines how often each skill is drawn.
     """
 
@@ -52,11 +52,11 @@ class SkillExplorer:
     def explore(
         self, contexts: Sequence[Context], rngs: Sequence[Generator]
     ) -> Sequence[Exploration]:
-        """Return one draft for each context."""
+        """Return one exploration with one draft for each context."""
         return [self._explore(*each) for each in zip(contexts, rngs, strict=True)]
 
     def native(self, n: int, rng: Generator) -> tuple[Task, ...]:
-        """Return native training tasks, made of skills that the generator knows."""
+        """Return native training tasks that use skills known to the generator."""
         return tuple(self._native(rng) for _ in range(n))
 
     def _explore(self, context: Context, rng: Generator) -> Exploration:
@@ -139,7 +139,7 @@ class SkillExplorer:
 
 
 def held_out(world: WorldConfig, n: int, rng: Generator) -> Chains:
-    """Draw held-out tasks with all skills equally likely, none of them broken or trivial."""
+    """Draw held-out tasks with equally likely skills; no task is broken or trivial."""
     lengths = rng.integers(1, world.max_length + 1, size=n)
     difficulty = rng.normal(0.0, world.sd_difficulty, size=n)
     chains = [rng.integers(world.n_skills, size=length).tolist() for length in lengths]

@@ -31,7 +31,7 @@ class Chains(NamedTuple):
 
 
 class Rollouts(NamedTuple):
-    """K episodes for each of G tasks with at most L skills."""
+    """Sampled episodes: K episodes for each of G tasks with at most L skills."""
 
     rows: Rows  # (G,) row of each task
     chances: Numbers  # (G, L) probability that each step succeeds
@@ -41,7 +41,7 @@ class Rollouts(NamedTuple):
 
     @property
     def n_used(self) -> Rows:
-        """(G, K) number of skills that succeeded."""
+        """The (G, K) numbers of skills that succeeded."""
         counted: Rows = self.passed.sum(axis=2)
         return counted
 
@@ -58,7 +58,7 @@ def gradient(rollouts: Rollouts) -> Numbers:
     advantage x (passed - chance). Advantages are computed as for all learners.
 
     Returns:
-        (G, L) mean over the K episodes of a group of the sum over its steps.
+        (G, L) gradients, averaged over a group's K episodes.
     """
     advantages = np.array([relative_to_group(row) for row in rollouts.rewards.tolist()])
     scores = np.where(rollouts.tried, rollouts.passed - rollouts.chances[:, None, :], 0.0)
@@ -66,7 +66,7 @@ def gradient(rollouts: Rollouts) -> Numbers:
 
 
 class SkillLearner:
-    """A learner with skill strengths, which help in all tasks, and memories of single tasks.
+    """A learner with skill strengths, which help in all tasks, and memories for single tasks.
 
     The initial strengths are drawn from ``rng``.
     """
@@ -84,7 +84,7 @@ class SkillLearner:
         self.memories: Numbers = np.zeros(0)
 
     def meet(self, tasks: Sequence[Task]) -> None:
-        """Add tasks that are not yet known, without any memory of them."""
+        """Add unknown tasks, for which the learner has no memory yet."""
         new = [task for task in tasks if task.id not in self._row]
         self._row |= {task.id: row for row, task in enumerate(new, len(self._row))}
         worlds = [world_of(task) for task in new]
@@ -119,7 +119,7 @@ class SkillLearner:
         )
 
     def learn(self, rollouts: Rollouts) -> None:
-        """Perform one update: Adam on strengths, a plain step on memories, and some forgetting."""
+        """Update strengths with Adam and memories with a gradient step, then apply forgetting."""
         world, skills = self.world, self._chains.skills[rollouts.rows]
         by_step = gradient(rollouts)
         total = np.zeros(world.n_skills)

@@ -1,4 +1,4 @@
-"""A simulated run: one arm in one world from one seed, with its results."""
+"""A simulated run of one arm in one world with one seed."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from coevo_gym.testing.simulated.learner import Rollouts, SkillLearner
 from coevo_gym.testing.simulated.worlds import WorldConfig
 
 N_NATIVE = 400
-"""Number of native training tasks in a world, from which targets are planned."""
+"""Number of native training tasks in a world; targets are planned from these tasks."""
 N_HELD_OUT = 400
 
 
 def world_settings(world: WorldConfig) -> dict[str, Any]:
-    """Return curriculum settings that fit a world; an arm's own settings override them.
+    """Return default curriculum settings for a world; an arm's own settings override them.
 
     A round is due after every 10 updates and tries 48 drafts, each from its own context.
     """
@@ -54,16 +54,16 @@ def world_settings(world: WorldConfig) -> dict[str, Any]:
 def simulate(
     world: WorldConfig, settings: CurriculumConfig, *, seed: int, proof: bool | None = None
 ) -> dict[str, float]:
-    """Practise until the world's env steps are spent.
+    """Train until the world's env steps are spent.
 
     For one seed, the world, the first tasks and the random draws are the same for all arms that
-    look for their first tasks in the same way. With ``proof``, the arm's rounds replay drafts
+    find their first tasks in the same way. With ``proof``, the arm's rounds replay drafts
     before accepting them; None uses the world's setting, which always applies to the first tasks.
 
     Returns:
         ``success``, the share of held-out tasks that the greedy learner solves at the end;
-        ``success_before`` any practice; ``success_sampled``; ``steps``, ``env_steps`` and
-        ``episodes`` as in every run; and all metrics of the curriculum.
+        ``success_before``, the same before training; ``success_sampled``; ``steps``, ``env_steps``
+        and ``episodes`` as in every run; and all metrics of the curriculum.
 
     Example:
         >>> world = WorldConfig(env_steps=2_000)
@@ -115,7 +115,7 @@ class _Run:
         }
 
     def _step(self) -> None:
-        """Run one update: tickets, episodes, groups and learning."""
+        """Run one update, from tickets to episodes, groups and learning."""
         n_groups, session = self.world.groups_per_step, self.session
         session.open_step(n_groups)
         taken = [session.take(policy_version=self.learner.version) for _ in range(session.n_ready)]
@@ -134,7 +134,7 @@ class _Run:
         self.learner.learn(rollouts)
 
     def _records(self, rollouts: Rollouts, row: int, group: Sequence[Ticket]) -> list[Trajectory]:
-        """Return the episodes of a group; identical episodes share one record."""
+        """Return a group's episodes; identical episodes share one record."""
         task, known = group[0].task, dict[tuple[int, bool], Trajectory]()
         ends = zip(rollouts.n_used[row].tolist(), (rollouts.rewards[row] > 0).tolist(), strict=True)
         found = []

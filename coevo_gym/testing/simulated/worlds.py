@@ -1,4 +1,4 @@
-"""The simulated worlds: settings of skills, learner and task generator."""
+"""Simulated worlds, which define skills, learner and task generator."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class WorldConfig(FrozenModel):
     max_length: int = Field(default=4, gt=0)
     """Maximum number of skills per task; every length up to it is equally likely."""
     mean_strength: float = 0.0
-    """Mean strength of the skills before any practice."""
+    """Mean strength of the skills before training."""
     sd_strength: float = Field(default=1.5, ge=0)
-    """Standard deviation of the strengths before any practice."""
+    """Standard deviation of the strengths before training."""
     sd_difficulty: float = Field(default=1.0, ge=0)
     """Standard deviation of the tasks' difficulties, whose mean is 0."""
 
     lr: float = Field(default=0.05, gt=0)
     """Step size of Adam on the strengths."""
     memory: float = Field(default=0.5, ge=0, le=1)
-    """Share of the learning on a task that stays with that task and helps no other."""
+    """Share of the learning on a task that does not transfer to other tasks."""
     decay: float = Field(default=0.0, ge=0, le=1)
     """Share of all learning that is forgotten at each update."""
     group_size: int = Field(default=8, ge=2)
-    """Number of episodes of a task that are compared with each other."""
+    """Number of episodes per group, which are compared with each other."""
     groups_per_step: int = Field(default=16, gt=0)
     """Number of groups per update."""
     env_steps: int = Field(default=40_000, gt=0)
@@ -48,7 +48,7 @@ class WorldConfig(FrozenModel):
     first_tasks: int = Field(default=40, gt=0)
     """Number of initial tasks."""
     explore_steps: int = Field(default=8, ge=0)
-    """Env steps for exploring one context, which gives one draft."""
+    """Env steps for exploring one context, which yields one draft."""
     skew: float = Field(default=1.0, ge=0)
     """Skew of the generator's skill frequencies: the i-th skill has weight i^-skew."""
     known_skills: float = Field(default=1.0, ge=0, le=1)
@@ -64,7 +64,7 @@ class WorldConfig(FrozenModel):
     mutation: float = Field(default=0.3, ge=0, le=1)
     """Probability that a skill is replaced when a task is varied."""
     drift: float = Field(default=0.5, ge=0, le=1)
-    """Change of difficulty when a task is varied; 1 draws it independently."""
+    """Change of difficulty when a task is varied; with 1, it is drawn independently."""
     compliance: float = Field(default=0.8, ge=0, le=1)
     """Probability that the generator follows each tag of its target."""
     proof: bool = False
@@ -104,22 +104,22 @@ WORLDS: Mapping[str, WorldConfig] = MappingProxyType(
         ),
     }
 )
-"""Worlds that an experiment can name.
+"""Worlds that an experiment can select by name.
 
-The first eight differ in the difficulty of practice. In ``skewed``, the generator neglects most
+The first eight differ in the difficulty of training. In ``skewed``, the generator neglects most
 skills and four of ten drafts are broken, which replaying detects. In ``null``, the first tasks
-teach everything, so that no curriculum can matter.
+teach everything, so no curriculum can make a difference.
 """
 
 
 NULL = "null"
-"""The world in which no curriculum can matter."""
+"""The world in which no curriculum can make a difference."""
 CONTROLS = ("skewed", NULL)
-"""Worlds with a known expected result, as controls; the others are for comparisons."""
+"""Control worlds with a known expected result; all other worlds are for comparisons."""
 
 
 def world_named(name: str) -> WorldConfig:
-    """Return the world with a name.
+    """Return the world with this name.
 
     Raises:
         ConfigError: if the world does not exist.

@@ -217,7 +217,7 @@ def test_choices_are_taped_too(store: StoreOf) -> None:
     tape(Counting(), store(), "record").generate([ask])
     assert tape(None, store(), "replay").generate([ask])[0].text == "answer 1"
     other = Choice(View("Press red.", "Nothing."), ("blue", "red"))
-    with pytest.raises(AnswerMissing, match="a prompt of no file"):
+    with pytest.raises(AnswerMissing, match="a prompt without a file"):
         tape(None, store(), "replay").generate([other])
 
 

@@ -103,7 +103,7 @@ def test_other_settings_are_never_taken_for_equal(table: Path, coevo: Coevo) -> 
     one = ("experiment", str(table), "--rows", "static", "--benchmark", "plain", "--seeds", "1")
     coevo(*one)
     table.write_text(TABLE.replace('size" = 10', 'size" = 11'))
-    assert "contains seeds of other settings" in coevo(*one, code=2)
+    assert "contains seeds that were run with different settings" in coevo(*one, code=2)
 
 
 def test_worlds_that_there_are_not() -> None:

@@ -1,4 +1,4 @@
-"""Agent loop with which verl's own trainer practises a curriculum.
+"""Agent loop that lets verl's own trainer train on a curriculum.
 
 Select it in the YAML file that verl reads (``rollout.agent.agent_loop_config_path``)::
 
@@ -10,8 +10,8 @@ Select it in the YAML file that verl reads (``rollout.agent.agent_loop_config_pa
 Training rows of verl's dataset are placeholders: ``{"prompt": [{"role": "user", "content": ""}],
 "agent_name": "coevo"}``. The ``rollout.n`` copies of a row share a ``uid``, which is their slot in
 the session. A row with a ``split`` other than ``"train"``, and optionally the id of a ``task``, is
-an evaluation row. verl does not tell its loops the policy version, because its trainer updates the
-policy only between batches.
+an evaluation row. verl does not pass the policy version to its loops, because its trainer updates
+the policy only between batches.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _idle: dict[tuple[str, str], list[ChatRollout]] = {}  # rollouts to reuse, to av
 
 
 def practise(session: SessionFace, name: str) -> None:
-    """Make a session of this process available by name to the agent loops of this process."""
+    """Make a session available by name to the agent loops in this process."""
     _here[name] = session
 
 
@@ -52,10 +52,10 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
     Args:
         arguments: verl's positional arguments.
         env_id: env id, such as ``"CoEvolve-WebShop-v0"``.
-        session: name of a session of this process (:func:`practise`), or of a Ray actor.
+        session: name of a session in this process (:func:`practise`), or of a Ray actor.
         prompt: name or file of the prompt template that describes the env; default: the
             benchmark's.
-        env_arguments: further arguments of the env, such as ``max_steps``.
+        env_arguments: further arguments for the env, such as ``max_steps``.
         named: verl's keyword arguments.
     """
 
@@ -79,7 +79,7 @@ class CurriculumAgentLoop(AgentLoopBase):  # type: ignore[misc, unused-ignore]
             )
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        """Run the episode of one copy of a row of verl's dataset.
+        """Run the episode for one copy of a row in verl's dataset.
 
         Raises:
             EnvBackendError: if engine faults end every attempt.

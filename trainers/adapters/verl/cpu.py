@@ -1,6 +1,6 @@
-"""CPU platform for verl, which supports only accelerators; for tests and small models.
+"""CPU platform for verl, which supports only accelerators, for tests and small models.
 
-Set both variables before verl is imported, also in Ray's workers::
+Set both variables before verl is imported, including in Ray's workers::
 
     VERL_PLATFORM=cpu VERL_USE_EXTERNAL_MODULES=coevo_gym.trainers.adapters.verl.cpu
 """
@@ -18,7 +18,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 class _Device(ModuleType):
-    """A replacement for ``torch.cuda``; on a CPU there is nothing to wait for or to set up."""
+    """A replacement for ``torch.cuda`` that does nothing, because a CPU needs no set-up or sync."""
 
     get_rng_state = staticmethod(torch.get_rng_state)
     set_rng_state = staticmethod(torch.set_rng_state)
@@ -51,7 +51,7 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return True
 
     def current_device(self) -> str:
-        """Return the device for tensors."""
+        """Return the name of the device for tensors."""
         return "cpu"
 
     def device_count(self) -> int:
@@ -59,19 +59,19 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return 1
 
     def manual_seed(self, seed: int) -> None:
-        """Seed PyTorch."""
+        """Seed PyTorch's random generator."""
         torch.manual_seed(seed)
 
     manual_seed_all = manual_seed
 
     def set_device(self, *_: Any, **__: Any) -> None:
-        """Do nothing: there is one synchronous device without allocator, cache or profiler."""
+        """Do nothing, because a CPU is one synchronous device without cache or profiler."""
 
     synchronize = set_allocator_settings = empty_cache = set_device
     profiler_start = profiler_stop = cudart = set_device
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
-        """Return unknown capabilities."""
+        """Return (None, None), because a CPU has no compute capability."""
         return None, None
 
     def communication_backend_name(self) -> str:
@@ -79,24 +79,24 @@ class CPUPlatform(PlatformBase):  # type: ignore[misc, unused-ignore]
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """Return a variable that has no effect, because no variable hides a CPU."""
+        """Return a variable without effect, because environment variables cannot hide a CPU."""
         return "COEVO_VISIBLE_CPUS"
 
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
-        """Do nothing, because no ranges are recorded."""
+        """Do nothing, because NVTX ranges are not recorded on a CPU."""
         yield
 
     def is_ipc_supported(self) -> bool:
-        """Return False, because devices share no memory between processes."""
+        """Return False, because processes do not share device memory."""
         return False
 
     def ray_resource_name(self) -> str:
-        """Return the Ray resource of which each worker takes one."""
+        """Return the name of the Ray resource that each worker takes one unit of."""
         return "CPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """Return no variables, because Ray hides no CPU."""
+        """Return an empty list, because Ray does not hide CPUs."""
         return []
 
     def ray_resource_options(self, num_gpus: float) -> dict[str, Any]:

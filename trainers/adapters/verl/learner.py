@@ -1,4 +1,4 @@
-"""GRPO learner whose updates run on verl's workers, for models too large for one process.
+"""A GRPO learner whose updates run on verl's workers, for models too large for one process.
 
 The loop, the curriculum and the sampler stay in one process. The learner sends training rows to the
 workers and copies their updated weights to the sampler.
@@ -39,19 +39,19 @@ _STATE = "learner.json"
 
 
 class Sampler(Protocol):
-    """A policy that samples with the weights: a ``TransformersPolicy``, or one with an engine."""
+    """A policy that samples with the trained weights, such as a ``TransformersPolicy``."""
 
     version: int
     model: Any
 
 
 class VerlLearner:
-    """A learner that runs GRPO and variants on verl's FSDP workers; an update is a policy version.
+    """A learner that runs GRPO and its variants on verl's FSDP workers.
 
-    It minimises the same loss as :class:`coevo_gym.trainers.grpo.GRPO`, over all workers together.
-    After every update the workers' weights are copied to the sampler. The sampling policy starts
-    with the weights of the workers' model, which is not initialised yet. ``config.average`` must be
-    0.
+    Each update produces one policy version. The learner minimises the same loss as
+    :class:`coevo_gym.trainers.grpo.GRPO`, over all workers together. After every update, it copies
+    the workers' weights to the sampler. The sampling policy must start with the workers' initial
+    weights. ``config.average`` must be 0.
 
     Raises:
         ConfigError: if the workers do not support a setting.
@@ -85,7 +85,7 @@ class VerlLearner:
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:
-        """Return one advantage for each trajectory of each group; with GiGPO, one per step."""
+        """Return each group's advantages, one per trajectory; with GiGPO, one per step."""
         return self.credit(groups, notes)
 
     def update(
@@ -94,8 +94,8 @@ class VerlLearner:
         """Learn from a batch of groups, as :meth:`coevo_gym.trainers.grpo.GRPO.update` does.
 
         Raises:
-            ConfigError: if the recorded log-probabilities are used as old ones although cues were
-                stripped or groups may be stale.
+            ConfigError: if recorded log-probabilities are used as old log-probabilities even though
+                cues were stripped or groups may be stale.
             TrainingDiverged: if three steps in a row have no finite loss and gradient.
         """
         config = self.config
@@ -129,9 +129,9 @@ class VerlLearner:
             weight.copy_(given[name])  # a state's tensors have no gradients
 
     def save(self, folder: Path) -> None:
-        """Write a checkpoint into a new or empty folder: each worker's shard, then this process's.
+        """Write a checkpoint with each worker's shard and this process's state to a new folder.
 
-        The checkpoint is complete once it has ``learner.json``.
+        The folder may also be empty. The checkpoint is complete once it has ``learner.json``.
         """
         self._workers.call("save_checkpoint", str(folder / "shards"))
         state = {
@@ -163,7 +163,7 @@ class VerlLearner:
         self.policy.version = int(state["version"])
 
     def _learn(self, batch: Batch) -> dict[str, float]:
-        """Run an update on the workers."""
+        """Run one update on the workers."""
         config, size, started = self.config, len(batch.samples), perf_counter()
         weight, total = loss_mean(batch, config)
         minibatches = min(config.minibatches, size)

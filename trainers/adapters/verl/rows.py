@@ -1,4 +1,4 @@
-"""Samples in the layout of verl's engine: each number is placed one token before its token.
+"""Conversion of samples to the layout of verl's engine.
 
 In verl, the log-probability and the mask at a position refer to the next token.
 """
@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 
 
 class SegmentRow(NamedTuple):
-    """A segment up to its last sampled token, with n sampled tokens."""
+    """A segment with n sampled tokens, truncated after its last sampled token."""
 
     ids: tuple[int, ...]
     at: Tensor  # (n,) positions before the sampled tokens
@@ -37,7 +37,7 @@ class SegmentRow(NamedTuple):
 
 
 class Work(NamedTuple):
-    """An update, as sent to all workers."""
+    """The data of an update, as sent to all workers."""
 
     config: GRPOConfig
     orders: Sequence[Sequence[int]]  # row indices of each optimiser step
@@ -48,9 +48,9 @@ class Work(NamedTuple):
 
 
 def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
-    """Convert the samples of a batch, whose positions have (D,) weights, to rows.
+    """Convert a batch's samples, whose positions have (D,) weights, to rows.
 
-    ``clip_high`` is the upper clip if the batch has none.
+    ``clip_high`` is the upper clip if the batch does not specify one.
 
     Raises:
         ConfigError: if a sample is not a segment of tokens.
@@ -59,7 +59,7 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
     for i, sample in enumerate(batch.samples):
         if not isinstance(sample, Segment):
             raise ConfigError(
-                "verl's workers learn only from token segments of a language model, actual: "
+                "verl workers can only learn from a language model's token segments, got "
                 f"{type(sample).__name__}."
             )
         sampled = np.flatnonzero(sample.sampled)
@@ -79,10 +79,9 @@ def rows_of(batch: Batch, weight: Tensor, clip_high: float) -> list[SegmentRow]:
 
 
 def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int]]:
-    """Distribute row indices to ``n`` workers, by the number of tokens of every row.
+    """Distribute row indices to ``n`` workers, balancing the number of tokens.
 
-    The workers get about the same number of tokens each. Their numbers of rows differ by at most
-    one.
+    Each worker gets about the same number of tokens. The workers' row counts differ by at most 1.
     """
     longest_first = sorted(rows, key=lambda row: (-lengths[row], row))
     dealt: list[list[int]] = [[] for _ in range(n)]
@@ -95,9 +94,8 @@ def shares(rows: Sequence[int], lengths: Sequence[int], n: int) -> list[list[int
 def nested(rows: Sequence[SegmentRow], values: Mapping[str, Sequence[Tensor]], least: int) -> Any:
     """Convert rows to a batch in verl's format.
 
-    ``values`` are further numbers by name, (n,) for each row. Up to the ``least`` number of rows,
-    missing ones are filled with rows that teach nothing, because the workers of a step need the
-    same number.
+    ``values`` are further numbers by name, (n,) for each row. If there are fewer than ``least``
+    rows, rows without effect are added, because all workers in a step need the same number of rows.
 
     Returns:
         A ``TensorDict`` with a jagged tensor per field, one number per position, 0 except before

@@ -14,7 +14,7 @@ def with_curriculum(trainer: type[Any], session: SessionFace) -> type[Any]:
 
     Args:
         trainer: ``verl.trainer.ppo.ray_trainer.RayPPOTrainer``, or a similar class.
-        session: session that its agent loops practise, such as a ``RaySession``.
+        session: session that its agent loops use, such as a ``RaySession``.
 
     Returns:
         A subclass of ``trainer``.

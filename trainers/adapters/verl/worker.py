@@ -33,7 +33,7 @@ EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], 
 
 
 class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
-    """A worker with a shard of the model; every method is called on all workers at once."""
+    """A worker with a shard of the model, whose methods are called on all workers at once."""
 
     def __init__(self, config: Any) -> None:
         if get_device_name() == "cpu":  # verl would name the CPU backend twice, which fails
@@ -41,7 +41,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         super().__init__(config)
 
     def begin(self, with_reference: bool) -> None:
-        """Load the model, and a second copy as the constant reference if needed."""
+        """Load the model and, if needed, a second copy as the constant reference."""
         self.engine.initialize()
         self._reference: Any = None
         if with_reference:
@@ -56,12 +56,11 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
             self._reference.initialize()
 
     def learn(self, rows: Sequence[SegmentRow], work: Work) -> list[dict[str, float]]:
-        """Run the optimiser steps of an update on rows.
+        """Run an update's optimiser steps on rows.
 
         Returns:
-            For each optimiser step, the terms of the loss, the gradient's norm and the learning
-            rate; {} for a step skipped because of non-finite values. The third skipped step in a
-            row ends the update.
+            The loss terms, gradient norm and learning rate of each optimiser step; {} for a step
+            skipped because of non-finite values. The third skipped step in a row ends the update.
         """
         config = work.config
         recomputed = config.old_logprobs == "recomputed"
@@ -87,7 +86,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         return told
 
     def weights(self) -> dict[str, Tensor] | None:
-        """Return all weights, on the CPU; None on all workers but the first."""
+        """Return all weights on the CPU; on all workers except the first, return None."""
         named, _ = self.engine.get_per_tensor_param()
         found = {}
         for name, weight in named:  # each weight is gathered from all workers
@@ -131,7 +130,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
     def _evaluate(
         self, engine: Any, rows: Sequence[SegmentRow], config: GRPOConfig
     ) -> list[Tensor]:
-        """Return (n,) log-probabilities of every row, on every worker."""
+        """Return each row's (n,) log-probabilities, on every worker."""
         mine, least = self._share(rows, range(len(rows)))
         batch = self._batch(rows, mine, {}, least, config)
         with engine.eval_mode():
@@ -144,7 +143,7 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
         return [merged[i] for i in range(len(rows))]
 
     def _share(self, rows: Sequence[SegmentRow], order: Sequence[int]) -> tuple[list[int], int]:
-        """Return this worker's part of the rows, and the size of the largest part."""
+        """Return this worker's share of the rows, and the size of the largest share."""
         dealt = shares(order, [len(row.ids) for row in rows], self.engine_size)
         return dealt[self.engine.get_data_parallel_rank()], max(map(len, dealt))
 
@@ -174,17 +173,17 @@ class GRPOWorker(TrainingWorker):  # type: ignore[misc, unused-ignore]
 
 
 DRIFT = ("importance", "importance_capped_share", "sampler_kl")
-"""Names of metrics averaged over positions, as opposed to terms of the loss."""
+"""Names of metrics averaged over positions, unlike the terms of the loss."""
 
 
 def verl_loss(
     model_output: Any, data: Any, dp_group: Any = None, *, config: GRPOConfig, total: float
 ) -> tuple[Tensor, dict[str, float]]:
-    """Compute the loss in the form that verl's engine calls.
+    """Compute the loss, with the signature that verl's engine expects.
 
     Args:
-        model_output: ``log_probs``, jagged; each position has the log-probability of the next
-            token.
+        model_output: jagged ``log_probs``, in which each position has the next token's
+            log-probability.
         data: batch created by :func:`~coevo_gym.trainers.adapters.verl.rows.nested`.
         dp_group: workers that share a batch.
         config: settings for clipping, the KL term and the old log-probabilities.

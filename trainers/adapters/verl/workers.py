@@ -1,4 +1,4 @@
-"""verl's workers, started by torchrun or by Ray, behind one common interface.
+"""A common interface to verl's workers, started by torchrun or Ray.
 
 All workers run each call together; the call returns the first worker's result.
 """
@@ -35,7 +35,7 @@ class Sharding(FrozenModel):
 
 
 class Workers(Protocol):
-    """A group of workers called together."""
+    """A group of workers that run each call together."""
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method on all workers, wait, and return the first worker's result."""
@@ -43,7 +43,7 @@ class Workers(Protocol):
 
 
 class TorchrunWorkers:
-    """A group with one worker per torchrun process; the first process leads.
+    """A group with one worker per torchrun process, led by the first process.
 
         workers = TorchrunWorkers(model, settings, Sharding(device="cpu", dtype="fp32"))
         if workers.leads:
@@ -79,7 +79,7 @@ class TorchrunWorkers:
         return getattr(self._worker, method)(*arguments)
 
     def follow(self) -> None:
-        """Run the leader's calls until it stops."""
+        """Run the leader's calls until the leader stops."""
         while (asked := self._tell(None)) is not None:
             method, arguments = asked
             getattr(self._worker, method)(*arguments)
@@ -100,7 +100,7 @@ class RayWorkers:
     """A group with one worker per Ray actor, placed by verl.
 
     Call ``ray.init()`` first, with :func:`ray_environment` as its ``runtime_env``. The model's
-    folder has the same path on every node, on which ``per_node`` workers run.
+    folder must have the same path on every node. ``per_node`` is the number of workers per node.
 
     Raises:
         ImportError: if verl or Ray is not installed.
@@ -138,7 +138,7 @@ class RayWorkers:
 
 
 def ray_environment(sharding: Sharding) -> dict[str, Any]:
-    """Return the ``runtime_env`` for ``ray.init()``, which verl's workers need at start-up."""
+    """Return the ``runtime_env`` for ``ray.init()`` that verl's workers need at start-up."""
     return {"env_vars": _variables(sharding)}
 
 
