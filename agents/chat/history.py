@@ -224,10 +224,6 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
     """Return the request for marks that make room; "" if the prompt is short enough.
 
     The request does not include cues.
-
-    Args:
-        conversation: the episode.
-        max_chars: maximum characters of a prompt.
     """
     _, _, size = _managed(conversation, max_chars, by_model=True)
     if size <= max_chars or not conversation.answered:

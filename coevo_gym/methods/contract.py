@@ -31,10 +31,6 @@ def assert_method_contract(spec: MethodSpec, *, benchmark: str = "webshop") -> N
     The method must have a summary, create new parts in each call, and find tasks in its first
     round, and its curriculum must meet the contract for curricula.
 
-    Args:
-        spec: the method.
-        benchmark: name of a benchmark for the check.
-
     Raises:
         AssertionError: if the method breaks the contract.
         ConfigError: if the method defines a setting that does not exist.

@@ -192,9 +192,6 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
         The episode is graded in its current state and recorded, unless it runs a task that you
         passed to ``reset()``.
 
-        Args:
-            reason: the end reason.
-
         Raises:
             ConfigError: if ``reason`` means that the episode is lost.
             ResetNeeded: if no episode is running.
