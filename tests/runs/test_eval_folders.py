@@ -194,7 +194,7 @@ def test_a_line_that_is_no_result_is_an_error(coevo: Coevo) -> None:
     evaluation(coevo, *TWELVE[1:], "--name", "mine")
     with EvalFolder.of("mine").results.open("a") as file:
         file.write('{"id": "x"}\n')
-    assert "holds a line that is no result" in coevo(*TWELVE, "--name", "mine", code=1)
+    assert "contains an invalid line" in coevo(*TWELVE, "--name", "mine", code=1)
 
 
 def test_another_evaluation_is_refused_and_says_what_differs(coevo: Coevo) -> None:
@@ -230,7 +230,7 @@ def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, beside: Path) -
     (other / "thesis.tex").write_text("years")
     for more in ((), ("--overwrite",)):
         text = coevo(*TWELVE, "--name", "thesis", *more, code=2)
-        assert "is not empty and holds no evaluation" in text
+        assert "is not empty and is not an evaluation" in text
     assert (other / "thesis.tex").read_text() == "years"
 
 
@@ -332,7 +332,7 @@ def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: 
     ("arguments", "message"),
     [
         ("eval toy --policy random --samples 0", "--samples"),
-        ("eval toy --policy random --on webshop", "--on takes the policy of a run elsewhere"),
+        ("eval toy --policy random --on webshop", "--on needs a run, whose policy it evaluates on webshop"),
         ("eval toy --policy random --name ../x", "--name takes letters"),
     ],
 )
