@@ -37,7 +37,7 @@ _WORD = re.compile(r"\w+")
 
 
 class RemoteError(RuntimeError):
-    """An error for a call that the server rejected or could not be reached for.
+    """The error raised if the server rejects a call or cannot be reached.
 
     Attributes:
         kind: name of the error, such as ``"TaskError"`` or ``"ServerLost"``.
@@ -101,7 +101,7 @@ class TicketClient:
         return str(self.call("report", ticket=ticket_id, trajectory=trajectory)["ended"])
 
     def give_back(self, ticket_id: str, reason: str = "abandoned") -> str:
-        """Return the ticket of an unfinished episode to the server; return its final status."""
+        """Hand the ticket of an unfinished episode back, and return the ticket's final status."""
         return str(self.call("give_back", ticket=ticket_id, reason=reason)["ended"])
 
     def renew(self, ticket_id: str) -> bool:

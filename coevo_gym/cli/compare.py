@@ -146,7 +146,7 @@ def _cross(found: Comparison) -> Table:
 
 
 def _by_type(types: Sequence[ComparedType]) -> Iterator[Table]:
-    """Yield a table that compares both sides by task type, for each tag kind with many values."""
+    """Yield a table of both sides by task type, for each kind of tag with several values."""
     for kind, group in groupby(types, key=lambda one: one.kind):
         rows = list(group)
         if not 1 < len(rows) <= MOST_TYPES:
@@ -183,4 +183,4 @@ def _print_tasks(title: str, tasks: Sequence[ChangedTask], limit: int) -> None:
         table.add_row(cell(task.name), *rates, cell(" ".join(task.instruction.split())))
     print_table(table)
     if len(tasks) > len(shown):
-        say_aside(f"and {len(tasks) - len(shown)} more; --limit N prints more, --json all.")
+        say_aside(f"and {len(tasks) - len(shown)} more; pass --limit or --json to see them.")

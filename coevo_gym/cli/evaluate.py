@@ -59,8 +59,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="K",
-            help="Episodes per task. With 1, the policy acts at evaluation.temperature, by default "
-            "greedily. With more, greedy decoding is replaced by the policy's temperature.",
+            help="Episodes per task. With 1, evaluation.temperature applies, which is greedy by "
+            "default. With more, the policy's temperature replaces greedy decoding.",
         ),
     ] = 1,
     trials: Annotated[
@@ -77,7 +77,7 @@ def evaluate(
         bool,
         typer.Option(
             "--cut/--no-cut",
-            help="With --trials: end an episode at an action that repeats the previous action.",
+            help="With --trials: end an episode when an action repeats the previous action.",
         ),
     ] = True,
     on: Annotated[
@@ -103,7 +103,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success by this kind of tag, such as goal, or all; may be repeated.",
+            help="Also print success by this kind of tag, such as goal, or by all kinds (all); may "
+            "be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -215,7 +216,7 @@ def _try(
 ALL = "all"
 """The value of ``--by`` that selects every kind of tag."""
 FEWEST = 5
-"""Minimum tasks per type for success to be shown; with fewer, the interval is too wide."""
+"""Minimum number of tasks for a type to be shown; with fewer, the interval is too wide."""
 _GO_ON = "Finished episodes are in {}; run the same command to continue."
 
 
@@ -276,7 +277,7 @@ def type_tables(
 ) -> Iterator[tuple[Table, str]]:
     """Yield a table of success by tag for each requested kind, with a note on omitted rows.
 
-    The kind ``all`` selects every kind that has several values, but not too many to read.
+    The kind ``all`` selects every kind that has several values, but few enough to read.
     """
     for kind, rates in types.items():
         if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):

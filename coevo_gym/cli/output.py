@@ -32,7 +32,7 @@ class SafeConsole(Console):
     """A console that replaces control characters in all output with their names.
 
     Task names, instructions, pages and error messages may contain escape sequences that must not
-    reach the terminal. Only sequences that Rich itself adds (colours, cursor movements) do.
+    reach the terminal. Only sequences that Rich itself adds (colours, cursor movements) may do so.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -75,11 +75,11 @@ def print_table(table: Table) -> None:
 
 
 def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
-    """Print a table without breaking its cells.
+    """Print a table without wrapping its cells.
 
-    A table wider than the terminal is split by columns into several, one below the other. Each
-    repeats the key columns, so that its rows can be identified. The first column is always a key
-    column.
+    A table wider than the terminal is split by columns into several tables, one below the other.
+    Each repeats the key columns, so that its rows can be identified. The first column is always a
+    key column.
     """
     printer = _printer()
     for part in _parts(table, keys, printer.width):
@@ -217,7 +217,7 @@ def agree(asked: Sequence[CostEstimate]) -> bool:
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """Show a spinner on a terminal, or print lines elsewhere, while a context does long work.
+    """Show that long work is running, with a spinner on a terminal and with lines elsewhere.
 
     Yields:
         A function that reports the current activity.

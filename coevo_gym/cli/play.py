@@ -109,8 +109,8 @@ def play(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File for saving solved training episodes as demonstrations: every episode in the "
-            "terminal, only the episodes that you choose with --web.",
+            help="File to save solved training episodes in, as demonstrations. In the terminal, "
+            "every such episode is saved; with --web, only the episodes that you choose.",
             show_default="demonstrations/BENCHMARK.jsonl with --web",
         ),
     ] = None,
@@ -174,7 +174,7 @@ def _check_options(
     if run is not None and split is not None:
         raise ConfigError("--split needs a benchmark: all tasks in a run are training tasks.")
     if name is not None and run is not None:
-        raise ConfigError("--name cannot be combined with --run: a score needs native tasks.")
+        raise ConfigError("--name cannot be combined with --run: only native tasks are scored.")
     if name is not None and (task is not None or seed is not None):
         raise ConfigError("--name plays the tasks in order. Omit --task and --seed.")
 

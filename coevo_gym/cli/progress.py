@@ -26,11 +26,11 @@ from coevo_gym.runs.progress import PhasePace, ProgressFile, ProgressSink
 
 _PLAIN_LINES = 10
 _LONG_S = 20
-"""Minimum remaining time of a phase, in seconds, that plain lines mention."""
+"""Minimum remaining time of a phase, in seconds, for plain lines to show it."""
 
 
 class RunProgress:
-    """A progress display that shows one phase after the other.
+    """A progress display that shows one phase at a time.
 
     Args:
         console: console that shows a live line on a terminal, else about ten lines per phase.
@@ -90,7 +90,7 @@ class RunProgress:
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
         """Announce the expected work; a time estimate is printed after a model's first answers.
 
-        For work without a model, which is short, nothing is printed.
+        Nothing is printed for work without a model, because such work is short.
         """
         self._pace.expect(steps, whole=whole)
         self._expected = words

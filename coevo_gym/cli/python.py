@@ -41,7 +41,7 @@ def train(
 
     Args:
         config: name of a preset, path to a TOML file, the content of such a file as a dictionary,
-            or a config.
+            or a config object.
         sets: settings to override, such as ``{"loop.max_env_steps": 3000}``, or a list of
             ``"KEY=VALUE"``.
         name: name of the run.
@@ -108,17 +108,17 @@ def evaluate(
     ``evals/NAME/summary.json`` contains pass@k and success by task type.
 
     Args:
-        source: name of a benchmark or of a run, or the folder of a run.
+        source: name of a benchmark or a run, or a run's folder.
         policy: for a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``; for
             a benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
             ``scripted``.
         split: ``train``, ``val`` or ``test``; ``held_out`` for runs that set scenarios aside.
-        samples: episodes per task. With 1, the policy acts at ``evaluation.temperature``, by
-            default greedily. With more, greedy decoding is replaced by the policy's temperature.
+        samples: episodes per task. With 1, ``evaluation.temperature`` applies, which is greedy by
+            default. With more, the policy's temperature replaces greedy decoding.
         on: for a run: another benchmark to evaluate on, with its own prompt and choices.
         sets: settings to override, for a benchmark only, such as ``{"evaluation.n_tasks": 20}``.
         env: additional arguments for the benchmark's env, each as ``"name=value"``.
-        name: name of the folder in ``evals/``; None to not save the evaluation.
+        name: name of the folder in ``evals/``; None to skip saving.
         overwrite: delete an earlier evaluation with this name.
         yes: accept the cost of a paid model; otherwise, an error states the estimate.
         progress: as for :func:`train`.

@@ -42,7 +42,7 @@ def presets() -> list[str]:
 
 
 def cards() -> list[str]:
-    """List the names of the GPUs that can be planned for."""
+    """List the names of the GPUs that a run can be planned for."""
     from coevo_gym.runs.planning.device import CARDS
 
     return list(CARDS)

@@ -115,7 +115,7 @@ class LocalSession:
         """Do nothing; the next take closes the step."""
 
     def evolve(self) -> None:
-        """Do nothing; rounds run in a thread of the session."""
+        """Do nothing; the session runs its rounds in a separate thread."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of the task stream as JSON."""

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coevo_gym.serve.tokens import Tokens
 
 PUBLIC = frozenset({"/health", "/schema", "/metadata"})
-"""Paths that only describe how to use the server and need no token."""
+"""Paths that do not need a token, because they only describe how to use the server."""
 TICKETS = "/tickets/"
 _REFUSED = 1008
 

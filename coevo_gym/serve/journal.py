@@ -146,7 +146,7 @@ class Journal:
         """Yield the calls since the snapshot, in order.
 
         Raises:
-            StoreError: if the next one is damaged.
+            StoreError: if the next call is damaged.
         """
         for number in range(1, self.n_calls + 1):
             with self._lock, self._using():

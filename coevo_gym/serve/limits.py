@@ -20,7 +20,7 @@ _FILES = 8192
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits on clients; a client that exceeds a limit gets an error, without affecting others.
+    """Limits on clients; exceeding a limit causes an error for that client only.
 
     Attributes:
         sessions: maximum number of envs open at a time.

@@ -42,8 +42,7 @@ class ServedCurriculum:
         initial_size: number of tasks that the first round looks for.
         seed: seed of the whole task stream.
         lease_s: seconds after which a ticket without a renewal lapses.
-        max_staleness: maximum number of policy versions that a group may span and still show a
-            boundary.
+        max_staleness: maximum number of policy versions that a group may span and still count.
         max_steps: maximum steps per episode; None for the benchmark's default.
     """
 
@@ -140,7 +139,7 @@ def serve(
 
     Args:
         practice: settings of the curriculum.
-        path: file of the session.
+        path: path of the session file.
         listening: listening socket.
         tokens: secrets that grant access.
         hosts: host names of the server, in addition to localhost and this machine's own names.

@@ -104,8 +104,7 @@ class JournaledSession:
         groups_per_step: groups that the trainer learns from at once.
         seed: seed of the whole task stream.
         max_reissues: maximum number of retries for one position in a group.
-        max_staleness: maximum number of policy versions that a group may span and still show a
-            boundary.
+        max_staleness: maximum number of policy versions that a group may span and still count.
         lease_s: seconds after which a ticket without a renewal lapses.
         monotonic: clock of this process, in seconds.
         recover: if a call cannot be replayed, continue from the state before it. A copy of the
@@ -306,7 +305,7 @@ class JournaledSession:
         disk.
 
         Raises:
-            ConfigError: if this is not a session's state, or it was saved with other sizes.
+            ConfigError: if this is not a session's state, or it has different sizes.
                 The current session then continues unchanged.
         """
         with self._lock:
@@ -315,7 +314,7 @@ class JournaledSession:
             self._begin_due()
 
     def close(self) -> None:
-        """Write a snapshot and close the journal; any later call except this one fails."""
+        """Write a snapshot and close the journal; afterwards, only ``close`` may be called."""
         self._stop.set()
         with self._lock:
             self._kept.close()

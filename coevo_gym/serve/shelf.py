@@ -56,7 +56,7 @@ class EnvShelf:
         return _BeginsAlone(env, self._beginning) if bare.begins_alone else env
 
     def put(self, split: str, env: gym.Env[str, str]) -> None:
-        """Return an env to the pool; if its engine has failed, close it instead."""
+        """Return an env to the pool; its engine must not have failed."""
         with self._lock:
             if not self._closed:
                 self._idle[split].append(env)

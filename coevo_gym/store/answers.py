@@ -36,10 +36,10 @@ _AT_ONCE = 500
 
 
 class AnswerTable:
-    """A thread-safe store of model answers in a table of a run's database.
+    """A thread-safe store of model answers in a run's database.
 
-    A database created before tapes existed gets the table when opened for writing, and has no
-    answers when opened read-only. Other tables are left unchanged.
+    A database from before tapes existed gets the table ``answers`` when opened for writing, and
+    has no answers when opened read-only. Other tables are left unchanged.
 
     Args:
         path: path of the database; created if missing.
@@ -137,7 +137,7 @@ class AnswerFile:
 
 
 def completion_to_json(said: Completion) -> dict[str, Any]:
-    """Convert a completion to a JSON object, including its decision only if it is over tokens."""
+    """Convert a completion to a JSON object, without its decision unless that is over tokens."""
     found: dict[str, Any] = {"text": said.text, "finish": str(said.finish)}
     if usage := said.usage.model_dump(exclude_defaults=True):
         found["usage"] = usage

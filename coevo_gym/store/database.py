@@ -157,7 +157,7 @@ class RunStore(RunReader):
         groups: Sequence[Group],
         advantages: Sequence[Sequence[Advantage]],
     ) -> None:
-        """Store the advantages for those episodes in a step's groups that are stored."""
+        """Store the advantages in a step's groups, but only for episodes that are stored."""
         if self.record == "none":
             return
         query = (
@@ -283,7 +283,7 @@ class RunStore(RunReader):
             self._insert("landings", arm, _key(round, by), step)
 
     def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
-        """Return the step at which an arm applied a round, even if it was rewound since."""
+        """Return the step at which an arm applied a round, even if the arm was rewound later."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
         rows = self._rows(query, arm, _key(round, by))
         return rows[0][0] if rows else None

@@ -131,7 +131,7 @@ class RunFolder:
         return self.database.is_file() or written_by_us(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Check that a new run may use the folder; return the names of the files it replaces.
+        """Check that a new run may use the folder; return the names of the files to replace.
 
         Raises:
             ConfigError: if the folder contains something else or a run that may not be
@@ -310,7 +310,7 @@ def write_then_name(
     """Write a temporary file, then rename it to its final name.
 
     Args:
-        temporary: path of the temporary file; one left by a killed process is overwritten.
+        temporary: path of the temporary file; a file left by a killed process is overwritten.
         write: function that writes the content to a stream.
         name: function that returns the final name from the written ``temporary``.
 

@@ -50,7 +50,7 @@ class WorkProgress(FrozenModel):
         part: number of the current part, such as the cell of a table, from 1.
         parts: number of parts; 1 for work without parts.
         part_name: name of the current part.
-        phase: name of the current phase; "" before the first one.
+        phase: name of the current phase; "" before the first phase.
         done: amount of work done in the phase.
         total: amount of work in the phase; 0 if unknown.
         steps: env steps that agents took in the phase, including running episodes.
@@ -111,8 +111,8 @@ def read_progress(folder: Path) -> WorkProgress | None:
 class ProgressWriter:
     """A writer for the progress file, which stays open while the work continues.
 
-    Readers always see a complete file. Each version is locked before it gets its name, until the
-    next version has the name, so that readers can distinguish running from killed work. The file
+    Readers always see a complete file. Each version is locked from before it gets its name until
+    the next version has it, so that readers can distinguish running from killed work. The file
     is not synced to disk, because losing it in a power failure does no harm. The folder is created
     if missing.
     """
@@ -122,7 +122,7 @@ class ProgressWriter:
         self._handle: int | None = None
 
     def write(self, told: WorkProgress) -> None:
-        """Replace the file with new progress.
+        """Replace the progress file with a new version.
 
         Raises:
             OSError: if the file cannot be written.

@@ -143,7 +143,7 @@ class RunReader:
         return dict(self._rows(query, len(begins), begins))
 
     def verdict_places(self, begins: str) -> list[VerdictPlace]:
-        """Return where verdicts are stored whose draft or task id starts with a prefix."""
+        """Return the locations of verdicts whose draft or task id starts with a prefix."""
         query = (
             "SELECT draft_id, task_id, accepted, gate, round_id, position, key, arm, step "
             "FROM verdicts JOIN rounds USING (arm, round_id) WHERE substr(draft_id, 1, ?) = ? "
@@ -250,7 +250,7 @@ class RunReader:
         return Notes(map(self._note, self._rows_of("notes", query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
-        """Return an arm's notes of one kind in order, each with the step that wrote it."""
+        """Return an arm's notes of one kind in order, each with its learner step."""
         query = (
             f"SELECT {COLUMNS}, step FROM notes WHERE arm = ? AND kind = ? "  # noqa: S608 (constants)
             "ORDER BY step, number"

@@ -111,7 +111,7 @@ COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, sou
 
 
 class NoteCount(NamedTuple):
-    """The number of notes with a kind and label that an arm has at a step."""
+    """The number of an arm's notes at a step, by kind and label."""
 
     arm: str
     step: int
@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """The number of notes with a kind and label about one turn in episodes of equal length."""
+    """The number of an arm's notes about a turn, by kind, label and number of turns."""
 
     arm: str
     kind: str

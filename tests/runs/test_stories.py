@@ -209,7 +209,7 @@ def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> No
         (["--release", held, "--reason", "nice"], "so it needs --reject"),
     ):
         assert said in coevo("tasks", "review", "told", *arguments, code=2)
-    assert "Name it: coevo tasks review" in coevo("tasks", "review", "--release", other, code=2)
+    assert "Pass one: coevo tasks review" in coevo("tasks", "review", "--release", other, code=2)
     assert decisions(run) == []
 
 

@@ -1,4 +1,4 @@
-"""``coevo new``: write a working template for a component of your own."""
+"""``coevo new``: write a working template for your own component."""
 
 from __future__ import annotations
 
@@ -93,9 +93,7 @@ Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder to writ
 
 _METHODS = Path("methods")
 
-app = typer.Typer(
-    help="Write a working template for a component of your own.", no_args_is_help=True
-)
+app = typer.Typer(help="Write a working template for your own component.", no_args_is_help=True)
 
 
 @app.command()

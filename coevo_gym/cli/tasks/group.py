@@ -43,7 +43,9 @@ def list_tasks(
     search: Annotated[
         str | None, typer.Option(metavar="WORDS", help="Only tasks with all of these words.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Maximum to list.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="List at most N tasks.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tasks; the word `list` may be omitted.

@@ -58,7 +58,7 @@ def review(
     decided = bool(release or all_ or reject)
     if run is None:
         if decided:
-            raise ConfigError("No run given. Name it: coevo tasks review RUN --release ID")
+            raise ConfigError("No run given. Pass one: coevo tasks review RUN --release ID")
         _list_all(as_json)
         return
     folder = RunFolder.of(run)
@@ -168,8 +168,8 @@ def _print(held: Sequence[HeldDraft], run: str) -> None:
     counts += [f"{done.count(what)} {what}" for what in ("released", "rejected") if what in done]
     say_aside(
         f"Of {len(held)} tasks that were held, {', '.join(counts)}. "
-        f"`coevo tasks show ID --run {run}` shows a task's history; --release, --reject and --all "
-        "decide."
+        f"`coevo tasks show ID --run {run}` shows a task's history. Use --release, --reject or "
+        "--all to decide."
     )
 
 

@@ -1,4 +1,4 @@
-"""Printing of a draft's history on a terminal, as far as the run stored it."""
+"""Terminal output of the history that a run has stored for a draft."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tell(story: Story, *, full: bool = False) -> None:
 
 
 class _Teller:
-    """A printer for the sections of a history, which leaves out sections without data."""
+    """A printer for a draft's history that omits sections without data."""
 
     def __init__(self, full: bool) -> None:
         width = WIDEST if is_piped() else min(console.width, WIDEST)
@@ -254,7 +254,7 @@ def _told(value: Any) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, safe to print."""
+    """Return a text as a single line that is safe to print."""
     return " ".join(visible(text).split())
 
 

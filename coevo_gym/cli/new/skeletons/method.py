@@ -24,7 +24,7 @@ from coevo_gym.methods.method import Method, method
 
 
 class NewmethodSettings(FrozenModel):
-    """Settings of this method, which an arm changes as ``method.KEY``."""
+    """Settings for this method, which an arm can change as ``method.KEY``."""
 
     memory: float = Field(default=0.5, ge=0, le=1)
     """Factor applied to a task's earlier counts at each visit."""

@@ -20,7 +20,7 @@ class NewbenchBenchmark(ProposableFolder):
     subsets: tuple[str, ...] = ()
 
     def symbol(self, step: Step) -> str:
-        """Return open, take, put or done, or "!" for an action that had no effect."""
+        """Return the verb of the action (open, take, put or done), or "!" if it had no effect."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:

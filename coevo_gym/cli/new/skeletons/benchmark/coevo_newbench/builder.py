@@ -20,7 +20,7 @@ from .world import NewbenchVerifier, NewbenchWorld
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create a draft for each thing that a walk put into a box, with the actions up to then."""
+    """Create a draft from a walk's actions for each thing that the walk put into a box."""
     found, actions, held = [], list[str](), ""
     for step in trace.steps:
         if step.error_kind or step.action == "done":

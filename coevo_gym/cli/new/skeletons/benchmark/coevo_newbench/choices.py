@@ -1,4 +1,4 @@
-"""Candidate actions for a scorer, which sees only what the policy sees."""
+"""Candidate actions for policies that score actions, computed from what the policy sees."""
 
 from __future__ import annotations
 
