@@ -118,7 +118,7 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def pinned(lock: Path) -> list[str]:
-    """Return the packages of a lock file, each as ``name==version``.
+    """Return the packages in a lock file, each as ``name==version``.
 
     A lock file is a requirements file for ``pip install --require-hashes``. It pins each package's
     version and the SHA-256 of every file in that release.

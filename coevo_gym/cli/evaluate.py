@@ -237,9 +237,9 @@ def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
 
 def _going_on(done: int, total: int) -> None:
     if done == total:
-        say_aside(f"All {total} episodes are done already. Use --overwrite to run them again.")
+        say_aside(f"All {total} episodes are already done. Use --overwrite to run them again.")
     elif done:
-        say_aside(f"{done} of {total} episodes are done already.")
+        say_aside(f"{done} of {total} episodes are already done.")
 
 
 def _check_options(

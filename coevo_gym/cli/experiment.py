@@ -71,7 +71,8 @@ def experiment(
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="Number of seeds (3), or a list (401-420, or 1,4,). Default: set by the table."
+            help="Number of seeds, such as 3, or a list of seeds, such as 401-420 or 1,4,. "
+            "Default: set by the table."
         ),
     ] = None,
     rows: Annotated[

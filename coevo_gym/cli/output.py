@@ -151,7 +151,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """Route the package's user-facing log messages to ``say`` only, within a context."""
+    """Within a context, route the package's user-facing log messages to ``say`` only."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:

@@ -56,7 +56,7 @@ def train(
 
     Raises:
         ConfigError: if a setting is invalid, the folder is taken, the run may cost money and
-            ``yes`` is False, or its model cannot fit this machine.
+            ``yes`` is False, or its model does not fit on this machine.
         KeyboardInterrupt: if the run was stopped; finished work is saved.
 
     Example:

@@ -133,7 +133,7 @@ class ClientEnv:
         return {"episode_id": self._episode or None, "step_count": steps}
 
     def close(self) -> None:
-        """Return the running episode's ticket and the env; may be called repeatedly."""
+        """Hand back the running episode's ticket and the env; may be called repeatedly."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
         self._over = True
@@ -143,7 +143,7 @@ class ClientEnv:
             self._shelf.put(str(self._order.split), env)
 
     def _discard(self) -> None:
-        """Close an env whose engine has failed, and return its ticket."""
+        """Close an env whose engine has failed, and hand back its ticket."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
         try:

@@ -104,7 +104,7 @@ class LocalSession:
         self._session.report(ticket_id, trajectory)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> None:
-        """Return a ticket whose episode will not be finished."""
+        """Hand back the ticket of an episode that will not be finished."""
         self._session.give_back(ticket_id, reason)
 
     def renew(self, ticket_id: str) -> bool:
@@ -112,7 +112,7 @@ class LocalSession:
         return self._session.renew(ticket_id)
 
     def close_spent_step(self) -> None:
-        """Do nothing; the next take closes the step."""
+        """Do nothing; the next :meth:`take` closes the step."""
 
     def evolve(self) -> None:
         """Do nothing; the session runs its rounds in a separate thread."""

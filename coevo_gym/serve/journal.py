@@ -17,7 +17,7 @@ from coevo_gym.core.task import canonical_json
 from coevo_gym.store.folder import storing, transaction
 
 FORMAT = 2
-"""Version of the file format; 2 added a checksum per row. Format 1 is upgraded on opening."""
+"""Version of the file format. Version 2 added checksums; version 1 is upgraded on opening."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body TEXT);
 CREATE TABLE IF NOT EXISTS snapshot

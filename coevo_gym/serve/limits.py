@@ -75,8 +75,8 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
 
     A connection is idle from its start, and again from the end of each response, until the head
     of a request has arrived. It is closed after being idle for ``head_s``. If there are more than
-    ``most`` connections, the one idle for longest is closed; this is the new connection if all
-    others are being answered.
+    ``most`` connections, the connection that has been idle longest is closed, which is the new
+    connection if all others are being answered.
 
     Args:
         most: maximum number of connections, including WebSockets.

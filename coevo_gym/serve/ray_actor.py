@@ -29,7 +29,7 @@ _started: dict[str, Any] = {}  # Ray stops an actor that has no references
 class RaySession:
     """A client that forwards each call to a session in a named Ray actor.
 
-    It can be pickled, and created in any process of the cluster.
+    It can be pickled, and created in any process in the cluster.
 
     Args:
         name: name of the actor.
@@ -83,7 +83,7 @@ class RaySession:
         return cast("Group | None", self._call("report", ticket_id, trajectory))
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Return the ticket of an unfinished episode; return the group if this closes it."""
+        """Hand back the ticket of an unfinished episode; return the group if this closes it."""
         return cast("Group | None", self._call("give_back", ticket_id, reason))
 
     def renew(self, ticket_id: str) -> bool:
@@ -138,7 +138,7 @@ class SessionActor:
 def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> RaySession:
     """Start a session as a named actor on this node; Ray must be initialised.
 
-    The actor ends with :func:`stop_session`, or with this process.
+    The actor runs until :func:`stop_session` is called or this process ends.
 
     Args:
         make: function that creates the session in the actor. If workers may be lost, the session

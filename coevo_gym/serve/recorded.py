@@ -95,7 +95,7 @@ class Recorded:
             body: arguments of the call, as they are stored.
             changes: function that returns True if a call with the given answer has changed
                 anything and must be stored.
-            given: an argument that need not be read from the body.
+            given: an argument that does not need to be read from the body.
             mark: function whose value differs once the call has changed anything. A
                 :class:`CoevoError` that leaves the value unchanged is a rejection. By default, no
                 error is a rejection.
@@ -338,7 +338,7 @@ class _Found:
 
 
 def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
-    """Check that replaying a take gives the ticket recorded in the journal."""
+    """Check that replaying a ``take`` call gives the ticket recorded in the journal."""
     mine = isinstance(answer, Ticket) and (answer.id, answer.task.id)
     if mine != (body["ticket"], body["task"]):
         raise StoreError("the ticket was for another task, so other code wrote this journal")

@@ -91,7 +91,7 @@ class JournaledSession:
     from its journal. Every call then raises a :class:`StoreError` until the session is reopened.
 
     Due rounds run in a separate thread; their results are written to the journal before they are
-    applied. A failed round is retried after growing pauses.
+    applied. A failed round is retried after increasing pauses.
 
     Args:
         make: function that creates the curriculum. It is called when the journal is opened and
@@ -99,7 +99,7 @@ class JournaledSession:
         evolver: evolver that runs the rounds.
         path: path of the journal; created if missing.
         about: settings of the session, such as the names of benchmark and method. A journal can
-            only be opened with the same settings; the numbers below are included.
+            only be opened with the same settings, including the numeric arguments below.
         group_size: K, episodes per group.
         groups_per_step: groups that the trainer learns from at once.
         seed: seed of the whole task stream.
@@ -185,7 +185,7 @@ class JournaledSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts as in :attr:`CurriculumSession.counts`; they continue after a restart."""
+        """Ticket counts as in :attr:`CurriculumSession.counts`, also from before a restart."""
         return self._session.counts
 
     @property

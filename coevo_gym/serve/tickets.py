@@ -83,7 +83,7 @@ class Load(_Message):
     """A request to restore a state returned by ``save``.
 
     Attributes:
-        state: the state.
+        state: the state to restore.
     """
 
     state: dict[str, Any]

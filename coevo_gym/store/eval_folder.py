@@ -49,7 +49,7 @@ class EvalLine(FrozenModel):
         seed: the env seed.
         prompt_tokens: number of tokens that models read.
         completion_tokens: number of tokens that models wrote.
-        usd: price of these tokens in US dollars, as far as prices are set.
+        usd: price of these tokens in US dollars, where prices are set.
     """
 
     id: str
@@ -198,7 +198,7 @@ class EvalFolder:
 
         Raises:
             ConfigError: in the same cases as :meth:`contents`.
-            StoreError: if they cannot be deleted.
+            StoreError: if the contents cannot be deleted.
         """
         with storing(self.path):
             for item in self.contents():

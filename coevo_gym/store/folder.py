@@ -121,7 +121,7 @@ class RunFolder:
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """Return the runs of a table, sorted by name; empty if it is not a table."""
+        """Return the runs in a table, sorted by name; an empty list if it is not a table."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:

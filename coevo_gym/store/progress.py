@@ -60,7 +60,7 @@ class WorkProgress(FrozenModel):
         rate: amount of work done per second; None before the first work is done.
         left_s: estimated remaining seconds of the phase at ``updated``; None if unknown.
         all_left_s: estimated remaining seconds of all work; None if unknown.
-        phases: finished phases, in order; only the last ones if there are many.
+        phases: finished phases, in order; only the latest phases if there are many.
         cost: total cost so far.
         started: start time of this process's work, in UTC (ISO 8601).
         updated: time of this update, in UTC.

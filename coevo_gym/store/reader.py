@@ -196,10 +196,10 @@ class RunReader:
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
-        """Return tasks that the user admitted to an arm but that have not joined it yet, in order.
+        """Return the tasks that the user admitted to an arm but that have not joined it yet.
 
         Returns:
-            Each task, with its verdict if it was imported.
+            Each task in order of the decisions, with its verdict if it was imported.
         """
         let_in = [found for found in self.decisions().values() if found.what != "rejected"]
         if not let_in:

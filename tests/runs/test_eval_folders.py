@@ -96,7 +96,7 @@ def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coev
     given = (*TWELVE, "--split", "train")
     found = json.loads(coevo(*given, "--json"))
     text = coevo(*given)
-    assert "are done already" in text
+    assert "are already done" in text
     (row,) = (line for line in text.splitlines() if line.startswith("│ random"))
     assert row.split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
 
@@ -170,11 +170,11 @@ def test_ctrl_c_stops_at_once_and_says_how_to_go_on(coevo: Coevo, child: NewChil
     assert "Finished episodes are in evals/cut; run the same command to continue." in cut.text
     assert "Traceback" not in cut.text
     before = EvalFolder.of("cut").results.read_text()
-    assert "5 of 12 episodes are done already" in coevo(*TWELVE, "--name", "cut")
+    assert "5 of 12 episodes are already done" in coevo(*TWELVE, "--name", "cut")
     assert EvalFolder.of("cut").results.read_text().startswith(before)
     assert len(EvalFolder.of("cut").lines()) == 12
     text = coevo(*TWELVE, "--name", "cut")
-    assert "All 12 episodes are done already" in text
+    assert "All 12 episodes are already done" in text
 
 
 def test_a_file_of_lines_may_be_cut_anywhere(coevo: Coevo) -> None:
