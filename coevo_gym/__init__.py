@@ -1,6 +1,6 @@
 """LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.
 
-Importing this package registers the envs; ``gym.make("coevo_gym:CoEvolve-WebShop-v0")`` does both.
+Importing this package registers the envs; ``gym.make("coevo_gym:CoEvolve-WebShop-v0")`` imports it.
 """
 
 from __future__ import annotations

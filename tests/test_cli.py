@@ -97,7 +97,7 @@ def test_install_downloads_only_where_there_is_a_download(tmp_path: Path) -> Non
     done = coevo("install", "webshop", "--data", code=2)
     assert "Data for webshop cannot be downloaded. Pass the data with --from." in done.stderr
     done = coevo("install", "appworld", "--data", "--from", str(tmp_path), code=2)
-    assert "Choose one of them" in done.stderr
+    assert "Pass only one" in done.stderr
 
 
 def test_install_checks_before_it_copies(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from coevo_gym.core.registry import meant
 
 RUNS = Path("runs")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-"""Pattern of the names of runs, tables and evaluations."""
+"""Pattern for names of runs, tables and evaluations."""
 NAME_RULE = "takes letters, digits and . _ -, and begins with a letter or a digit"
 
 

@@ -200,7 +200,7 @@ def test_tasks_that_evolved_in_all_runs_of_a_benchmark(coevo: Coevo) -> None:
     assert "There is no run of webshop" in coevo("tasks", "webshop", "--evolved", code=2)
     for arguments in (["toy", "--evolved"], ["toy-run"]):
         text = coevo("tasks", *arguments, "--split", "val", code=2)
-        assert "are for a benchmark's own tasks" in text
+        assert "only work with a benchmark's own tasks" in text
 
 
 def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:

@@ -73,7 +73,7 @@ def test_flipped_bytes_of_many_journals_are_noticed(tmp_path: Path) -> None:
         ("UPDATE calls SET what = 'sweep' WHERE number = 3", "call 3 does not match its checksum"),
         ("UPDATE calls SET body = NULL WHERE number = 3", "call 3 does not match its checksum"),
         ("UPDATE snapshot SET body = x'00'", "the snapshot does not match its checksum"),
-        ("DELETE FROM calls WHERE number = 3", "of 40 calls, 39 are left"),
+        ("DELETE FROM calls WHERE number = 3", "only 39 of 40 calls are left"),
         ("DELETE FROM snapshot", "its snapshot is missing"),
     ],
 )

@@ -35,7 +35,7 @@ class NewgateGate:
     name: str = "newgate"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Accept a candidate, or raise the reason for its rejection.
+        """Return an accepted candidate, or raise an error with the reason for its rejection.
 
         Raises:
             Rejected: if its instruction is too long.
