@@ -190,7 +190,7 @@ def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path:
 
 
 def test_mistakes_are_explained(coevo: Coevo, run: Path, finished: Path) -> None:  # noqa: F811
-    assert "--arm only works with a run" in coevo(
+    assert "--arm only works with" in coevo(
         "tasks", "export", "toy", "--arm", "static", code=2
     )
     assert "--subset only works with" in coevo("tasks", "export", "told", "--subset", "x", code=2)
