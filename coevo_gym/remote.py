@@ -50,7 +50,7 @@ class RemoteError(RuntimeError):
 
 
 class TicketClient:
-    """A client for the tickets API, which takes tasks and reports their episodes.
+    """A client for the tickets API that takes tasks and reports their episodes.
 
     Each call is retried until it is answered; the server answers a repeated call with the same
     result. A client is thread-safe, but each process needs its own client.

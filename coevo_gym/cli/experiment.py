@@ -71,7 +71,7 @@ def experiment(
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="Number of seeds, such as 3, or a list of seeds, such as 401-420 or 1,4,. "
+            help="Number of seeds (such as 3) or a list of seeds (such as 401-420 or 1,4,). "
             "Default: set by the table."
         ),
     ] = None,
