@@ -1,6 +1,6 @@
 """LLM-agent benchmarks as Gymnasium envs, and a curriculum that evolves with the agent.
 
-Importing this package registers the envs; ``gym.make("coevo_gym:CoEvolve-WebShop-v0")`` does both.
+Importing this package registers the envs; ``gym.make("coevo_gym:CoEvolve-WebShop-v0")`` imports it.
 """
 
 from __future__ import annotations
@@ -65,18 +65,17 @@ _WINGS = ("agents", "curricula", "prompts", "trainers")
 def tasks(
     benchmark: str, split: str = "train", subset: str | None = None, *, hold_out: float = 0.0
 ) -> Sequence[Task]:
-    """Native tasks of a benchmark.
+    """Return a benchmark's native tasks.
 
     Args:
-        benchmark: name, such as ``"webshop"``.
+        benchmark: name of the benchmark, such as ``"webshop"``.
         split: ``"train"``, ``"val"`` or ``"test"``, or ``"held_out"``.
-        subset: the benchmark's own name for a part; None for all.
-        hold_out: share of the training scenarios to set aside, in [0, 1): their tasks are
-            ``held_out``.
+        subset: name of one of the benchmark's subsets; None for all tasks.
+        hold_out: fraction of the training scenarios to set aside as ``held_out``, in [0, 1).
 
     Raises:
-        ConfigError: if ``hold_out`` is no share, or 0 where ``held_out`` tasks are asked for.
-        TaskError: if benchmark, split or subset is unknown.
+        ConfigError: if ``hold_out`` is not in [0, 1), or is 0 when ``held_out`` is requested.
+        TaskError: if the benchmark, split or subset is unknown.
 
     Example:
         >>> import coevo_gym
@@ -97,12 +96,12 @@ def __dir__() -> list[str]:
 
 
 def _check_wings(package: Path) -> None:
-    """Refuse a checkout whose symbolic links came out as text files."""
+    """Raise an error if the checkout contains text files in place of its symbolic links."""
     broken = [wing for wing in _WINGS if not (package / wing).is_dir()]
     if broken:
         raise ConfigError(
-            f"{package / broken[0]} is not a folder: this checkout has no symbolic links "
-            f"({', '.join(broken)} point to folders of the same name beside coevo_gym). "
+            f"{package / broken[0]} is not a folder, because the checkout has no symbolic links "
+            f"({', '.join(broken)} should link to the folders with these names next to coevo_gym). "
             "Clone again with `git config --global core.symlinks true` "
             "(on Windows inside WSL), or install the wheel."
         )

@@ -1,4 +1,4 @@
-"""Folders and installation of benchmarks on this machine.
+"""Installation folders for benchmarks on this machine, and functions that fill them.
 
 Each benchmark has its own folder under ``$COEVO_HOME`` (default: the user's cache folder), so that
 its pins and data are independent of other benchmarks. ``$COEVO_<BENCHMARK>_DATA`` points to
@@ -27,10 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 def extra_advice(extra: str) -> str:
-    """Return the command that installs an optional part of this package from its checkout.
+    """Return advice with the command that installs one of this package's extras.
 
     Args:
-        extra: its name in ``pyproject.toml``, such as ``"train"``.
+        extra: name of the extra in ``pyproject.toml``, such as ``"train"``.
     """
     checkout = Path(__file__).resolve().parents[1]
     if (checkout / "pyproject.toml").is_file():
@@ -48,21 +48,21 @@ def home() -> Path:
 
 
 SENTENCES = "minilm"
-"""Name of the fetched model that turns sentences into vectors."""
+"""Name of the fetched model that computes sentence embeddings."""
 
 
 def models_home() -> Path:
-    """Return the folder of all models, which may not exist."""
+    """Return the folder for fetched models, which may not exist yet."""
     return home() / "models"
 
 
 def benchmark_home(benchmark: str) -> Path:
-    """Return a benchmark's own folder, which may not exist."""
+    """Return a benchmark's own folder, which may not exist yet."""
     return home() / benchmark
 
 
 def data_folder(benchmark: str) -> Path | None:
-    """Return the folder in ``$COEVO_<BENCHMARK>_DATA``, else the installed data, else None.
+    """Return the data folder from ``$COEVO_<BENCHMARK>_DATA``, else the installed one, or None.
 
     A folder specified by the variable is returned even if it does not exist, so that a wrong path
     is reported rather than ignored.
@@ -75,10 +75,10 @@ def data_folder(benchmark: str) -> Path | None:
 
 
 def install_files(benchmark: str, files: Iterable[Path]) -> Path:
-    """Copy data files into the benchmark's folder, all or none.
+    """Copy data files into the benchmark's folder, or leave it unchanged if that fails.
 
     Returns:
-        The folder that now contains them; its previous contents are deleted.
+        The folder that now contains only these files.
     """
     target = benchmark_home(benchmark) / "data"
     with locked(benchmark), staged(target) as folder:
@@ -89,7 +89,7 @@ def install_files(benchmark: str, files: Iterable[Path]) -> Path:
 
 @contextmanager
 def locked(benchmark: str) -> Iterator[None]:
-    """Context manager that locks a benchmark's installation; waits for other processes."""
+    """Lock a benchmark's installation within a context, first waiting for other processes."""
     folder = benchmark_home(benchmark)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
@@ -99,7 +99,7 @@ def locked(benchmark: str) -> Iterator[None]:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """Fill a new folder that replaces the target if the block succeeds.
+    """Yield a new folder that replaces the target if the block succeeds.
 
     After an error or an interrupt the target is unchanged, and no temporary folder remains. Only
     one process at a time may use it; see :func:`locked`.
@@ -118,10 +118,10 @@ def staged(target: Path) -> Iterator[Path]:
 
 
 def pinned(lock: Path) -> list[str]:
-    """Return the packages of a lock file, each as ``name==version``.
+    """Return the packages in a lock file, each as ``name==version``.
 
-    A lock file is a requirements file for ``pip install --require-hashes``: every package has its
-    version and the SHA-256 of each file of that release.
+    A lock file is a requirements file for ``pip install --require-hashes``. It pins each package's
+    version and the SHA-256 of every file in that release.
     """
     return re.findall(r"^[^\s#]+==[^\s;]+", lock.read_text(encoding="utf-8"), re.MULTILINE)
 
@@ -133,13 +133,13 @@ def pip_install(
     timeout_s: float,
     python: Path | None = None,
 ) -> str:
-    """Install packages with this interpreter's pip, or the uv that made its environment.
+    """Install packages with this interpreter's pip, or with uv if there is no pip.
 
     Args:
-        packages: requirements; or a lock file (see :func:`pinned`), from which only files with the
-            right hash are installed.
-        *options: further arguments of ``pip install``.
-        advice: advice for the error message.
+        packages: requirements, or a lock file (see :func:`pinned`) whose hashes every downloaded
+            file must match.
+        *options: additional arguments for ``pip install``.
+        advice: advice to the user, added to error messages.
         timeout_s: time limit in seconds.
         python: interpreter of another environment to install into; None for this one.
 
@@ -168,8 +168,8 @@ def pip_install(
     last = "\n".join(said.splitlines()[-5:])
     if done.returncode and _MISMATCH.search(said):
         raise EnvBackendError(
-            f"pip refused {_listed(packages)}: the hash of a downloaded file differs from that of "
-            f"the release, so the file was damaged or replaced on its way. Nothing was installed. "
+            f"pip rejected {_listed(packages)}: a downloaded file does not have the hash of the "
+            f"release, so the file was damaged or replaced in transit. Nothing was installed. "
             f"Check the package index and the proxy that pip uses, then try again.\n{last}"
         )
     if done.returncode:
@@ -184,7 +184,7 @@ _MISMATCH = re.compile("DO NOT MATCH THE HASHES|Hash mismatch")  # pip's and uv'
 
 
 def _listed(packages: Sequence[str]) -> str:
-    """Return the packages as text, shortened if there are many."""
+    """Format a list of packages as text, shortened if there are many."""
     more = f" and {len(packages) - 2} more" if len(packages) > 3 else ""
     return " and ".join(packages[: 2 if more else 3]) + more
 
@@ -204,7 +204,7 @@ def _installer(python: Path | None) -> list[str]:
 
 
 def digest(files: Iterable[Path]) -> str:
-    """Compute the SHA-256 over the SHA-256 of each file, in hexadecimal."""
+    """Compute one SHA-256 hash from the SHA-256 hashes of all files, in hexadecimal."""
     whole = hashlib.sha256()
     for file in files:
         whole.update(hashlib.sha256(file.read_bytes()).digest())
@@ -213,12 +213,12 @@ def digest(files: Iterable[Path]) -> str:
 
 @dataclass(frozen=True)
 class Installation:
-    """The state of a benchmark, as shown by `coevo doctor`.
+    """A benchmark's installation state, as shown by `coevo doctor`.
 
     Attributes:
         ready: True if its env can be created now.
-        engine: the engine in use.
-        data: the data in use.
+        engine: description of the engine in use.
+        data: description of the data in use.
         isolation: isolation of model-written code, or the reason why none is needed.
     """
 

@@ -1,7 +1,7 @@
-"""Clients of `coevo serve` for a process that cannot import coevo_gym.
+"""Clients for `coevo serve` that work in processes that cannot import coevo_gym.
 
 This file needs only Python, numpy and gymnasium 0.29 or newer, and nothing else from this project.
-Copy it next to the code of a trainer whose pinned packages conflict with coevo_gym.
+Copy it into the project of a trainer whose pinned packages conflict with coevo_gym.
 
     env = RemoteTaskEnv("http://127.0.0.1:8765")      # text in, text out; the server runs the env
     env = RemoteChoiceEnv("http://127.0.0.1:8765")    # arrays in, an index out
@@ -37,7 +37,7 @@ _WORD = re.compile(r"\w+")
 
 
 class RemoteError(RuntimeError):
-    """The server refused a call or cannot be reached; the message contains the reason.
+    """The error raised if the server rejects a call or cannot be reached.
 
     Attributes:
         kind: name of the error, such as ``"TaskError"`` or ``"ServerLost"``.
@@ -50,10 +50,10 @@ class RemoteError(RuntimeError):
 
 
 class TicketClient:
-    """A client of the tickets API: take a task, run it, report the result.
+    """A client for the tickets API that takes tasks and reports their episodes.
 
     Each call is retried until it is answered; the server answers a repeated call with the same
-    result. Any thread may use a client; each process needs its own.
+    result. A client is thread-safe, but each process needs its own client.
 
     Args:
         address: server address, such as ``"http://127.0.0.1:8765"``.
@@ -78,9 +78,9 @@ class TicketClient:
     def take(
         self, *, policy_version: int = 0, slot: str | None = None, wait_s: float = 3600.0
     ) -> dict[str, Any]:
-        """Take a ticket for one more episode; wait up to ``wait_s`` while the server has none.
+        """Take a ticket for an episode, waiting up to ``wait_s`` seconds until one is available.
 
-        A ticket has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed``, ``task_id``,
+        A ticket has ``id``, ``group_id``, ``index``, ``policy_version``, ``seed``, ``task_id`` and
         ``task``. Callers that specify the same ``slot`` share a group, for trainers that send
         copies of a row.
         """
@@ -88,20 +88,20 @@ class TicketClient:
         until = time.monotonic() + wait_s
         while "ticket" not in (answer := self.call("take", **order)):
             if time.monotonic() > until:
-                raise RemoteError("Later", f"no ticket after {wait_s:g} s. {answer['later']}")
+                raise RemoteError("Later", f"got no ticket in {wait_s:g} s. {answer['later']}")
             time.sleep(answer["retry_after_s"])
         return dict(answer["ticket"])
 
     def report(self, ticket_id: str, trajectory: dict[str, Any]) -> str:
-        """Submit an episode as JSON; return how the ticket ended.
+        """Submit an episode as JSON and return the ticket's final status.
 
-        ``"reported"``: the episode counts, once, however often it is sent. ``"given back"`` or
-        ``"lapsed"``: it came too late. "": the ticket is unknown.
+        ``"reported"`` means that the episode counts, once, even if it is sent repeatedly; ``"given
+        back"`` or ``"lapsed"`` that it came too late; and "" that the ticket is unknown.
         """
         return str(self.call("report", ticket=ticket_id, trajectory=trajectory)["ended"])
 
     def give_back(self, ticket_id: str, reason: str = "abandoned") -> str:
-        """Return a ticket whose episode will not be finished; return how the ticket ended."""
+        """Hand the ticket of an unfinished episode back, and return the ticket's final status."""
         return str(self.call("give_back", ticket=ticket_id, reason=reason)["ended"])
 
     def renew(self, ticket_id: str) -> bool:
@@ -109,11 +109,11 @@ class TicketClient:
         return bool(self.call("renew", ticket=ticket_id)["out"])
 
     def save(self) -> dict[str, Any]:
-        """Return the curriculum's state, to be stored with the policy's checkpoint."""
+        """Return the curriculum's state, so that it can be saved with the policy's checkpoint."""
         return dict(self.call("save")["state"])
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore a state from :meth:`save`; tickets in use become invalid."""
+        """Restore a state from :meth:`save`; outstanding tickets become invalid."""
         self.call("load", state=state)
 
     def metrics(self) -> dict[str, float]:
@@ -121,10 +121,10 @@ class TicketClient:
         return dict(self.call("metrics")["metrics"])
 
     def call(self, name: str, /, **body: Any) -> Any:
-        """Send a message, and retry until it is answered.
+        """Send a message, retrying until it is answered.
 
         Raises:
-            RemoteError: if the message is refused, or not answered within ``patience_s``.
+            RemoteError: if the message is rejected, or not answered within ``patience_s``.
         """
         data, until, pause = json.dumps(body).encode(), time.monotonic() + self.patience_s, 0.0
         while True:
@@ -154,7 +154,7 @@ class TicketClient:
 
 
 class _Texts(gym.Space[str]):
-    """A space of texts up to a length; samples are short words."""
+    """A space of strings with a maximum length; samples are short words."""
 
     is_np_flattenable = False
 
@@ -174,12 +174,12 @@ class _Texts(gym.Space[str]):
 
 
 class RemoteTaskEnv(gym.Env[Any, Any]):
-    """An env that runs on a server: text in, text out.
+    """An env that runs on a server, with text observations and text actions.
 
     On the split ``train``, each ``reset`` begins a task from the server's curriculum, and the
     server records the finished episode; other splits are for evaluation. A process that dies loses
-    only its own episode. If an infrastructure fault ends an episode, it is truncated, its
-    ``info["end_reason"]`` is ``worker_lost``, and its reward of 0.0 is meaningless: leave it out.
+    only its own episode. If an infrastructure fault ends an episode, it is truncated and its
+    ``info["end_reason"]`` is ``worker_lost``. Discard its reward of 0.0, which is meaningless.
 
     Info keys: ``instruction``, ``admissible`` (actions known to be possible now), ``choices``,
     ``step``, ``action_valid``, ``error_kind``, ``success``, ``score`` (-1.0 until the end),
@@ -189,12 +189,12 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
         address: server address, such as ``"http://127.0.0.1:8765"``.
         token: the server's token; None for the environment variable ``COEVO_TOKEN``.
         split: ``"train"``, ``"val"`` or ``"test"``.
-        choices: number of actions to choose from in ``info["choices"]``; 0 for none.
+        choices: maximum number of candidate actions in ``info["choices"]``; 0 for none.
         patience_s: seconds during which ``reset`` retries while the server cannot be reached.
         timeout_s: maximum wait for an answer, in seconds; finding the first task may take long.
 
     Attributes:
-        policy_version: version of the policy from the next ``reset`` on; set it yourself.
+        policy_version: policy version to report from the next ``reset`` on, set by the trainer.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; options: ``slot``, ``policy_version``, ``task`` (a name or id)."""
+        """Start an episode; options: ``slot``, ``policy_version``, ``task`` (a name or id)."""
         super().reset(seed=seed)
         order = {"split": self.split, "choices": self.n_choices, **(options or {})}
         order.setdefault("policy_version", self.policy_version)
@@ -237,9 +237,9 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
                 pause = _wait(pause, str(error), self.patience_s)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Run an action."""
+        """Execute an action."""
         if not isinstance(action, str):
-            raise TypeError(f"The action must be a str, actual: {type(action).__name__}")
+            raise TypeError(f"The action must be a str, got {type(action).__name__}")
         if not self._last[1]:
             raise RemoteError("ResetNeeded", "No episode is running. Call reset() first.")
         try:
@@ -261,7 +261,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
             leaving.close()
 
     def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Send a message and read its answer; close the connection if it breaks."""
+        """Send a message and return its answer; close the connection after an error."""
         try:
             if self._socket is None:
                 if kind == "step":
@@ -269,7 +269,7 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
                 self._socket = _WebSocket(self.address, self._headers, self.timeout_s)
             self._socket.send(json.dumps({"type": kind, "data": data}))
             answer = json.loads(self._socket.receive())
-        except BaseException as error:  # a late answer must not be read as that of another message
+        except BaseException as error:  # a late answer must not be read as the next message's
             self.close()
             if not isinstance(error, (OSError, ValueError)):
                 raise
@@ -291,16 +291,17 @@ class RemoteTaskEnv(gym.Env[Any, Any]):
 
 
 class RemoteChoiceEnv(RemoteTaskEnv):
-    """A remote env for learners that use arrays: observe hashed words, choose by index.
+    """A remote env for array-based learners, with hashed words as observations.
 
-    An observation has ``obs``, (dim,) hashed words of the page and of the instruction; ``choices``,
-    (max_choices, dim) hashed words of each choice, zeros beyond the last; and ``action_mask``,
-    (max_choices,) 1 for each valid index. An index beyond the list is an empty action.
+    An observation has ``obs``, (dim,), the hashed words of page and instruction; ``choices``,
+    (max_choices, dim), the hashed words of each choice, with zeros beyond the last; and
+    ``action_mask``, (max_choices,), with 1 for each valid index. An action is the index of a
+    choice; an index beyond the last choice sends an empty action.
 
     Args:
         *args: arguments of :class:`RemoteTaskEnv`.
         max_choices: size of the action space.
-        dim: size of a vector; words share a position if their CRC-32 agrees modulo ``dim``.
+        dim: vector size; words share a position if their CRC-32 hashes agree modulo ``dim``.
         **kwargs: keyword arguments of :class:`RemoteTaskEnv`.
     """
 
@@ -319,11 +320,11 @@ class RemoteChoiceEnv(RemoteTaskEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode; see :meth:`RemoteTaskEnv.reset`."""
+        """Start an episode; see :meth:`RemoteTaskEnv.reset`."""
         return self._look(*super().reset(seed=seed, options=options))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Run the choice at this index."""
+        """Execute the choice at this index."""
         offered, index = self._last[1].get("choices", ()), int(action)
         text = offered[index] if 0 <= index < len(offered) else ""
         page, reward, terminated, truncated, info = super().step(text)
@@ -342,7 +343,7 @@ class RemoteChoiceEnv(RemoteTaskEnv):
 
 
 def _counts(text: str, dim: int, place: str = "") -> Any:
-    """Return (dim,) word counts of a text, scaled to length 1."""
+    """Return a text's word counts as a (dim,) vector scaled to length 1."""
     counts = np.zeros(dim)
     for word in _WORD.findall(text.lower()):
         counts[zlib.crc32((place + word).encode()) % dim] += 1.0
@@ -359,13 +360,13 @@ def _authorization(token: str | None) -> dict[str, str]:
 
 
 def _connection(address: str, timeout_s: float) -> http.client.HTTPConnection:
-    """Return an unopened connection to an address, with or without its scheme."""
+    """Return an unopened connection to an address, which may omit its scheme."""
     url = urlsplit(address if "//" in address else f"//{address}")
     if url.hostname and url.scheme == "https":
         return http.client.HTTPSConnection(url.hostname, url.port or 443, timeout=timeout_s)
     if url.hostname and url.scheme in ("", "http") and url.port:
         return http.client.HTTPConnection(url.hostname, url.port, timeout=timeout_s)
-    raise ValueError(f"The address must be like http://127.0.0.1:8765, actual: {address!r}")
+    raise ValueError(f"The address must look like http://127.0.0.1:8765, got {address!r}")
 
 
 def _wait(pause: float, why: str, patience_s: float) -> float:
@@ -378,7 +379,7 @@ def _wait(pause: float, why: str, patience_s: float) -> float:
 
 
 class _WebSocket:
-    """The client side of a WebSocket (RFC 6455), limited to what JSON messages need."""
+    """A WebSocket client (RFC 6455) that supports only JSON messages."""
 
     def __init__(self, address: str, headers: dict[str, str], timeout_s: float) -> None:
         upgrade = {

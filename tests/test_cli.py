@@ -95,9 +95,9 @@ def test_install_without_files_says_what_to_do() -> None:
 
 def test_install_downloads_only_where_there_is_a_download(tmp_path: Path) -> None:
     done = coevo("install", "webshop", "--data", code=2)
-    assert "webshop cannot be downloaded. Pass the official data with --from." in done.stderr
+    assert "Data for webshop cannot be downloaded. Pass the data with --from." in done.stderr
     done = coevo("install", "appworld", "--data", "--from", str(tmp_path), code=2)
-    assert "Choose one of them" in done.stderr
+    assert "Pass only one" in done.stderr
 
 
 def test_install_checks_before_it_copies(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_an_action_may_have_several_lines(appworld_root: Path) -> None:
     done = coevo("play", "appworld", "--seed", "1", stdin=lines)
     assert "> hello\n" in done.stdout
     assert "hellohello" in done.stdout
-    assert "this took no step" in done.stdout
+    assert "this did not cost a step" in done.stdout
     assert done.stdout.count("step 3 of") == 2
 
 

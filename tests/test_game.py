@@ -48,7 +48,7 @@ def test_a_typo_costs_no_step_and_the_page_is_not_drawn_again() -> None:
     over, shown = played(first, WRONG, "99", WRONG, *rest)
     assert over
     assert "solved" in shown
-    assert shown.count("this took no step") == 2
+    assert shown.count("this did not cost a step") == 2
     assert shown.count("step 2 of 8") == 4
     assert "step 5 of 8" not in shown
     page, explanations = 1, 2

@@ -219,7 +219,7 @@ def test_a_name_is_a_word(name: str, tmp_path: Path) -> None:
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     write_module("gate", "mine", tmp_path)
-    with pytest.raises(ConfigError, match=r"mine\.py exists already"):
+    with pytest.raises(ConfigError, match=r"mine\.py already exists"):
         write_module("gate", "mine", tmp_path)
     with pytest.raises(ConfigError, match=r"is not empty\. Choose another folder"):
         write_package("benchmark", "mine", tmp_path)

@@ -72,7 +72,7 @@ def test_only_files_with_the_hash_of_the_lock_are_installed(tmp_path: Path, righ
     if right:
         pip_install(lock, *where, advice="", timeout_s=600)
     else:
-        says = r"pip refused nothing==1\.0: .*the hash .*Nothing was installed"
+        says = r"pip rejected nothing==1\.0: .*the hash .*Nothing was installed"
         with pytest.raises(EnvBackendError, match=says):
             pip_install(lock, *where, advice="", timeout_s=600)
     assert (target / "nothing.py").is_file() is right
@@ -86,5 +86,5 @@ def test_a_wrong_hash_is_told_by_uv_too(monkeypatch: pytest.MonkeyPatch) -> None
         return subprocess.CompletedProcess(command, 1, "", said)
 
     monkeypatch.setattr(subprocess, "run", run)
-    with pytest.raises(EnvBackendError, match=r"pip refused bfcl-eval==\S+ and mpmath==\S+: "):
+    with pytest.raises(EnvBackendError, match=r"pip rejected bfcl-eval==\S+ and mpmath==\S+: "):
         pip_install(bfcl.LOCK, advice="", timeout_s=1)

@@ -1,4 +1,4 @@
-"""The ``coevo`` command: one file for each group of verbs."""
+"""The ``coevo`` command, with one file for each group of subcommands."""
 
 from coevo_gym.cli.app import app, main
 

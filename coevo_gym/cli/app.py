@@ -1,4 +1,4 @@
-"""The command: its verbs, and the mapping of errors to messages and exit codes."""
+"""The ``coevo`` command, with its subcommands, error messages and exit codes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def for_help(command: Any) -> Any:
     """Prepare a command and its subcommands for ``--help``.
 
     Line breaks within paragraphs are removed, so that texts fit any terminal. Instead of Python
-    types, the help shows the name or the choices of each value; flags show nothing.
+    types, the help shows each value's name or choices, and nothing for flags.
     """
     command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", inspect.cleandoc(command.help or ""))
     parameters = command.get_params
@@ -75,14 +75,14 @@ def _spelled(command: Any, parameter: Any) -> Any:
 
 
 def metavar_of(parameter: Any) -> str:
-    """Return the word for a parameter's value; an optional argument is in brackets."""
+    """Return a parameter's metavar, in brackets if the parameter is an optional argument."""
     word = str(parameter.metavar or parameter.name.upper())
     optional = parameter.param_type_name == "argument" and not parameter.required
     return f"[{word}]" if optional and not word.startswith("[") else word
 
 
 def choices_of(command: Any, parameter: Any) -> list[str]:
-    """Return the values of a parameter that is one of a closed set, else none."""
+    """Return the allowed values of an enum parameter, or an empty list for any other type."""
     hints = get_type_hints(command.callback) if command.callback else {}
     hint = hints.get(parameter.name)
     enums: list[Any] = [part for part in (hint, *get_args(hint)) if isinstance(part, EnumType)]

@@ -1,4 +1,4 @@
-"""Verbs for benchmarks and trainers: list, inspect and install them."""
+"""Commands that list, inspect and install benchmarks and trainers."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def run_attacks(as_json: bool, level: Level | None = None) -> None:
-    """Run all attacks on the sandbox, and fail if one succeeds.
+    """Run all attacks on the sandbox, and fail if any attack succeeds.
 
-    Without a level, it tests the strongest one available here.
+    Without a level, the strongest level available here is tested.
 
     Raises:
-        ConfigError: if the level, or any level, is not available here.
+        ConfigError: if the given level is not available here, or no level is.
     """
     from coevo_gym.sandbox import probe, strongest
     from coevo_gym.sandbox.attacks import AttackRow, AttackVerdict, compare
@@ -71,7 +71,7 @@ def run_attacks(as_json: bool, level: Level | None = None) -> None:
 
 
 def attack_suites() -> Iterator[Suite]:
-    """Return the generic suite and those of installed benchmarks that run code."""
+    """Yield the generic suite and the suites of installed benchmarks that run code."""
     from coevo_gym.sandbox.attacks import generic_suite
 
     yield generic_suite()
@@ -84,10 +84,10 @@ _SPLITS = ("train", "val", "test")
 
 
 def envs(as_json: AsJson = False) -> None:
-    """List the environments and how many native tasks each split has.
+    """List the environments with the number of native tasks in each split.
 
-    The command installs nothing. If tasks are missing, it prints the command that installs them,
-    and their counts are -1 in JSON.
+    The command does not install anything. If tasks are missing, it prints the command that installs
+    them, and their counts are -1 in JSON.
 
     For example: coevo envs --json
     """
@@ -117,12 +117,12 @@ def doctor(
         typer.Option(help="Isolation level to test (default: the strongest available)."),
     ] = None,
 ) -> None:
-    """Show the state of each benchmark, the isolation of model-written code, and the trainers.
+    """Show the state of each benchmark and trainer, and how model-written code is isolated.
 
     For example: coevo doctor --attack-suite --level landlock
     """
     if level is not None and not attack_suite:
-        raise ConfigError("--level chooses the isolation level to test. Pass --attack-suite, too.")
+        raise ConfigError("--level sets the isolation level to attack. It needs --attack-suite.")
     if attack_suite:
         run_attacks(as_json, level)
         return
@@ -162,7 +162,7 @@ def install(
             "--from",
             metavar="PATH",
             exists=True,
-            help="Folder or file with the official data, or with wheels.",
+            help="Folder or file that contains the official data or wheels.",
         ),
     ] = None,
     data: Annotated[
@@ -170,7 +170,7 @@ def install(
         typer.Option("--data", help="Download the official data, if the benchmark supports it."),
     ] = False,
 ) -> None:
-    """Install a trainer, or the engine and data of a benchmark, under $COEVO_HOME.
+    """Install a trainer, or a benchmark's engine and data, under $COEVO_HOME.
 
     For example:
 
@@ -183,11 +183,11 @@ def install(
     found = find_installable(name)
     if data and source is not None:
         raise ConfigError(
-            "--data downloads the official data, --from reads it from a path. Choose one of them."
+            "--data downloads the official data, but --from reads it from a path. Pass only one."
         )
     if isinstance(found, Trainer):
         if data:
-            raise ConfigError(f"{found.title} has no data to download. Leave --data out.")
+            raise ConfigError(f"{found.title} has no data to download. Omit --data.")
         beside = benchmark_home(f"trainers/.{found.name}")
         with installing(f"{found.title} (about {found.size})", beside):
             folder = install_trainer(found, source)
@@ -195,14 +195,14 @@ def install(
         return
     setup = setup_of(found)
     if data and not hasattr(setup, "download"):
-        raise ConfigError(f"{name} cannot be downloaded. Pass the official data with --from.")
+        raise ConfigError(f"Data for {name} cannot be downloaded. Pass the data with --from.")
     with installing(name, benchmark_home(found.name)):
         folder = setup.download() if data else setup.install(source)
     say(f"{name} is installed in {folder}")
 
 
 def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
-    """Return the row of an env; each key has one type."""
+    """Return an env's table row, in which each key always has the same type."""
     from coevo_gym import tasks
 
     counts, missing = dict.fromkeys(_SPLITS, -1), ""
@@ -214,7 +214,7 @@ def _env_row(spec: BenchmarkSpec) -> dict[str, Any]:
 
 
 def _broken_row(plugin: BrokenPlugin) -> dict[str, Any]:
-    """Return the row of a plug-in that cannot be used."""
+    """Return the table row for a plug-in that cannot be used."""
     what = f"a plug-in from {plugin.distribution} that cannot be used"
     return _row("", plugin.name, what, str(plugin), dict.fromkeys(_SPLITS, -1))
 
@@ -226,7 +226,7 @@ def _row(
 
 
 def _isolation() -> str:
-    """Describe the isolation of model-written code on this machine in one line."""
+    """Describe in one line how model-written code is isolated on this machine."""
     from coevo_gym.sandbox import probe
 
     for found in probe():

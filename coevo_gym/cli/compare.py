@@ -1,4 +1,4 @@
-"""``coevo compare``: two policies on the same tasks."""
+"""``coevo compare``: compare two policies on the same tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NAMES = completing(runs, evaluations)
 Side = Annotated[
     str,
-    typer.Argument(help="Name of a run or of an evaluation, or its folder.", autocompletion=_NAMES),
+    typer.Argument(help="Name or folder of a run or an evaluation.", autocompletion=_NAMES),
 ]
 
 
@@ -38,29 +38,29 @@ def compare(
     b: Annotated[
         str | None,
         typer.Argument(
-            help="The other side; leave it out to compare two arms of one run.",
+            help="The other side; omit it to compare two arms of one run.",
             autocompletion=_NAMES,
         ),
     ] = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(
-            help="Arm of a run, or warm-up or random; repeat it for the second side. "
-            "Default: the last arm; for a single run, its first and its last arm."
+            help="Arm of a run, or warm-up or random; pass it twice to set both sides. Default: "
+            "each run's last arm, or the first and last arms if there is only one run."
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Print at most N tasks that changed sides.")
+        int, typer.Option(min=0, metavar="N", help="Print at most N tasks per side.")
     ] = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two policies on the tasks that both were evaluated on: B against A.
+    """Compare policy B with policy A on the tasks that both were evaluated on.
 
-    Prints the difference with its interval and a significance test, success by task type, and the
-    tasks that only one side solves. With --arm warm-up as side A, these are the tasks that training
-    taught and those that it made the policy forget. For a run, the command uses the last
-    evaluation of an arm (or the last evaluation.last ones). If both sides have scores on the tasks
-    of evaluation.final, these follow.
+    Prints the difference with its confidence interval and a significance test, success by task
+    type, and the tasks that only one side solves. With --arm warm-up as side A, these are the tasks
+    that training taught the policy and the tasks that it made the policy forget. For a run, the
+    command uses an arm's last evaluation, or its last N if evaluation.last = N. If both sides have
+    scores on the tasks in evaluation.final, the command prints these scores as well.
 
     For example:
 
@@ -99,7 +99,7 @@ def compare(
         print_table(table)
     counts = Counter(one.kind for one in found.types)
     if fine := [kind for kind, n in counts.items() if n > MOST_TYPES]:
-        say_aside(f"By {', '.join(fine)}: --json.")
+        say_aside(f"Pass --json to print success by {', '.join(fine)}, too.")
     for title, tasks in (("B alone solves", found.won), ("A alone solves", found.lost)):
         _print_tasks(title, tasks, limit)
 
@@ -111,9 +111,9 @@ def _in_words(found: Comparison) -> Iterator[str]:
     yield found.verdict
     for side, n in (("A", found.only_in_a), ("B", found.only_in_b)):
         if n:
-            yield f"{n} tasks of {side} are left out: the other side has no results for them."
+            yield f"{n} tasks from {side} are left out: the other side has no results for them."
     if found.uneven:
-        yield f"The two sides were played differently: {'; '.join(found.uneven)}."
+        yield f"The two sides were evaluated differently: {'; '.join(found.uneven)}."
     if found.several:
         yield "Below, a task counts as solved if at least half of its episodes succeed."
 
@@ -183,4 +183,4 @@ def _print_tasks(title: str, tasks: Sequence[ChangedTask], limit: int) -> None:
         table.add_row(cell(task.name), *rates, cell(" ".join(task.instruction.split())))
     print_table(table)
     if len(tasks) > len(shown):
-        say_aside(f"and {len(tasks) - len(shown)} more; --limit shows more of them, --json all.")
+        say_aside(f"and {len(tasks) - len(shown)} more; pass --limit or --json to see them.")

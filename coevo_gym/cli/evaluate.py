@@ -52,15 +52,15 @@ def evaluate(
     ] = None,
     split: Annotated[
         Split,
-        typer.Option(help="Split to play; held_out for runs that set scenarios aside."),
+        typer.Option(help="Split to evaluate on; held_out is for runs that set scenarios aside."),
     ] = Split.VAL,
     samples: Annotated[
         int,
         typer.Option(
             min=1,
             metavar="K",
-            help="Episodes per task. 1: at evaluation.temperature, which is greedy by default; "
-            "more: where that is greedy, sampled at the policy's temperature.",
+            help="Episodes per task. With 1, evaluation.temperature applies, which is greedy by "
+            "default. With more, the policy's temperature replaces greedy decoding.",
         ),
     ] = 1,
     trials: Annotated[
@@ -68,8 +68,8 @@ def evaluate(
         typer.Option(
             min=1,
             metavar="N",
-            help="Try each failed task up to N times, and tell the model what it made of its "
-            "failures (Reflexion). Uses the outcomes of the tasks; kept apart from evaluations.",
+            help="Try each failed task up to N times, with the model's reflections on its failures "
+            "in the prompt (Reflexion). Uses task outcomes, so it is not stored as an evaluation.",
             show_default="one evaluation",
         ),
     ] = None,
@@ -77,33 +77,34 @@ def evaluate(
         bool,
         typer.Option(
             "--cut/--no-cut",
-            help="With --trials: end an episode with an action that repeats the one before.",
+            help="With --trials: end an episode when an action repeats the previous action.",
         ),
     ] = True,
     on: Annotated[
         str | None,
         typer.Option(
-            metavar="BENCHMARK", help="For a run: play another benchmark, with its own prompt."
+            metavar="BENCHMARK", help="For a run: evaluate it on this other benchmark instead."
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the evaluation's folder in evals/.", show_default="made up"),
+        typer.Option(help="Name of the evaluation's folder in evals/.", show_default="generated"),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete an earlier evaluation of this name.")
+        bool, typer.Option("--overwrite", help="Delete an earlier evaluation with this name.")
     ] = False,
     yes: Yes = False,
     sets: Sets = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="Argument for the env; repeatable."),
+        typer.Option("--env", metavar="NAME=VALUE", help="Env argument; may be repeated."),
     ] = None,
     by: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TAG",
-            help="Also print success by a kind of tag, such as goal, or all; repeatable.",
+            help="Also print success by this kind of tag, such as goal, or by all kinds (all); may "
+            "be repeated.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -111,8 +112,8 @@ def evaluate(
     """Evaluate a run's policy, a language model or a baseline on a split.
 
     Everything is saved in evals/NAME: the settings, a line and a trajectory for each finished
-    episode, and a summary. Run the same command again to resume an evaluation that was cut short
-    and to retry episodes that were lost to a fault.
+    episode, and a summary. Run the same command again to resume an interrupted evaluation and to
+    retry episodes that were lost to an infrastructure fault.
 
     On a CPU even a small language model takes seconds per step, so start with a few tasks, as
     below; the remaining time is printed after the first answers. An endpoint on a public host, or
@@ -141,9 +142,9 @@ def evaluate(
     found = find_source(source)
     _check_options(found, sets=sets, env=env, on=on)
     if trials is not None and (samples > 1 or by):
-        raise ConfigError("--trials repeats failed tasks. Leave --samples and --by out.")
+        raise ConfigError("--trials cannot be combined with --samples or --by. Omit them.")
     if trials is None and not cut:
-        raise ConfigError("--no-cut needs --trials: a plain evaluation cuts no episode short.")
+        raise ConfigError("--no-cut needs --trials: plain evaluations never cut episodes short.")
     progress = RunProgress(errors)
     with telling(progress.say):
         if isinstance(found, RunFolder):
@@ -189,7 +190,7 @@ def _try(
     *,
     as_json: bool,
 ) -> None:
-    """Run trials and print their numbers."""
+    """Run trials and print their results."""
     from coevo_gym.runs.evals.trials import run_trials_in, to_json
 
     with _kept_in(folder, progress):
@@ -202,26 +203,26 @@ def _try(
     rates = (f"{rate:.1%}" for rate in found.rates)
     table.add_row(escape(job.policy), *rates, str(len(found.tasks)), f"{found.env_steps:,}")
     if not_told := found.n_to_reflect_on - len(found.reflections):
-        say(f"{not_told} of {found.n_to_reflect_on} reflections were no usable answer.")
+        say(f"{not_told} of {found.n_to_reflect_on} reflections were unusable.")
     if found.faults:
         say(
             f"{found.faults} of {len(found.tasks)} tasks lost an episode to a fault and are "
-            f"excluded from that trial on ({folder.lost}). Run the same command to retry them."
+            f"excluded from that trial onwards ({folder.lost}). Run the same command to retry them."
         )
     say(f"Trials: {folder.path}")
     print_numbers(table)
 
 
 ALL = "all"
-"""The value of ``--by`` for all kinds of tags."""
+"""The value of ``--by`` that selects every kind of tag."""
 FEWEST = 5
-"""Fewest tasks per type for which success is shown; with fewer, the interval is too wide."""
+"""Minimum number of tasks for a type to be shown; with fewer, the interval is too wide."""
 _GO_ON = "Finished episodes are in {}; run the same command to continue."
 
 
 @contextmanager
 def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
-    """Save the episodes of this scope in a folder; if it is interrupted, print how to resume."""
+    """Show progress within a context; if the context is interrupted, print how to resume."""
     try:
         with progress:
             yield
@@ -236,9 +237,9 @@ def _kept_in(folder: EvalFolder, progress: RunProgress) -> Iterator[None]:
 
 def _going_on(done: int, total: int) -> None:
     if done == total:
-        say_aside(f"All {total} episodes are done already. Use --overwrite to run them again.")
+        say_aside(f"All {total} episodes are already done. Use --overwrite to run them again.")
     elif done:
-        say_aside(f"{done} of {total} episodes are done already.")
+        say_aside(f"{done} of {total} episodes are already done.")
 
 
 def _check_options(
@@ -250,16 +251,16 @@ def _check_options(
 ) -> None:
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError(
-            "--set and --env work for a benchmark only; a run is evaluated with its own settings."
+            "--set and --env only work with a benchmark; a run is evaluated with its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
         raise ConfigError(
-            f"--on takes the policy of a run elsewhere. Name a run, or evaluate {on} itself."
+            f"--on needs a run, whose policy it evaluates on {on}. Name a run, or omit --on."
         )
 
 
 def _check_by(by: Sequence[str], job: EvalJob) -> None:
-    """Check, before anything is played, that some task has each kind of tag."""
+    """Check before the evaluation starts that each requested kind of tag exists."""
     from coevo_gym.episodes.evaluation import types_of
 
     known = sorted({kind_of_tag(tag) for task in job.tasks for tag in types_of(task)})
@@ -274,9 +275,9 @@ def _check_by(by: Sequence[str], job: EvalJob) -> None:
 def type_tables(
     types: Mapping[str, Mapping[str, Rate]], by: Sequence[str]
 ) -> Iterator[tuple[Table, str]]:
-    """Yield a table of success by tag for each requested kind, and notes on omitted rows.
+    """Yield a table of success by tag for each requested kind, with a note on omitted rows.
 
-    A kind of tags may be ``all``, for all kinds with several values, but not too many to read.
+    The kind ``all`` selects every kind that has several values, but few enough to read.
     """
     for kind, rates in types.items():
         if kind not in by and not (ALL in by and 1 < len(rates) <= MOST_TYPES):
@@ -294,22 +295,22 @@ def type_tables(
 def remarks(
     job: EvalJob, found: Evaluation, folder: EvalFolder, by: Sequence[str]
 ) -> Iterator[str]:
-    """Yield further remarks on an evaluation, one line each."""
+    """Yield additional remarks on an evaluation, each on one line."""
     types = found.types
     if found.pass_at:
         passed = (f"pass@{k} {share:.1%}" for k, share in found.pass_at.items())
-        yield f"Of {found.samples} samples a task: {', '.join(passed)}."
+        yield f"With {found.samples} samples per task: {', '.join(passed)}."
     fine = [kind for kind, rates in types.items() if len(rates) > MOST_TYPES]
     if ALL in by and (fine := [kind for kind in fine if kind not in by]):
         yield f"Success by {', '.join(fine)} is in {folder.summary}."
     if types and not by:
-        yield f"Success by type of task: --by {', --by '.join(types)}, or --by {ALL}."
+        yield f"For success by task type, pass --by {', --by '.join(types)}, or --by {ALL}."
     if job.env_steps:
         yield f"{job.policy} was trained for {job.env_steps:,} env steps."
     if found.faults:
         yield (
             f"{found.faults} of {len(found.tasks) * found.samples} episodes were lost to a fault "
-            f"and are excluded from all numbers ({folder.lost}). Run the same command to retry."
+            f"and are excluded from all results ({folder.lost}). Run the same command to retry."
         )
     yield f"Evaluation: {folder.path}"
 
@@ -321,13 +322,13 @@ def result_table(
     samples: int = 1,
     final: FinalScores = NO_SCORES,
 ) -> Table:
-    """Return the table of policies on held-out tasks.
+    """Return a table of the policies' results on held-out tasks.
 
     Args:
-        rows: a line for each policy.
-        split: the split of the tasks.
+        rows: one row per policy.
+        split: the split that the tasks belong to.
         samples: episodes per task; success is their mean.
-        final: scores on final tasks, see :func:`~coevo_gym.runs.table.final_columns`.
+        final: scores on final tasks; see :func:`~coevo_gym.runs.table.final_columns`.
     """
     policy = Column("policy", overflow="fold")
     success = f"success on {split}" if samples == 1 else f"avg@{samples} on {split}"

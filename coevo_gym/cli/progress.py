@@ -1,4 +1,4 @@
-"""Progress of a run: one live line per phase on a terminal, plain lines elsewhere."""
+"""Progress display for commands: a live line per phase on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from coevo_gym.runs.progress import PhasePace, ProgressFile, ProgressSink
 
 _PLAIN_LINES = 10
 _LONG_S = 20
-"""Least remaining seconds of a phase that plain lines mention."""
+"""Minimum remaining time of a phase, in seconds, for plain lines to show it."""
 
 
 class RunProgress:
-    """Progress display that shows one phase after the other.
+    """A progress display that shows one phase at a time.
 
     Args:
-        console: output. A terminal gets a live line, anything else about ten lines per phase.
+        console: console that shows a live line on a terminal, else about ten lines per phase.
         one_line: remove the live line of a phase when the next phase begins.
 
     Example:
@@ -88,9 +88,9 @@ class RunProgress:
             )
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce the expected work; a time is printed after the first answers of a model.
+        """Announce the expected work; a time estimate is printed after a model's first answers.
 
-        Work without a model is short, so nothing is printed for it.
+        Nothing is printed for work without a model, because such work is short.
         """
         self._pace.expect(steps, whole=whole)
         self._expected = words
@@ -104,7 +104,7 @@ class RunProgress:
         self._show()
 
     def acted(self, steps: int, tokens: int) -> None:
-        """Count env steps; shown only if models are asked."""
+        """Count env steps and tokens, which are shown only if models are queried."""
         self._pace.act(steps, tokens)
         self._tokens += tokens
         if not self._pace.tokens:
@@ -136,7 +136,7 @@ class RunProgress:
             self.say(f"{self._name}: {pace.done}/{pace.total}{text}")
 
     def spent(self, cost: Cost) -> None:
-        """Update the cost of the work; shown with the next update if models are asked."""
+        """Update the cost so far, which is shown with the next update if models are queried."""
         self._cost, self._tokens = cost, max(self._tokens, cost.tokens)
 
     def say(self, text: str) -> None:
@@ -147,10 +147,10 @@ class RunProgress:
 
 @contextmanager
 def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
-    """Context manager for an installation: shows a spinner and writes ``progress.json``.
+    """Show a spinner and write ``progress.json`` while a context installs something.
 
     Yields:
-        A function to say what is being done now.
+        A function that reports the current activity.
     """
     with (
         busy(f"installing {what}") as tell,
@@ -162,7 +162,7 @@ def installing(what: str, folder: Path) -> Iterator[Callable[[str], None]]:
 
 
 class _Following:
-    """Log handler that turns progress messages into phases."""
+    """A log handler that turns progress messages into phases."""
 
     def __init__(self, progress: ProgressFile) -> None:
         self._progress, self._what = progress, ""
@@ -175,7 +175,7 @@ class _Following:
 
 
 class _Spinning(ProgressSink):
-    """Progress display with a spinner, or about ten lines per phase without a terminal."""
+    """A progress display with a spinner, or about ten lines per phase without a terminal."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell, self._name, self._total, self._shown = tell, "", 0, 0
@@ -199,7 +199,7 @@ class _Spinning(ProgressSink):
 
 
 class _Left(ProgressColumn):
-    """The remaining time of a phase."""
+    """A progress column that shows a phase's remaining time."""
 
     def render(self, task: Task) -> Text:
         left = task.fields["pace"].left_s()

@@ -40,23 +40,23 @@ def train(
     ``coevo resume NAME`` continues it.
 
     Args:
-        config: name of a preset, path of a TOML file, the content of such a file as a dictionary,
-            or a config.
-        sets: settings to override, ``{"loop.max_env_steps": 3000}``, or as on the command line.
+        config: name of a preset, path to a TOML file, the content of such a file as a dictionary,
+            or a config object.
+        sets: settings to override, such as ``{"loop.max_env_steps": 3000}``, or a list of
+            ``"KEY=VALUE"``.
         name: name of the run.
         folder: folder of the run; None for ``runs/NAME``.
         overwrite: delete an earlier run in the folder.
-        yes: accept the cost of a paid model; without it, the error states the estimate.
-        ignore_memory: start even if the language model cannot fit the GPU (without one: the
-            memory) of this machine.
+        yes: accept the cost of a paid model; otherwise, an error states the estimate.
+        ignore_memory: start even if the language model does not fit in this machine's memory.
         progress: show the progress; None to show it only on a terminal or in a notebook.
 
     Returns:
-        The table, baselines first, and a summary of each arm.
+        The results table, with baselines first, and a summary of each arm.
 
     Raises:
         ConfigError: if a setting is invalid, the folder is taken, the run may cost money and
-            ``yes`` is False, or its model cannot fit this machine.
+            ``yes`` is False, or its model does not fit on this machine.
         KeyboardInterrupt: if the run was stopped; finished work is saved.
 
     Example:
@@ -71,7 +71,7 @@ def train(
 
     resolved = config if isinstance(config, Resolved) else load_config(config, sets=sets)
     if isinstance(config, Resolved) and sets:
-        raise ConfigError("A resolved config takes no sets. Pass them to load_config.")
+        raise ConfigError("sets cannot change a resolved config. Pass them to load_config.")
     if name is not None:
         resolved = resolved.named(name)
     if not ignore_memory:
@@ -82,7 +82,7 @@ def train(
             summary = train_run(target, resolved, shown, stop, overwrite=overwrite, agreed=yes)
         except Stopped:
             raise KeyboardInterrupt(
-                f"Stopped and saved. Go on with: coevo resume {target.path}"
+                f"Stopped and saved. Continue with: coevo resume {target.path}"
             ) from None
     write_report(target)
     return summary
@@ -104,31 +104,31 @@ def evaluate(
 ) -> TableRow:
     """Evaluate a policy on held-out tasks; the function behind ``coevo eval``.
 
-    With a ``name`` the evaluation is saved: the same call resumes it after an interruption, and
-    ``evals/NAME/summary.json`` holds pass@k and success by task type.
+    With a ``name``, the evaluation is saved: the same call resumes it after an interruption, and
+    ``evals/NAME/summary.json`` contains pass@k and success by task type.
 
     Args:
-        source: name of a benchmark or of a run, or the folder of a run.
+        source: name of a benchmark or a run, or a run's folder.
         policy: for a run: an arm (None for the last), ``warm-up``, ``random`` or ``scripted``; for
             a benchmark: ``transformers:MODEL``, ``vllm:MODEL``, ``openai:MODEL``, ``random`` or
             ``scripted``.
         split: ``train``, ``val`` or ``test``; ``held_out`` for runs that set scenarios aside.
-        samples: episodes per task. 1: at ``evaluation.temperature``, greedy by default;
-            more: if that is greedy, sampled at the policy's temperature.
-        on: for a run: another benchmark to play, with its own prompt and choices.
-        sets: settings, for a benchmark only: ``{"evaluation.n_tasks": 20}``.
-        env: more arguments of the benchmark's env, ``"name=value"`` each.
-        name: name of the folder in ``evals/``; None to save nothing.
-        overwrite: delete an earlier evaluation of this name.
-        yes: accept the cost of a paid model; without it, the error states the estimate.
+        samples: episodes per task. With 1, ``evaluation.temperature`` applies, which is greedy by
+            default. With more, the policy's temperature replaces greedy decoding.
+        on: for a run: another benchmark to evaluate on, with its own prompt and choices.
+        sets: settings to override, for a benchmark only, such as ``{"evaluation.n_tasks": 20}``.
+        env: additional arguments for the benchmark's env, each as ``"name=value"``.
+        name: name of the folder in ``evals/``; None to skip saving.
+        overwrite: delete an earlier evaluation with this name.
+        yes: accept the cost of a paid model; otherwise, an error states the estimate.
         progress: as for :func:`train`.
 
     Returns:
-        Success (avg@k of several samples) with its 95 % interval, mean score, number of tasks.
+        Success (avg@k with several samples), its 95 % interval, mean score and number of tasks.
 
     Raises:
-        ConfigError: if there is no such source, policy or setting, if another evaluation has that
-            name, or if it may cost money and ``yes`` is False.
+        ConfigError: if the source, the policy or a setting does not exist, another evaluation has
+            this name, or the evaluation may cost money and ``yes`` is False.
 
     Example:
         >>> import coevo_gym
@@ -142,10 +142,10 @@ def evaluate(
     found = find_source(str(source))
     if isinstance(found, RunFolder) and (sets or env):
         raise ConfigError(
-            "sets and env work for a benchmark only; a run is evaluated with its own settings."
+            "sets and env only work with a benchmark; a run is evaluated with its own settings."
         )
     if on is not None and not isinstance(found, RunFolder):
-        raise ConfigError("on needs a run as source. Name the other benchmark as source instead.")
+        raise ConfigError("on needs a run as source. Pass the other benchmark as source instead.")
     with _shown(progress) as shown:
         if isinstance(found, RunFolder):
             elsewhere = find_benchmark(on).name if on is not None else None
@@ -160,7 +160,7 @@ def evaluate(
 
 @contextmanager
 def _shown(progress: bool | None) -> Iterator[RunProgress]:
-    """Create a progress display, or one that shows nothing."""
+    """Create a progress display, which is silent if ``progress`` is off."""
     console = SafeConsole(file=sys.stdout)
     if progress is None:
         progress = console.is_terminal or console.is_jupyter

@@ -34,7 +34,7 @@ _STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged
 @app.command("list")
 def list_runs(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Name of a table, to list its cells.")
+        str | None, typer.Argument(metavar="TABLE", help="Table whose cells to list.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -97,7 +97,8 @@ def remove_runs(
 ) -> None:
     """Delete runs, tables or evaluations with everything in their folders.
 
-    The command refuses folders that a process is writing to. It asks first, and cannot be undone.
+    The command rejects folders that a process is writing to. It asks for confirmation first, and
+    deletion cannot be undone.
 
     For example:
 
@@ -120,15 +121,15 @@ def remove_runs(
 @app.command("gc")
 def free_space(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the removable files, and delete nothing.")
+        bool, typer.Option("--dry-run", help="Only print the files that can be deleted.")
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete old checkpoints of finished runs, and files that killed processes left behind.
 
-    Keeps everything needed to resume, evaluate, report, compare or view a run, and leaves running
-    runs alone. Prints the removable files, and asks first.
+    Keeps everything needed to resume, evaluate, report, compare or view a run, and does not touch
+    running runs. Prints the files that can be deleted and asks for confirmation.
 
     For example:
 
@@ -142,7 +143,7 @@ def free_space(
     items = [*freeable(), *indexes]
     if as_json:
         if not dry_run and not yes:
-            raise ConfigError("--json cannot ask. Pass --dry-run or --yes with it.")
+            raise ConfigError("--json disables prompts. Pass --dry-run or --yes with it.")
         freed = 0 if dry_run else _free(items, indexes)
         rows = [{"path": str(i.path), "why": i.why, "size": i.size} for i in items]
         print_json({"items": rows, "size": sum(item.size for item in items), "freed": freed})
@@ -154,7 +155,7 @@ def free_space(
     for item in items:
         drawn.add_row(escape(str(item.path)), _size(item.size), item.why)
     print_table(drawn)
-    say(f"In all: {_size(sum(item.size for item in items))}.")
+    say(f"Total: {_size(sum(item.size for item in items))}.")
     if dry_run:
         return
     _agree("Delete it?", yes)
@@ -166,7 +167,7 @@ def _indexes() -> list[Freeable]:
     from coevo_gym.runs.folders.removing import Freeable
     from coevo_gym.view.index.schema import unused
 
-    why = f"an index of the viewer, of a run that is gone or not used for {_UNUSED_DAYS} days"
+    why = f"a viewer index for a run that was deleted, or not viewed for {_UNUSED_DAYS} days"
     return [Freeable(file, why, file.parent, file.stat().st_size) for file in unused(_UNUSED_DAYS)]
 
 
@@ -183,11 +184,11 @@ def _free(items: list[Freeable], indexes: list[Freeable]) -> int:
 
 
 def _agree(question: str, yes: bool) -> None:
-    """Ask the user unless ``--yes`` was passed; without a terminal, return False."""
+    """Ask the user for confirmation, unless ``--yes`` was passed."""
     if yes:
         return
     if not (sys.stdin.isatty() and errors.is_terminal):
-        raise ConfigError("There is no terminal to ask on, so nothing was deleted. Pass --yes.")
+        raise ConfigError("No terminal to ask for confirmation; nothing was deleted. Pass --yes.")
     if not typer.confirm(question, err=True):
         say_aside("Nothing was deleted.")
         raise typer.Abort
@@ -202,7 +203,7 @@ def _json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
 
 
 def _runs(rows: list[RunRow]) -> Table:
-    drawn = _listing("run", "benchmark", "preset", "steps of the arms")
+    drawn = _listing("run", "benchmark", "preset", "steps per arm")
     for row in rows:
         saved = row.on_disk.steps if row.on_disk else {}
         steps = ", ".join(f"{arm} {saved.get(arm, 0)}" for arm in row.arms)
@@ -242,7 +243,7 @@ def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:
-    """Format a state in its colour; for running work, with its phase and remaining time."""
+    """Format a state in its colour, with phase and remaining time if the work is running."""
     text = state
     if state == "running" and progress is not None and progress.state == "running":
         how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""

@@ -24,13 +24,13 @@ def serve(
     benchmark: BenchmarkName,
     curriculum: Annotated[
         str | None,
-        typer.Option(help="Method whose curriculum is served.", show_default=METHODS.default),
+        typer.Option(help="Method whose curriculum to serve.", show_default=METHODS.default),
     ] = None,
     db: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File of the session; the same file resumes it.",
+            help="Session file; pass the same file again to resume the session.",
             show_default="served/BENCHMARK-CURRICULUM.db",
         ),
     ] = None,
@@ -38,52 +38,52 @@ def serve(
         bool,
         typer.Option(
             "--recover",
-            help="If a call in that file cannot be replayed, continue from the state before it. "
-            "A copy of the whole file is kept.",
+            help="If a call in the session file cannot be replayed, continue from the state before "
+            "it. A copy of the whole file is kept.",
         ),
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
     ] = 8765,
     token_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="File with one token per line: the first gives access to both APIs, the others to "
-            "the envs API only. Required unless --host is this machine.",
+            help="File with one token per line. The first token grants access to both APIs, the "
+            "others only to the envs API. Required unless --host is this machine.",
             show_default="none",
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME", help="Host name under which clients reach the server; repeatable."
+            metavar="NAME", help="Hostname that clients use for this server; may be repeated."
         ),
     ] = None,
     group_size: Annotated[int, typer.Option(min=1, help="Episodes per group (K).")] = 8,
     groups_per_step: Annotated[
-        int, typer.Option(min=1, help="Groups per learner step of your trainer.")
+        int, typer.Option(min=1, help="Groups that your trainer uses per learner step.")
     ] = 1,
     evolve_every: Annotated[
-        int, typer.Option(min=1, help="Groups between two rounds of evolution.")
+        int, typer.Option(min=1, help="Number of groups between two evolution rounds.")
     ] = 320,
     initial_size: Annotated[
-        int, typer.Option(min=1, help="Tasks that the first round should find.")
+        int, typer.Option(min=1, help="Number of tasks that the first round should find.")
     ] = 100,
     max_staleness: Annotated[
         int,
         typer.Option(
             min=0,
             metavar="VERSIONS",
-            help="Most policy updates that a group may span and still count; above 0 for a trainer "
-            "that rolls out while it learns.",
+            help="Maximum number of policy updates that a group may span and still count. Use a "
+            "value above 0 if your trainer collects rollouts while it learns.",
         ),
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the whole stream.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for the whole task stream.")] = 0,
     max_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Most steps of an episode.", show_default="the benchmark's"),
+        typer.Option(min=1, help="Maximum steps per episode.", show_default="the benchmark's"),
     ] = None,
     lease: Annotated[
         float,
@@ -94,33 +94,33 @@ def serve(
         ),
     ] = 900.0,
     sessions: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most envs that clients may open.")
+        int, typer.Option(min=1, metavar="N", help="Maximum number of open client envs.")
     ] = 64,
     idle: Annotated[
         float,
         typer.Option(
-            min=1, metavar="SECONDS", help="Seconds after which an idle env of a client is closed."
+            min=1, metavar="SECONDS", help="Seconds after which a client's idle env is closed."
         ),
     ] = 600.0,
     body_mb: Annotated[
         float,
-        typer.Option(min=0.001, metavar="MIB", help="Largest request to the tickets API, in MiB."),
+        typer.Option(min=0.001, metavar="MIB", help="Maximum tickets API request size, in MiB."),
     ] = 64.0,
     message_kb: Annotated[
         float,
-        typer.Option(min=1, metavar="KIB", help="Largest message to the envs API, in KiB."),
+        typer.Option(min=1, metavar="KIB", help="Maximum envs API message size, in KiB."),
     ] = 256.0,
 ) -> None:
     """Serve a curriculum and its envs to trainers in other processes and on other machines.
 
     There are two APIs. The tickets API is for trusted workers: they take a task with its verifier,
-    run it and report the episode. The envs API is for any agent and speaks OpenEnv's protocol:
-    clients reset and step an env that runs here, and see what an agent sees. coevo_gym/remote.py is
-    a client for both in one file; docs/serve.md describes the messages.
+    run it and report the episode. The envs API is for any agent and uses OpenEnv's protocol:
+    clients reset and step an env that runs on the server, and see only what an agent sees. The
+    file coevo_gym/remote.py contains clients for both; docs/serve.md describes the messages.
 
-    Every answered request is saved in the --db file first, so a crash loses none. Run the same
-    command to resume: open tickets stay open, and no episode is lost or counted twice. Ctrl-C
-    stops the server.
+    Every request is saved in the --db file before it is answered, so a crash does not lose any. Run
+    the same command to resume: outstanding tickets stay valid, and episodes are neither lost nor
+    counted twice. Ctrl-C stops the server.
 
     For example:
 
@@ -160,7 +160,7 @@ def serve(
         def ready(session: JournaledSession) -> None:
             if session.recovered:
                 say(session.recovered)
-            begun = "goes on from" if session.replayed else "is kept in"
+            begun = "resumes from" if session.replayed else "is saved in"
             say(f"serving {spec.name} at {url}; the session {begun} {path}")
             say_aside("tickets: POST /tickets/take … · envs: WebSocket /ws · Ctrl-C stops it")
             threading.Thread(target=_tell, args=(session, stopped, say_aside), daemon=True).start()
@@ -178,11 +178,11 @@ def serve(
             )
         finally:
             stopped.set()
-    say_aside(f"Stopped. The same command resumes from {path}.")
+    say_aside(f"Stopped. Run the same command to resume from {path}.")
 
 
 def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[str], None]) -> None:
-    """Print the progress from time to time, if there is any."""
+    """Print the session's progress at intervals if it has changed."""
     told = ""
     while not stopped.wait(_EVERY_S):
         try:
@@ -195,7 +195,7 @@ def _tell(session: JournaledSession, stopped: threading.Event, tell: Callable[[s
             for label, name in (
                 ("tickets taken", "tickets_taken"),
                 ("reported", "tickets_reported"),
-                ("out", "tickets_out"),
+                ("outstanding", "tickets_out"),
                 ("lapsed", "tickets_lapsed"),
                 ("dropped", "tickets_late"),
                 ("groups", "groups"),

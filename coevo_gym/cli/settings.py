@@ -1,4 +1,4 @@
-"""``coevo config``, and what commands of runs share: options of settings, and plans."""
+"""``coevo config``, and the options and plans that several commands share."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Card = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: the device of "
-        "this machine).",
+        help="With --dry-run: GPU to plan for, such as h100 or rtx4090 (default: this machine's "
+        "device).",
         autocompletion=completing(cards),
     ),
 ]
@@ -45,18 +45,18 @@ IgnoreMemory = Annotated[
     bool,
     typer.Option(
         "--ignore-memory",
-        help="Start even if the language model cannot fit the GPU (without one: the memory) of "
-        "this machine.",
+        help="Start even if the language model does not fit in this machine's GPU memory (without "
+        "a GPU: its RAM).",
     ),
 ]
 
 
 class PrintedPlan(NamedTuple):
-    """The plan of a run.
+    """The plan for a run, as text and as JSON.
 
     Attributes:
-        rows: pairs of a quantity and its value, in words.
-        numbers: the same as a JSON object.
+        rows: pairs of a quantity and its value, as text.
+        numbers: the same quantities as a JSON object.
     """
 
     rows: tuple[tuple[str, str], ...]
@@ -64,9 +64,9 @@ class PrintedPlan(NamedTuple):
 
 
 def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
-    """Return the plan of a run, and of the models that it may ask.
+    """Return the plan for a run, including the models that it may query.
 
-    Without a card, the plan is for the device of this machine.
+    Without a card, the plan is for this machine's device.
 
     Raises:
         ConfigError: if the GPU is unknown.
@@ -84,7 +84,7 @@ def plan_of(config: RunConfig, card: str | None = None) -> PrintedPlan:
 
 
 def print_rows(rows: Sequence[tuple[str, str]], title: str | None = None) -> None:
-    """Print a plan as a table of two columns."""
+    """Print a plan as a two-column table."""
     table = Table("what", "how much", box=None, title=title, title_justify="left")
     for what, how_much in rows:
         table.add_row(what, escape(how_much))
@@ -96,12 +96,12 @@ app = typer.Typer(help="Print settings.", no_args_is_help=True)
 
 @app.callback()
 def _group() -> None:
-    """Look at settings."""
+    """Print settings."""
 
 
 @app.command("show")
 def show(source: Source, sets: Sets = None, as_json: AsJson = False) -> None:
-    """Print all settings, each with the origin of its value unless that is the default.
+    """Print all settings, with the origin of each value that is not the default.
 
     For example: coevo config show quickstart --set seed=1
     """

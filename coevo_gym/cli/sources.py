@@ -1,4 +1,4 @@
-"""Names on the command line: their resolution, and their completion with the tab key."""
+"""Lookup and tab completion of names on the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Names = Callable[[], Iterable[str]]
 
 
 def completing(*sources: Names) -> Callable[[str], list[str]]:
-    """Create a completer for an argument, from functions that list the names it may be."""
+    """Create a completer for an argument from functions that list its possible values."""
 
     def complete(incomplete: str) -> list[str]:
         return [name for names in sources for name in names() if name.startswith(incomplete)]
@@ -42,7 +42,7 @@ def presets() -> list[str]:
 
 
 def cards() -> list[str]:
-    """List the names of the GPUs that a plan can be made for."""
+    """List the names of the GPUs that a run can be planned for."""
     from coevo_gym.runs.planning.device import CARDS
 
     return list(CARDS)
@@ -56,12 +56,12 @@ def tables() -> list[str]:
 
 
 def runs() -> list[str]:
-    """List the names of the runs here."""
+    """List the names of the runs in ``runs/``."""
     return list(RunFolder.names())
 
 
 def evaluations() -> list[str]:
-    """List the names of the evaluations here."""
+    """List the names of the evaluations in ``evals/``."""
     return list(EvalFolder.names())
 
 
@@ -75,22 +75,20 @@ BenchmarkName = Annotated[
 ]
 RunName = Annotated[
     str,
-    typer.Argument(
-        metavar="RUN", help="Name of a run, or its folder.", autocompletion=completing(runs)
-    ),
+    typer.Argument(metavar="RUN", help="Name or folder of a run.", autocompletion=completing(runs)),
 ]
 BenchmarkOrRun = Annotated[
     str,
     typer.Argument(
         metavar="BENCHMARK_OR_RUN",
-        help="Name of a benchmark or of a run.",
+        help="Name of a benchmark or a run.",
         autocompletion=completing(benchmarks, runs),
     ),
 ]
 
 
 class NativeSplit(StrEnum):
-    """Splits of a benchmark's native tasks, as values of an option."""
+    """Splits of a benchmark's native tasks, as option values."""
 
     TRAIN = Split.TRAIN
     VAL = Split.VAL
@@ -101,7 +99,7 @@ def find_benchmark(name: str) -> BenchmarkSpec:
     """Return the benchmark with this name or env id, ignoring case.
 
     Raises:
-        TaskError: if there is none.
+        TaskError: if the benchmark does not exist.
     """
     spec = _benchmark(name)
     if spec is None:
@@ -114,16 +112,16 @@ def find_benchmark(name: str) -> BenchmarkSpec:
 
 
 def find_installable(name: str) -> BenchmarkSpec | Trainer:
-    """Return the benchmark, or else the trainer, with this name.
+    """Return the benchmark or trainer with this name.
 
     Raises:
-        TaskError: if there is neither.
+        TaskError: if neither exists.
     """
     found = _benchmark(name) or TRAINERS.get(name.lower())
     if found is None:
         names, trainers = [spec.name for spec in benchmark_specs()], list(TRAINERS)
         raise TaskError(
-            f"There is no benchmark and no trainer {name!r}. "
+            f"There is no benchmark or trainer {name!r}. "
             f"{meant(name.lower(), [*names, *trainers])}Benchmarks: {', '.join(names)}. "
             f"Trainers: {', '.join(trainers)}."
         )
@@ -142,10 +140,10 @@ def setup_of(spec: BenchmarkSpec) -> Any:
 
 
 def find_source(name: str) -> BenchmarkSpec | RunFolder:
-    """Return the benchmark, or else the run, with this name.
+    """Return the benchmark or run with this name.
 
     Raises:
-        ConfigError: if there is neither.
+        ConfigError: if neither exists.
     """
     spec = _benchmark(name)
     if spec is not None:
@@ -155,7 +153,7 @@ def find_source(name: str) -> BenchmarkSpec | RunFolder:
         return found
     benchmarks, runs = [spec.name for spec in benchmark_specs()], RunFolder.names()
     raise ConfigError(
-        f"There is no benchmark and no run {name!r}. {meant(name.lower(), [*benchmarks, *runs])}"
+        f"There is no benchmark or run {name!r}. {meant(name.lower(), [*benchmarks, *runs])}"
         f"Benchmarks: {', '.join(benchmarks)}. Runs here: {', '.join(runs) or 'none'}."
     )
 

@@ -1,4 +1,4 @@
-"""Verbs for runs: train, resume, report."""
+"""Commands that train, resume and report on runs."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def train(
     name: Annotated[str | None, typer.Option(help="Name of the run's folder in runs/.")] = None,
     sets: Sets = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Delete an earlier run of this name.")
+        bool, typer.Option("--overwrite", help="Delete an earlier run with this name.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what the run would do and need; start nothing.")
+        bool, typer.Option("--dry-run", help="Only print what the run would do and require.")
     ] = False,
     listing: Annotated[
-        bool, typer.Option("--list", help="List the presets and what each needs; start nothing.")
+        bool, typer.Option("--list", help="Only list the presets and the cost of each.")
     ] = False,
     card: Card = None,
     yes: Yes = False,
@@ -61,7 +61,7 @@ def train(
     """Train a policy with each arm of a preset and compare them on held-out tasks.
 
     Everything is saved in runs/NAME. Ctrl-C stops after the current step; `coevo resume` continues.
-    If the run asks a model that may cost money, the command estimates the cost and asks you first.
+    If the run uses a model that may cost money, the command prints an estimate and asks you first.
 
     For example:
 
@@ -82,8 +82,8 @@ def train(
         return
     if source is None:
         raise ConfigError(
-            "No preset given. `coevo train --list` lists the presets; a path that ends in .toml "
-            "is your own."
+            "No preset given. `coevo train --list` lists the presets. For your own settings, pass "
+            "a path that ends in .toml."
         )
     resolved = load_config(
         source, sets=[*(sets or ()), *([f"name={name}"] if name is not None else ())]
@@ -96,9 +96,9 @@ def train(
             print_rows(planned.rows)
         return
     if card is not None:
-        raise ConfigError("--card chooses the GPU of a plan: pass it with --dry-run.")
+        raise ConfigError("--card selects the GPU to plan for, so it needs --dry-run.")
     if as_json:
-        raise ConfigError("--json prints a plan or a list: pass it with --dry-run or --list.")
+        raise ConfigError("--json prints a plan or a list, so it needs --dry-run or --list.")
     if not ignore_memory:
         from coevo_gym.runs.planning.memory import require_memory
 
@@ -129,7 +129,7 @@ def resume(run: RunName, ignore_memory: IgnoreMemory = False) -> None:
 
     folder = RunFolder.of(run)
     if folder.summary.is_file():
-        say(f"{folder.path.name} is finished. `coevo train … --name NAME` begins another run.")
+        say(f"{folder.path.name} is finished. `coevo train … --name NAME` starts another run.")
         _end(folder, RunSummary.read(folder))
         return
     if not ignore_memory:
@@ -143,19 +143,19 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Also write success over env steps as one SVG picture, to this file.",
+            help="Also plot success over env steps and save it to this SVG file.",
         ),
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the report to this file, not into the run's folder."
+            metavar="FILE", help="Write the report to this file instead of the run's folder."
         ),
     ] = None,
 ) -> None:
-    """Write a run's report.html again, also while the run is training.
+    """Rewrite a run's report.html, even while the run is training.
 
-    The command changes nothing else in the run.
+    The command does not change anything else in the run.
 
     For example:
 
@@ -175,7 +175,7 @@ def report(
         say(f"Report: {write_report(folder, output)}")
     except StoreError as error:
         if output is None:
-            error.add_note("--output FILE writes the report somewhere else.")
+            error.add_note("Pass --output FILE to write the report somewhere else.")
         raise
     if picture is not None:
         write_picture(folder, picture)
@@ -183,19 +183,19 @@ def report(
 
 
 def _finish(folder: RunFolder, work: Callable[[RunProgress, StopRequest], RunSummary]) -> None:
-    """Carry out a run; print its table, or the command that continues it."""
+    """Execute a run and print its results, or the command that continues it."""
     hint = f"coevo resume {folder.path.name}"
     with RunProgress(console) as progress, telling(progress.say), StopRequest() as stop:
         try:
             summary = work(progress, stop)
         except Stopped:
-            progress.say(f"Stopped and saved. Go on with: {hint}")
+            progress.say(f"Stopped and saved. Continue with: {hint}")
             raise typer.Exit(INTERRUPTED) from None
         except (ConfigError, TaskError, TrainingDiverged):
             raise
         except CoevoError as error:
             if folder.manifest.is_file():
-                error.add_note(f"Go on with: {hint}")
+                error.add_note(f"Continue with: {hint}")
             raise
     _end(folder, summary)
 
@@ -229,6 +229,6 @@ def _list_presets(as_json: bool) -> None:
         facts = [("", cost.about), ("arms", ", ".join(cost.arms)), ("cost", cost.in_words())]
         say_block(cost.name, facts)
     say_aside(
-        "Costs are upper bounds: every answer has its maximum length. "
+        "Costs are upper bounds, which assume that every answer has its maximum length. "
         "`coevo train NAME --dry-run` prints the whole plan; --card NAME plans for another GPU."
     )

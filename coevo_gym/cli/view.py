@@ -26,13 +26,13 @@ def view(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Runs, tables of runs and evaluations, by name or by folder.",
+            help="Names or folders of runs, tables of runs, or evaluations.",
             show_default="all in runs/ and evals/",
             autocompletion=completing(runs, evaluations),
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free one.")
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for any free port.")
     ] = 8770,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")
@@ -44,15 +44,15 @@ def view(
         bool,
         typer.Option(
             "--with-episodes",
-            help="With --export: include evaluation episodes. Such files must not be trained on.",
+            help="With --export: include evaluation episodes. Do not train on such files.",
         ),
     ] = False,
 ) -> None:
-    """Look at runs and evaluations in a browser: arms, rounds, groups, tasks, trajectories.
+    """View runs and evaluations in a browser: arms, rounds, groups, tasks and trajectories.
 
-    Why did a task fail at step 3? Which gate rejects most? What did the explorer do to find this
-    task? The pages are reachable from this machine only and change nothing. They follow runs that
-    are still training. Ctrl-C stops the server.
+    The pages answer questions such as why a task failed at step 3, which gate rejects most drafts,
+    and how the explorer found a task. They are read-only, reachable from this machine only, and
+    updated while a run is training. Ctrl-C stops the server.
 
     For example:
 
@@ -73,7 +73,7 @@ def view(
     from coevo_gym.view.library import Library
 
     if with_episodes and export is None:
-        raise ConfigError("--with-episodes is for exported pages: pass it with --export.")
+        raise ConfigError("--with-episodes only affects exported pages, so it needs --export.")
     library = Library(names or ())
     if export is not None:
         from coevo_gym.view.export.write import export_pages

@@ -1,1 +1,1 @@
-"""Servers that share a curriculum and its envs with trainers in other processes and machines."""
+"""A server that shares a curriculum and its envs with other processes and machines."""

@@ -1,4 +1,4 @@
-"""The server's ASGI app: the tickets API and the envs API behind one guard."""
+"""The server's ASGI app, with the tickets API and the envs API behind shared access control."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def make_app(
 
     Args:
         session: session to serve; the app closes it on shutdown.
-        envs: API for agents.
+        envs: the envs API.
         tokens: secrets that grant access.
         hosts: host names of the server.
-        limits: limits on the resources of clients.
+        limits: limits on the resources that clients may use.
     """
 
     @asynccontextmanager
@@ -69,7 +69,7 @@ def make_app(
 
 
 async def _sweep(session: JournaledSession) -> None:
-    """Regularly take back lapsed tickets, even if no client calls."""
+    """Take back lapsed tickets at regular intervals, even if no client calls."""
     while True:
         await asyncio.sleep(SWEEP_S)
         try:
@@ -80,7 +80,7 @@ async def _sweep(session: JournaledSession) -> None:
 
 
 async def _told(request: Request, error: Exception) -> Any:
-    """Return an HTTP error in the same form as all other errors."""
+    """Return an HTTP error in the same JSON format as all other errors."""
     assert isinstance(error, HTTPException)
     what = {404: f"There is no {request.url.path} here.", 405: "Send a POST."}
     message = what.get(error.status_code, error.detail)

@@ -1,4 +1,4 @@
-"""An env for one client, independent of the transport that connects it."""
+"""An env for a single client, independent of how the client connects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ResetOrder(BaseModel):
         split: split of the tasks: ``train`` (curriculum tasks, recorded), ``val`` or ``test``.
         seed: env seed, which selects the task unless the curriculum does.
         task: name or id of a task to run without recording.
-        slot: row of a trainer that this episode is a copy of; copies in a slot share a task.
+        slot: id of the trainer's row that this episode is a copy of; copies share a task.
         policy_version: version of the policy that will act.
         choices: maximum number of candidate actions to show; 0 for none.
         episode_id: client-defined name for the episode.
@@ -58,15 +58,15 @@ class ActionOrder(BaseModel):
 
 
 class ClientEnv:
-    """An env as used by one client: messages in, frames out; for one thread at a time.
+    """An env that answers one client's messages with frames; not thread-safe.
 
-    A frame consists of what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and of
-    the outcome once the episode is over. It can never contain a task, verifier or solution.
+    A frame contains what an agent may see (:class:`~coevo_gym.core.trajectory.View`), and the
+    outcome once the episode is over. It can never contain a task, verifier or solution.
 
     Args:
         benchmark: benchmark that provides the candidate actions.
         shelf: shelf to take envs from.
-        session: session to practise on the training split.
+        session: session that provides the tasks of the training split.
     """
 
     def __init__(self, benchmark: Benchmark, shelf: EnvShelf, session: SessionFace) -> None:
@@ -133,7 +133,7 @@ class ClientEnv:
         return {"episode_id": self._episode or None, "step_count": steps}
 
     def close(self) -> None:
-        """Return the running episode's ticket and the env; may be called repeatedly."""
+        """Hand back the running episode's ticket and the env; may be called repeatedly."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
         self._over = True
@@ -143,7 +143,7 @@ class ClientEnv:
             self._shelf.put(str(self._order.split), env)
 
     def _discard(self) -> None:
-        """Close an env whose engine has failed, and return its ticket."""
+        """Close an env whose engine has failed, and hand back its ticket."""
         env, self._env = self._env, None
         sampler, self._sampler = self._sampler, None
         try:

@@ -1,4 +1,4 @@
-"""The envs API: envs for third-party agents, in OpenEnv's wire protocol.
+"""The envs API, which gives third-party agents access to envs through OpenEnv's protocol.
 
 Each WebSocket connection has one env. A client sends
 ``{"type": "reset" | "step" | "state" | "close", "data": {…}}`` and receives one message of type
@@ -32,19 +32,19 @@ from coevo_gym.serve.session import JournaledSession
 from coevo_gym.serve.shelf import EnvShelf
 
 PATIENCE_S = 3600.0
-"""Maximum seconds to wait for a ticket while a round looks for the first tasks."""
+"""Maximum seconds to wait for a ticket while the first evolution round is running."""
 POLL_S = 0.5
 
 
 class LocalSession:
-    """A :class:`~coevo_gym.curricula.session.face.SessionFace` for a session in this process.
+    """An adapter that lets envs in this process use a session.
 
-    Its episodes end with the process, so their tickets are returned when the session is opened
-    again. The session runs its rounds by itself; :meth:`take` waits for the first tasks.
+    Episodes end with the process, so their tickets are returned when the session is opened again.
+    The session runs its evolution rounds by itself; :meth:`take` waits for the first tasks.
 
     Args:
-        session: session to practise.
-        stop: event that ends such a wait.
+        session: session that provides the tasks.
+        stop: event that cancels this wait.
     """
 
     def __init__(self, session: JournaledSession, stop: threading.Event) -> None:
@@ -100,29 +100,29 @@ class LocalSession:
                 )
 
     def report(self, ticket_id: str, trajectory: Trajectory) -> None:
-        """Report an episode; the group that it closes is not returned."""
+        """Report an episode, without returning the group that it may close."""
         self._session.report(ticket_id, trajectory)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> None:
-        """Return a ticket whose episode will not be finished."""
+        """Hand back the ticket of an episode that will not be finished."""
         self._session.give_back(ticket_id, reason)
 
     def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return True if the ticket is still out."""
+        """Renew a ticket's lease; return True if the ticket is still outstanding."""
         return self._session.renew(ticket_id)
 
     def close_spent_step(self) -> None:
-        """Do nothing; the next take closes the step."""
+        """Do nothing; the next :meth:`take` closes the step."""
 
     def evolve(self) -> None:
-        """Do nothing; rounds run in a thread of the session."""
+        """Do nothing; the session runs its rounds in a separate thread."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return the complete state of the task stream as JSON."""
         return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void."""
+        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets."""
         self._session.load_state_dict(state)
 
 
@@ -164,13 +164,13 @@ STATE: dict[str, Any] = {
 
 
 class EnvsFace:
-    """Routes and client count of the envs API.
+    """The routes of the envs API, with counts of its clients and steps.
 
     Args:
         benchmark: benchmark of the envs.
         shelf: shelf to take envs from.
-        session: session to practise on the training split.
-        limits: limits on the resources of clients.
+        session: session that provides the tasks of the training split.
+        limits: limits on the resources that clients may use.
         about: name, description and version of the server, for ``/metadata``.
     """
 
@@ -192,7 +192,7 @@ class EnvsFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """``/ws`` for clients, and endpoints that describe the protocol."""
+        """The route ``/ws`` for clients, and routes that describe the protocol."""
         schema = {
             "action": ActionOrder.model_json_schema(mode="serialization"),
             "observation": OBSERVATION,
@@ -206,7 +206,7 @@ class EnvsFace:
         ]
 
     def close(self) -> None:
-        """Cancel pending waits of clients; their sessions end with their connections."""
+        """Cancel clients' pending waits; their sessions end with their connections."""
         self._stop.set()
 
     async def serve(self, socket: WebSocket) -> None:
@@ -236,7 +236,7 @@ class EnvsFace:
             try:
                 text = await asyncio.wait_for(socket.receive_text(), self._limits.idle_s)
             except TimeoutError:
-                why = f"Nothing was said for {self._limits.idle_s:g} s; the env is closed."
+                why = f"No message came in {self._limits.idle_s:g} s, so the env was closed."
                 await socket.send_text(_error("SESSION_ERROR", why))
                 await socket.close(1001)
                 return
@@ -266,10 +266,10 @@ class EnvsFace:
             return _dump("state", client.state())
         except ValidationError as error:
             problems = json.loads(error.json(include_url=False, include_input=False))
-            return _error("VALIDATION_ERROR", f"This is no {kind}: {problems}")
+            return _error("VALIDATION_ERROR", f"Invalid {kind} message: {problems}")
         except EnvBackendError as error:
             logger.warning("episode lost error=%s", error)
-            why = f"The episode is lost, and says nothing about its agent: {error}"
+            why = f"The episode was lost to a fault and must not count: {error}"
             return _error("EXECUTION_ERROR", why, lost=True)
         except (CoevoError, ResetNeeded) as error:
             return _error("EXECUTION_ERROR", f"{type(error).__name__}: {error}")
@@ -279,7 +279,7 @@ class EnvsFace:
 
 
 def _parse(text: str) -> tuple[str, dict[str, Any], str | None]:
-    """Return type and data of a message, and an error answer if the message is invalid."""
+    """Return a message's type and data, and an error answer if the message is invalid."""
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Access control for a server: hosts, origins, tokens and sizes, checked before a body is read."""
+"""Access control that checks a request's host, origin, token and size before reading its body."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coevo_gym.serve.tokens import Tokens
 
 PUBLIC = frozenset({"/health", "/schema", "/metadata"})
-"""Paths that only describe how to use the server and need no token."""
+"""Paths that do not need a token, because they only describe how to use the server."""
 TICKETS = "/tickets/"
 _REFUSED = 1008
 
@@ -25,15 +25,15 @@ class Guard:
     """An ASGI app that forwards permitted requests to another app.
 
     A web page open in the user's browser can send requests to this machine, and its site's name may
-    resolve to this machine. Therefore a request must name a known host or an address; a request
-    with an ``Origin`` header must come from this server's own pages.
+    resolve to this machine. Therefore a request must name a known host or an IP address, and a
+    request with an ``Origin`` header must come from this server's own pages.
 
     Args:
         app: app to protect.
         tokens: secrets that grant access.
         hosts: host names of the server, in addition to localhost and this machine's own names.
         body_bytes: maximum size of a request body.
-        advice: hint for users whose host name is refused.
+        advice: hint for users whose host name is rejected.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Guard:
         self.hosts = {name.lower() for name in (*own, *hosts)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a refused request, or forward the request to the app."""
+        """Forward a permitted request to the app, or answer any other with an error."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
@@ -70,14 +70,14 @@ class Guard:
         if not self._knows(host):
             return 403, (f"This server is not known as {host[:100]!r}. {self._advice}")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            return 403, f"Requests of pages from {origin[:100]!r} are refused."
+            return 403, f"Requests from pages of {origin[:100]!r} are rejected."
         to_tickets = path.startswith(TICKETS)
         if path not in PUBLIC and not self.tokens.admits(
             headers.get("authorization", ""), to_tickets=to_tickets
         ):
             return (
                 401,
-                "This needs a header `Authorization: Bearer TOKEN` with a token that opens it.",
+                "This needs a header `Authorization: Bearer TOKEN` with a valid token.",
             )
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.body_bytes:
@@ -106,7 +106,7 @@ class Guard:
 
     def _too_large(self) -> str:
         return (
-            f"A request may have {self.body_bytes / 2**20:g} MiB; the server's --body-mb says so."
+            f"The request exceeds the server's limit (--body-mb) of {self.body_bytes / 2**20:g} MiB"
         )
 
 

@@ -1,4 +1,4 @@
-"""Journal of a served session's calls since its last snapshot, in one SQLite file."""
+"""A journal of a served session's calls since its last snapshot, in one SQLite file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.core.task import canonical_json
 from coevo_gym.store.folder import storing, transaction
 
 FORMAT = 2
-"""Version of the file format; 2 added a checksum per row. Format 1 is upgraded on opening."""
+"""Version of the file format. Version 2 added checksums; version 1 is upgraded on opening."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, body TEXT);
 CREATE TABLE IF NOT EXISTS snapshot
@@ -28,10 +28,10 @@ CREATE TABLE IF NOT EXISTS calls
 
 
 class JournalCall(NamedTuple):
-    """One change of a session.
+    """A call that changed a session.
 
     Attributes:
-        at: time of the call, in seconds of the session's clock.
+        at: time of the call, in seconds on the session's clock.
         what: name of the call.
         body: arguments and answer of the call, as JSON.
     """
@@ -42,7 +42,7 @@ class JournalCall(NamedTuple):
 
 
 class Journal:
-    """The calls of a session in order, and the snapshot before the first of them.
+    """A session's calls in order, and the snapshot from before the first call.
 
     A call survives the process once :meth:`add` has returned. Only one process at a time may have
     the file open. Every row has a checksum.
@@ -68,7 +68,7 @@ class Journal:
             )
             self._db.text_factory = _text
             try:
-                # Keep the file locked while it is open, because two servers would share no memory.
+                # Keep the file locked while it is open, because two servers do not share memory.
                 self._db.executescript("PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL;")
                 self._db.executescript(
                     f"PRAGMA synchronous=FULL; BEGIN EXCLUSIVE; {_SCHEMA} COMMIT;"
@@ -100,7 +100,7 @@ class Journal:
             other = [n for n in sorted({*known, *mine}) if known.get(n) != mine.get(n)]
             said = ", ".join(f"{n}={known.get(n)} (now {mine.get(n)})" for n in other)
             raise StoreError(
-                f"{self.path} belongs to a session made with {said}. Use the same settings, or "
+                f"{self.path} belongs to a session with {said}. Use the same settings, or "
                 "pass another --db."
             )
         if version != FORMAT:
@@ -124,7 +124,7 @@ class Journal:
         """Return the number of calls, which are numbered from 1 without gaps."""
         n, last = self._db.execute("SELECT count(*), max(number) FROM calls").fetchone()
         if n != (last or 0):
-            raise self._damaged(f"of {last} calls, {n} are left")
+            raise self._damaged(f"only {n} of {last} calls are left")
         return int(n)
 
     def snapshot(self) -> tuple[float, dict[str, Any]] | None:
@@ -146,7 +146,7 @@ class Journal:
         """Yield the calls since the snapshot, in order.
 
         Raises:
-            StoreError: if the next one is damaged.
+            StoreError: if the next call is damaged.
         """
         for number in range(1, self.n_calls + 1):
             with self._lock, self._using():
@@ -157,7 +157,7 @@ class Journal:
             yield call
 
     def count(self, what: str, first: int) -> int:
-        """Return the number of calls with a name, starting at call number ``first``."""
+        """Return the number of calls with this name, starting at call number ``first``."""
         query = "SELECT count(*) FROM calls WHERE number >= ? AND what = ?"
         with self._lock, self._using():
             return int(self._db.execute(query, (first, what)).fetchone()[0])
@@ -189,7 +189,7 @@ class Journal:
             self._since += sum(len(row[3]) for row in rows)
 
     def put_snapshot(self, at: float, state: Mapping[str, Any]) -> int:
-        """Replace the snapshot and all calls by a state; return its size in bytes."""
+        """Replace the snapshot and all calls with a state; return its size in bytes."""
         body = _pack(state)
         row = (1, at, body, _checksum(1, at, "", body))
         with self._lock, self._using():
@@ -229,9 +229,9 @@ class Journal:
     def _read(
         self, name: str, number: Any, at: Any, what: Any, body: Any, checksum: Any
     ) -> tuple[float, str, Any]:
-        """Return time, name and content of a row after checking its checksum."""
+        """Return a row's time, name and content after verifying its checksum."""
         if not isinstance(body, bytes) or checksum != _checksum(number, at, what, body):
-            raise self._damaged(f"{name} is not as it was written")
+            raise self._damaged(f"{name} does not match its checksum")
         try:
             return at, what, json.loads(zlib.decompress(body))
         except (

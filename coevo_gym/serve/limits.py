@@ -1,4 +1,4 @@
-"""Limits on the resources that clients of a server may use."""
+"""Limits on the resources that a server's clients may use."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from coevo_gym.core.errors import ConfigError
 
 HEAD_S = 10.0
-"""Maximum seconds for the head of a request to arrive."""
+"""Maximum seconds for a request's head to arrive."""
 HEAD_BYTES = 64 << 10
-"""Maximum size of the head of a request."""
+"""Maximum size of a request's head in bytes."""
 _FILES = 8192
 """Number of open files that a server tries to allow."""
 
 
 @dataclass(frozen=True)
 class ServerLimits:
-    """Limits on clients; a client that exceeds one gets an error and no other client is affected.
+    """Limits on clients; exceeding a limit causes an error for that client only.
 
     Attributes:
         sessions: maximum number of envs open at a time.
@@ -40,7 +40,7 @@ class ServerLimits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
-                raise ConfigError(f"The limit {name} must be positive, actual: {value!r}")
+                raise ConfigError(f"The limit {name} must be positive, got {value!r}")
 
     @property
     def body_bytes(self) -> int:
@@ -75,8 +75,8 @@ def bounded_protocol(most: int, head_s: float = HEAD_S) -> type[asyncio.Protocol
 
     A connection is idle from its start, and again from the end of each response, until the head
     of a request has arrived. It is closed after being idle for ``head_s``. If there are more than
-    ``most`` connections, the one idle for longest is closed; this is the new connection if all
-    others are being answered.
+    ``most`` connections, the connection that has been idle longest is closed, which is the new
+    connection if all others are being answered.
 
     Args:
         most: maximum number of connections, including WebSockets.

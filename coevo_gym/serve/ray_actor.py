@@ -1,11 +1,11 @@
-"""A curriculum session as a named Ray actor, shared by all workers of a cluster.
+"""A curriculum session in a named Ray actor, shared by all workers in a cluster.
 
     session = start_session(make_session, name="shop")      # once, in the driver
     session = RaySession("shop")                            # in any worker of the cluster
     env = EvolvingTaskSampler(gym.make("CoEvolve-WebShop-v0"), session=session)
 
 The actor stays on the node that starts it, so losing another node does not affect the curriculum.
-With leases, the tickets of lost workers are given to others.
+With leases, the tickets of lost workers are reissued to other workers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from coevo_gym.provision import extra_advice
 
 NAME = "coevo-session"
 _CALLS_AT_ONCE = 64  # an evolution round occupies one call while it runs
-_started: dict[str, Any] = {}  # Ray ends an actor without references
+_started: dict[str, Any] = {}  # Ray stops an actor that has no references
 
 
 class RaySession:
-    """A client that forwards each call to a session in a named actor, see :class:`SessionFace`.
+    """A client that forwards each call to a session in a named Ray actor.
 
-    It can be pickled, and created in any process of the cluster.
+    It can be pickled, and created in any process in the cluster.
 
     Args:
         name: name of the actor.
@@ -83,11 +83,11 @@ class RaySession:
         return cast("Group | None", self._call("report", ticket_id, trajectory))
 
     def give_back(self, ticket_id: str, reason: EndReason) -> Group | None:
-        """Return the ticket of an unfinished episode; return the group if this closes it."""
+        """Hand back the ticket of an unfinished episode; return the group if this closes it."""
         return cast("Group | None", self._call("give_back", ticket_id, reason))
 
     def renew(self, ticket_id: str) -> bool:
-        """Renew a ticket's lease; return True if the ticket is still out."""
+        """Renew a ticket's lease; return True if the ticket is still outstanding."""
         return cast(bool, self._call("renew", ticket_id))
 
     def close_spent_step(self) -> None:
@@ -95,7 +95,7 @@ class RaySession:
         self._call("close_spent_step")
 
     def evolve(self) -> RoundResult | None:
-        """Run the due round, or wait for the running one; return None if there is none."""
+        """Run the due round, or wait for the running round; return None if there is neither."""
         return cast("RoundResult | None", self._call("evolve"))
 
     def state_dict(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ class RaySession:
         return cast("dict[str, Any]", self._call("state_dict"))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; tickets issued before are void."""
+        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets."""
         self._call("load_state_dict", dict(state))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -117,7 +117,7 @@ class RaySession:
 
 
 class SessionActor:
-    """The actor's implementation.
+    """The implementation of the Ray actor, which owns a session.
 
     Args:
         make: function that creates the session; called in the actor.
@@ -138,7 +138,7 @@ class SessionActor:
 def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> RaySession:
     """Start a session as a named actor on this node; Ray must be initialised.
 
-    The actor ends with :func:`stop_session`, or with this process.
+    The actor runs until :func:`stop_session` is called or this process ends.
 
     Args:
         make: function that creates the session in the actor. If workers may be lost, the session
@@ -147,7 +147,7 @@ def start_session(make: Callable[[], CurriculumSession], name: str = NAME) -> Ra
 
     Raises:
         ImportError: if Ray is not installed.
-        ValueError: if an actor of this name exists.
+        ValueError: if an actor with this name exists.
     """
     ray = _imported("ray")
     placing = _imported("ray.util.scheduling_strategies")

@@ -32,9 +32,9 @@ _RESTART = "Restart the server to continue from its journal; everything it ackno
 
 
 class Recorded:
-    """A session that records each call in a journal before answering it; for one thread at a time.
+    """A session that records each call in a journal before answering it; not thread-safe.
 
-    A call is either refused before it changes anything, or executed and recorded. After anything
+    A call is either rejected before it changes anything, or executed and recorded. After anything
     else, such as an exception in the curriculum or a full disk, the session in memory may differ
     from its journal. The session is then broken, and every later call raises an error.
 
@@ -88,20 +88,20 @@ class Recorded:
         given: Any = None,
         mark: Callable[[], object] = object,
     ) -> Any:
-        """Execute a call, and sync it to disk before it is answered.
+        """Execute a call, and record it on disk before returning its answer.
 
         Args:
             what: name of the call.
             body: arguments of the call, as they are stored.
             changes: function that returns True if a call with the given answer has changed
                 anything and must be stored.
-            given: an argument that need not be read from the body.
+            given: an argument that does not need to be read from the body.
             mark: function whose value differs once the call has changed anything. A
-                :class:`CoevoError` that leaves the value unchanged is a refusal. By default, no
-                error is.
+                :class:`CoevoError` that leaves the value unchanged is a rejection. By default, no
+                error is a rejection.
 
         Raises:
-            CoevoError: if the call is refused.
+            CoevoError: if the call is rejected.
             StoreError: if the call failed in any other way, which breaks the session.
         """
         self.check_sound()
@@ -130,16 +130,16 @@ class Recorded:
         return answer
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace the session by a new one with this state, once the state is on disk.
+        """Replace the session with a new session in this state, once the state is on disk.
 
         Raises:
-            ConfigError: if this is not the state of a session; nothing has changed then.
+            ConfigError: if this is not a session's state; the session is then unchanged.
             StoreError: if the state cannot be written, which breaks the session.
         """
         self.check_sound()
         try:
             if "callers" in state or "out" in state.get("ledger", ()):
-                raise ConfigError("it has tickets that are out. Use a state that `save` returned")
+                raise ConfigError("it has outstanding tickets. Use a state returned by `save`")
             session, kept = self._loaded(state)
         except Exception as error:  # any effect is on a session that is discarded
             raise ConfigError(
@@ -187,7 +187,7 @@ class Recorded:
             raise StoreError(f"{self.broken} {_RESTART}") from error
 
     def _carry_out(self, what: str, body: Mapping[str, Any], given: Any = None) -> Any:
-        """Change the session by one call; replaying the same calls gives the same session."""
+        """Apply a call to the session; replaying the same calls gives the same session."""
         session = self.session
         answer: Any = None
         if what == "take":
@@ -298,7 +298,7 @@ class Recorded:
         return second, kept
 
     def _switch(self, session: CurriculumSession, kept: dict[str, Any]) -> None:
-        """Replace this session by a loaded one, whose tickets belong to a new epoch."""
+        """Replace this session with a loaded session, whose tickets belong to a new epoch."""
         epoch = secrets.token_hex(3)
         self._put(kept, (), epoch)
         self.session, self.epoch, self.mine = session, epoch, set()
@@ -338,10 +338,10 @@ class _Found:
 
 
 def _check_ticket(answer: object, body: Mapping[str, Any]) -> None:
-    """Check that replaying a take gives the ticket recorded in the journal."""
+    """Check that replaying a ``take`` call gives the ticket recorded in the journal."""
     mine = isinstance(answer, Ticket) and (answer.id, answer.task.id)
     if mine != (body["ticket"], body["task"]):
-        raise StoreError("it was for another task, so another code version wrote this journal")
+        raise StoreError("the ticket was for another task, so other code wrote this journal")
 
 
 def _said(error: BaseException) -> str:

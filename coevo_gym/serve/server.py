@@ -1,4 +1,4 @@
-"""The complete server for a benchmark: session, envs and listening socket."""
+"""The complete server for a benchmark, with its session, envs and listening socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServedCurriculum:
-    """Settings of the curriculum that a server offers.
+    """Settings for the curriculum that a server provides.
 
     Attributes:
         benchmark: name of the benchmark.
@@ -42,8 +42,7 @@ class ServedCurriculum:
         initial_size: number of tasks that the first round looks for.
         seed: seed of the whole task stream.
         lease_s: seconds after which a ticket without a renewal lapses.
-        max_staleness: maximum number of policy versions that a group may span and still show a
-            boundary.
+        max_staleness: maximum number of policy versions that a group may span and still count.
         max_steps: maximum steps per episode; None for the benchmark's default.
     """
 
@@ -64,7 +63,7 @@ class ServedCurriculum:
         return get_benchmark(self.benchmark)
 
     def make_env(self, split: str) -> gym.Env[str, str]:
-        """Create an env on a split."""
+        """Create an env for a split."""
         more = {} if self.max_steps is None else {"max_steps": self.max_steps}
         return gym.make(self.bench.env_id, split=split, disable_env_checker=True, **more)
 
@@ -121,7 +120,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {host} port {port}: {error.strerror or error}. Choose another "
-            "--port, or 0 for any that is free."
+            "--port, or pass --port 0 for any free port."
         ) from error
 
 
@@ -140,11 +139,11 @@ def serve(
 
     Args:
         practice: settings of the curriculum.
-        path: file of the session.
+        path: path of the session file.
         listening: listening socket.
         tokens: secrets that grant access.
         hosts: host names of the server, in addition to localhost and this machine's own names.
-        limits: limits on the resources of clients.
+        limits: limits on the resources that clients may use.
         ready: function called when the server is ready for clients.
         recover: if a call in the file cannot be replayed, continue from the state before it.
 
@@ -192,6 +191,6 @@ def _uvicorn() -> Any:
         import websockets  # noqa: F401
     except ImportError as error:
         raise ImportError(
-            f"`coevo serve` has a missing dependency: {error}. {extra_advice('serve')}."
+            f"`coevo serve` is missing a dependency: {error}. {extra_advice('serve')}."
         ) from error
     return uvicorn

@@ -4,7 +4,7 @@
         ticket = session.take(request="worker-3/17")
         session.report(ticket.id, trajectory)      # on disk when it returns
 
-It contains no env and no network code; a server and an actor expose it to clients.
+It does not contain env or network code; a server and an actor expose it to clients.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from coevo_gym.serve.recorded import Recorded
 
 
 def read_trajectory(data: dict[str, Any]) -> Trajectory:
-    """Read an episode from its JSON.
+    """Parse an episode from its JSON.
 
     Raises:
         TaskError: if the JSON does not describe an episode.
@@ -43,7 +43,7 @@ def read_trajectory(data: dict[str, Any]) -> Trajectory:
     try:
         return trajectory_from_json(data)
     except (ValidationError, ValueError, TypeError, RecursionError) as error:
-        raise TaskError(f"This is not the JSON of a trajectory: {error}") from error
+        raise TaskError(f"This is not valid trajectory JSON: {error}") from error
 
 
 def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> None:
@@ -61,14 +61,14 @@ def check_report(episode: Trajectory, body: Mapping[str, Any], task: Task) -> No
         raise TaskError(f"The trajectory cannot be stored as JSON: {error}.") from error
     for version in episode.policy_versions:
         if abs(version) > MOST:
-            raise TaskError(f"A policy version is at most {MOST}, actual: {version}")
+            raise TaskError(f"A policy version must be at most {MOST}, got {version}")
     benchmark = get_benchmark(task.benchmark)
     for number, step in enumerate(episode.steps):
         try:
             benchmark.symbol(step).split()
         except Exception as error:
             raise TaskError(
-                f"Step {number} of the trajectory is not one that {task.benchmark} can produce: "
+                f"Step {number} of the trajectory cannot come from {task.benchmark}: "
                 f"{type(error).__name__}: {error}. Its action was {step.action[:200]!r}."
             ) from error
 
@@ -86,12 +86,12 @@ class JournaledSession:
     stay valid for the rest of their leases, and an acknowledged report is neither lost nor counted
     twice. Time while the session is closed does not count.
 
-    A call is either refused before it changes anything, or executed and recorded. If anything else
+    A call is either rejected before it changes anything, or executed and recorded. If anything else
     happens, such as an exception in the curriculum or a full disk, the session in memory may differ
     from its journal. Every call then raises a :class:`StoreError` until the session is reopened.
 
     Due rounds run in a separate thread; their results are written to the journal before they are
-    applied. A failed round is retried after growing pauses.
+    applied. A failed round is retried after increasing pauses.
 
     Args:
         make: function that creates the curriculum. It is called when the journal is opened and
@@ -99,13 +99,12 @@ class JournaledSession:
         evolver: evolver that runs the rounds.
         path: path of the journal; created if missing.
         about: settings of the session, such as the names of benchmark and method. A journal can
-            only be opened with the same settings; the numbers below are included.
+            only be opened with the same settings, including the numeric arguments below.
         group_size: K, episodes per group.
         groups_per_step: groups that the trainer learns from at once.
         seed: seed of the whole task stream.
-        max_reissues: maximum number of retries for one place in a group.
-        max_staleness: maximum number of policy versions that a group may span and still show a
-            boundary.
+        max_reissues: maximum number of retries for one position in a group.
+        max_staleness: maximum number of policy versions that a group may span and still count.
         lease_s: seconds after which a ticket without a renewal lapses.
         monotonic: clock of this process, in seconds.
         recover: if a call cannot be replayed, continue from the state before it. A copy of the
@@ -186,7 +185,7 @@ class JournaledSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Counts as in :attr:`CurriculumSession.counts`; they continue after a restart."""
+        """Ticket counts as in :attr:`CurriculumSession.counts`, also from before a restart."""
         return self._session.counts
 
     @property
@@ -204,7 +203,7 @@ class JournaledSession:
             return {**self._session.metrics(), **counts, "tickets_out": out, **rounds}
 
     def seed_of(self, ticket: Ticket) -> int:
-        """Return an env seed for a ticket's episode, computed from stream, group and place."""
+        """Return a ticket's env seed, which depends only on its stream, group and position."""
         return self._session.seed_of(ticket)
 
     def take(
@@ -249,12 +248,12 @@ class JournaledSession:
             trajectory: the episode, or its JSON as written by ``trajectory_to_json``.
 
         Returns:
-            The end of the ticket, the same for repeated reports: ``"reported"``; ``"given back"``
+            The ticket's final status, also for repeated reports: ``"reported"``; ``"given back"``
             or ``"lapsed"`` if the episode came too late and was dropped; "" for an unknown ticket.
 
         Raises:
             TaskError: if the trajectory is invalid, does not match the ticket, or could not be
-                recorded with its group. The ticket stays out.
+                recorded with its group. The ticket stays outstanding.
         """
         id = self._own(ticket_id)
         episode: Trajectory | None = None
@@ -276,7 +275,7 @@ class JournaledSession:
             return self._session.ended(id)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> str:
-        """Return the ticket of an unfinished episode, and return how the ticket ended."""
+        """Take back the ticket of an unfinished episode, and return its final status."""
         id = self._own(ticket_id)
         with self._lock:
             out = self._ticket(id) is not None
@@ -300,12 +299,13 @@ class JournaledSession:
             return self._session.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore :meth:`state_dict`; all tickets issued before become void.
+        """Restore a state from :meth:`state_dict`, which invalidates all issued tickets.
 
-        The state is loaded into a new session, which replaces this one once it is on disk.
+        The state is loaded into a new session, which replaces the current session once it is on
+        disk.
 
         Raises:
-            ConfigError: if this is not the state of a session, or it was saved with other sizes.
+            ConfigError: if this is not a session's state, or it has different sizes.
                 The current session then continues unchanged.
         """
         with self._lock:
@@ -314,7 +314,7 @@ class JournaledSession:
             self._begin_due()
 
     def close(self) -> None:
-        """Write a snapshot and close the journal; may be repeated, but no other call may follow."""
+        """Write a snapshot and close the journal; afterwards, only ``close`` may be called."""
         self._stop.set()
         with self._lock:
             self._kept.close()
@@ -343,7 +343,7 @@ class JournaledSession:
         return replace(ticket, id=self._named(ticket.id))
 
     def _own(self, ticket_id: str) -> str:
-        """Return the session's own id of a ticket; tickets of other epochs stay unknown."""
+        """Return the session's own id for a ticket; tickets from other epochs stay unknown."""
         id, _, epoch = ticket_id.rpartition("@")
         return id if epoch == self._kept.epoch else f"{id}@{epoch or 'nowhere'}"
 

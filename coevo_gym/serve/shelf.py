@@ -1,4 +1,4 @@
-"""A shelf of envs that clients use one after another."""
+"""A pool of envs that clients use one after another."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from coevo_gym.envs.workers.pool import WorkerPool, cores
 from coevo_gym.envs.workers.starting import can_run
 
 MakeEnv = Callable[[str], gym.Env[str, str]]
-"""Function that creates an env on a split, given the split's name."""
+"""Function that creates an env for a split, given the split's name."""
 
 
 class EnvShelf:
-    """A thread-safe pool of envs by split, which are reset rather than rebuilt between clients.
+    """A thread-safe pool of envs for each split, which are reset instead of rebuilt between uses.
 
     Engines run in this process. If engines share data while an episode starts, their episodes start
     one at a time. Envs of a benchmark whose ``vector_mode`` is ``"process"`` run in worker
     processes, one per processor, on systems that support them.
 
     Args:
-        make_env: function that creates an env on a split.
+        make_env: function that creates an env for a split.
 
     Attributes:
         workers: pool of worker processes; None before the first env that needs one.
@@ -56,7 +56,7 @@ class EnvShelf:
         return _BeginsAlone(env, self._beginning) if bare.begins_alone else env
 
     def put(self, split: str, env: gym.Env[str, str]) -> None:
-        """Return an env to the shelf; close an env whose engine has failed instead."""
+        """Return an env to the pool; its engine must not have failed."""
         with self._lock:
             if not self._closed:
                 self._idle[split].append(env)
@@ -76,7 +76,7 @@ class EnvShelf:
 
 
 class _BeginsAlone(gym.Wrapper[str, str, str, str]):
-    """A wrapper that starts no episode while another env with the same lock starts one."""
+    """A wrapper with a shared lock, so that only one env at a time starts an episode."""
 
     def __init__(self, env: gym.Env[str, str], beginning: threading.Lock) -> None:
         super().__init__(env)

@@ -37,7 +37,7 @@ class Take(_Message):
     Attributes:
         request: a unique name, so that the call can be retried safely.
         policy_version: version of the policy that will act.
-        slot: id shared by the copies of one row; None for the next place in any group.
+        slot: id shared by the copies of one row; None for the next position in any group.
     """
 
     request: Name
@@ -83,7 +83,7 @@ class Load(_Message):
     """A request to restore a state returned by ``save``.
 
     Attributes:
-        state: the state.
+        state: the state to restore.
     """
 
     state: dict[str, Any]
@@ -137,7 +137,7 @@ def tickets_face(session: JournaledSession) -> list[Route]:
 
 
 def ticket_to_json(ticket: Ticket, seed: int) -> dict[str, Any]:
-    """Convert a ticket to its JSON message, with the seed of its episode's env."""
+    """Convert a ticket to its JSON message, including the env seed for its episode."""
     return {
         "id": ticket.id,
         "group_id": ticket.group_id,

@@ -1,4 +1,4 @@
-"""Secrets that grant access to a server, and the addresses that need none."""
+"""Secrets that grant access to a server, and checks for addresses that do not need a secret."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Tokens:
     """The secrets that grant access to a server's APIs.
 
     Attributes:
-        trusted: grants access to both APIs; "" if no token is needed.
-        agents: each grants access to the envs API only.
+        trusted: token that grants access to both APIs; "" if no token is needed.
+        agents: tokens that each grant access to the envs API only.
     """
 
     trusted: str = field(default="", repr=False)
@@ -27,10 +27,11 @@ class Tokens:
 
     @classmethod
     def read(cls, path: Path) -> Tokens:
-        """Read tokens from a file: the first line grants access to both APIs, others to envs only.
+        """Read a file with the trusted token on its first line, and agents' tokens after it.
 
         Raises:
-            ConfigError: if the file cannot be read, is readable by others, or has a short token.
+            ConfigError: if the file cannot be read, is readable by other users, or contains a
+                token that is too short.
         """
         try:
             text, mode = read_file(path).decode(), path.stat().st_mode
@@ -45,8 +46,8 @@ class Tokens:
         if not lines or any(len(line) < _SHORTEST or not line.isascii() for line in lines):
             raise ConfigError(
                 f"The token file {path} needs a token of at least {_SHORTEST} ASCII characters on "
-                "each line. The first opens both APIs, the others only the envs API. Create a "
-                "token with `openssl rand -hex 32`."
+                "each line. The first grants access to both APIs, the others only to the envs API. "
+                "Create a token with `openssl rand -hex 32`."
             )
         return cls(lines[0], tuple(lines[1:]))
 

@@ -1,4 +1,4 @@
-"""Storage for tapes of model answers: a table of the run's database, or a JSON lines file."""
+"""Storage for tapes of model answers, in a run's database or in a JSON Lines file."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _AT_ONCE = 500
 
 
 class AnswerTable:
-    """A store of answers in the table ``answers`` of a run's database; thread-safe.
+    """A thread-safe store of model answers in a run's database.
 
-    A database created before tapes existed gets the table when opened for writing, and has no
-    answers when opened read-only. Other tables are left unchanged.
+    A database from before tapes existed gets the table ``answers`` when opened for writing, and
+    has no answers when opened read-only. Other tables are left unchanged.
 
     Args:
         path: path of the database; created if missing.
-        read_only: True to never write, for example when replaying the tape of another run.
+        read_only: True to never write, for example when replaying another run's tape.
 
     Raises:
         StoreError: if the file cannot be opened, or is not a database.
@@ -73,7 +73,7 @@ class AnswerTable:
         return found
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers, replacing those with the same keys; synced to disk on return."""
+        """Store answers and sync them to disk, replacing earlier answers with the same keys."""
         if not answers:
             return
         rows = [
@@ -93,10 +93,10 @@ class AnswerTable:
 
 
 class AnswerFile:
-    """A store of answers in a JSON lines file; the last line with a key counts.
+    """A store of model answers in a JSON Lines file, where the last line with a key counts.
 
-    Lines are only appended. A line cut short by a crash is skipped. The file is created with the
-    first answer.
+    Lines are only appended, and lines truncated by a crash are skipped. The file is created when
+    the first answer is stored.
     """
 
     def __init__(self, path: Path) -> None:
@@ -124,7 +124,7 @@ class AnswerFile:
             return {key: self._kept[key] for key in keys if key in self._kept}
 
     def put(self, answers: Sequence[StoredAnswer]) -> None:
-        """Store answers, replacing those with the same keys; synced to disk on return."""
+        """Store answers and sync them to disk, replacing earlier answers with the same keys."""
         if not answers:
             return
         lines = [
@@ -137,7 +137,7 @@ class AnswerFile:
 
 
 def completion_to_json(said: Completion) -> dict[str, Any]:
-    """Convert a completion to a JSON object; only decisions over tokens are included."""
+    """Convert a completion to a JSON object, without its decision unless that is over tokens."""
     found: dict[str, Any] = {"text": said.text, "finish": str(said.finish)}
     if usage := said.usage.model_dump(exclude_defaults=True):
         found["usage"] = usage

@@ -42,7 +42,7 @@ class Checkpoints:
         self.keep = keep
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Save a state after a step, replacing that step's checkpoint, and delete the oldest ones.
+        """Save a state as the checkpoint of a step, and delete the oldest checkpoints.
 
         The state consists of JSON values and tensors.
 
@@ -66,7 +66,7 @@ class Checkpoints:
         return path
 
     def latest(self) -> Checkpoint | None:
-        """Return the latest intact checkpoint, or None; damaged ones are logged by name."""
+        """Return the latest intact checkpoint, or None; damaged checkpoints are logged."""
         for step, path in self._found():
             try:
                 found = _hash(path)
@@ -82,7 +82,7 @@ class Checkpoints:
         return None
 
     def at(self, step: int) -> Checkpoint:
-        """Return the checkpoint of a step.
+        """Return the checkpoint for a step.
 
         Raises:
             StoreError: if it does not exist or is damaged.
@@ -93,10 +93,10 @@ class Checkpoints:
                     raise StoreError(f"{path} is damaged. Choose another step.")
                 return _load(step, path)
         there = ", ".join(map(str, self.steps())) or "none"
-        raise StoreError(f"{self.folder} has no checkpoint of step {step}. Available: {there}.")
+        raise StoreError(f"{self.folder} has no checkpoint for step {step}. Available: {there}.")
 
     def steps(self) -> list[int]:
-        """Return the steps with a checkpoint, latest first, including damaged ones."""
+        """Return the steps that have a checkpoint, even a damaged one, latest first."""
         return [step for step, _ in self._found()]
 
     def older(self) -> list[Path]:
@@ -108,7 +108,7 @@ class Checkpoints:
         return []
 
     def _found(self) -> list[tuple[int, Path]]:
-        """Return steps and files, latest first."""
+        """Return the step and path of each checkpoint, latest first."""
         matches = [(_NAME.fullmatch(path.name), path) for path in self.folder.glob("step-*.pt")]
         return sorted(((int(match[1]), path) for match, path in matches if match), reverse=True)
 
@@ -119,7 +119,7 @@ class _Writer:
     ``torch.save`` reports a failed write as a ``RuntimeError`` about positions in its archive.
 
     Attributes:
-        error: first error of a write; None if there was none.
+        error: the first write error; None if there was none.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -128,7 +128,7 @@ class _Writer:
         self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
-        """Write bytes and return their number."""
+        """Write bytes and return how many were written."""
         try:
             return self._file.write(data)
         except OSError as error:
@@ -155,7 +155,7 @@ def _load(step: int, path: Path) -> Checkpoint:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except (pickle.UnpicklingError, RuntimeError, EOFError, LookupError, ValueError) as error:
         raise StoreError(
-            f"{path} is intact but cannot be loaded: {error}. Was it written by another version?"
+            f"{path} is intact but cannot be loaded: {error}. Another version may have written it."
         ) from error
     if not isinstance(state, dict):
         raise StoreError(f"{path} is not a checkpoint: it contains a {type(state).__name__}.")

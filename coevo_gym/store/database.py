@@ -1,6 +1,6 @@
 """The run store: tasks with their lineage, signals, rounds and episodes, in one SQLite file.
 
-It is written at step boundaries, and by rounds that run beside training. Each event is one
+It is written at step boundaries, and by rounds that run alongside training. Each event is one
 transaction, and data is on disk when a method returns. Training never reads from the store, with
 two exceptions: a round with a stored result is not run again (:meth:`RunStore.result`), and is
 applied at the same step as before (:meth:`RunStore.landing`).
@@ -95,17 +95,17 @@ _OF_A_STEP = (
 
 
 class RunStore(RunReader):
-    """The database of a run, opened for writing; thread-safe.
+    """A run's database, opened for thread-safe writing.
 
     Args:
         path: path of the file; created if missing.
-        record: episodes to store: those of groups that fired a signal, all, or none. With ``none``,
-            signals, notes and advice are not stored either; data that rounds and reports need is
-            stored.
+        record: episodes to store: those in groups that emitted a signal, all, or none. With
+            ``none``, signals, notes and advice are not stored either; data that rounds and reports
+            need is always stored.
 
     Attributes:
-        spell: function that returns the text of sampled tokens; None if the policy samples none.
-            With it, the prompts of a language model and the texts of its tokens are stored.
+        spell: function that decodes sampled tokens to text; None if the policy does not sample
+            tokens. With it, a language model's prompts and token texts are stored.
 
     Raises:
         StoreError: if the file cannot be opened or is not a run store.
@@ -136,7 +136,7 @@ class RunStore(RunReader):
     def add_groups(
         self, arm: str, step: int, groups: Sequence[Group], signals: Sequence[Signal]
     ) -> None:
-        """Store the groups of a step and the signals that they fired."""
+        """Store a step's groups and the signals that they emitted."""
         fired = {signal.group_id for signal in signals}
         with self._transaction():
             self._add_tasks(group.task for group in groups)
@@ -157,7 +157,7 @@ class RunStore(RunReader):
         groups: Sequence[Group],
         advantages: Sequence[Sequence[Advantage]],
     ) -> None:
-        """Store the advantages of the stored episodes of a step's groups."""
+        """Store the advantages in a step's groups, but only for episodes that are stored."""
         if self.record == "none":
             return
         query = (
@@ -171,7 +171,7 @@ class RunStore(RunReader):
                     self._db.execute(query, (step, mean, body, arm, group.id, position))
 
     def add_notes(self, arm: str, step: int, notes: Iterable[Note]) -> None:
-        """Store the notes that studies wrote on a step's groups, replacing earlier ones."""
+        """Store the notes that studies wrote on a step's groups, replacing earlier notes."""
         with self._transaction():
             self._db.execute("DELETE FROM notes WHERE arm = ? AND step = ?", (arm, step))
             query = "SELECT DISTINCT group_id FROM trajectories WHERE arm = ? AND step = ?"
@@ -181,7 +181,7 @@ class RunStore(RunReader):
                 self._insert("notes", arm, step, number, *row)
 
     def add_advice(self, arm: str, step: int, changes: Mapping[str, Iterable[AdviceState]]) -> None:
-        """Store the changes of advice in a step, by name of the memory; replaces earlier ones."""
+        """Store a step's changes to each memory's advice, replacing earlier changes."""
         with self._transaction():
             self._db.execute("DELETE FROM advice WHERE arm = ? AND step = ?", (arm, step))
             for memory, states in changes.items() if self.record != "none" else ():
@@ -190,13 +190,13 @@ class RunStore(RunReader):
                     self._insert("advice", arm, step, memory, state.id, body)
 
     def add_result(self, round: Round, result: RoundResult, *, by: str = "") -> None:
-        """Store the result of a round before it is applied."""
+        """Store a round's result before the round is applied."""
         with self._transaction():
             body = _pack(result.model_dump(mode="json"))
             self._insert("results", _key(round, by), round.id, body)
 
     def add_results_of(self, other: Path, round_id: str) -> None:
-        """Copy the results of rounds with this id from another run, for reuse by equal rounds.
+        """Copy the results of rounds with this id from another run, for reuse in equal rounds.
 
         Raises:
             StoreError: if the other database cannot be read.
@@ -217,7 +217,7 @@ class RunStore(RunReader):
         *,
         by: str = "",
     ) -> None:
-        """Store that a round was applied; see :class:`StoredRound`."""
+        """Record that a round was applied; see :class:`StoredRound`."""
         with self._transaction():
             key, body = _key(round, by), _pack(round.model_dump(mode="json"))
             self._insert("results", key, round.id, _pack(result.model_dump(mode="json")))
@@ -233,12 +233,12 @@ class RunStore(RunReader):
                 self._insert("verdicts", arm, round.id, position, *row, *end)
 
     def add_tasks(self, tasks: Iterable[Task]) -> None:
-        """Store tasks; existing ones are left unchanged."""
+        """Store tasks, leaving tasks that are already stored unchanged."""
         with self._transaction():
             self._add_tasks(tasks)
 
     def add_evaluated_tasks(self, tasks: Iterable[EvaluatedTask]) -> None:
-        """Store the instructions of evaluated tasks, separate from practised tasks."""
+        """Store the instructions of evaluated tasks, separately from training tasks."""
         with self._transaction():
             for task in tasks:
                 self._insert("evaluated_tasks", *task[:-1], json.dumps(task.tags), new_only=True)
@@ -250,9 +250,9 @@ class RunStore(RunReader):
         episodes: Sequence[Evaluated],
         trajectories: Sequence[EvalTrajectory] = (),
     ) -> None:
-        """Store how the episodes of an evaluation ended, replacing an earlier one at that step.
+        """Store an evaluation's results, replacing any earlier evaluation at the same step.
 
-        Trajectories, one for each episode or none, are stored only with ``record = "all"``.
+        Trajectories (one per episode, or none at all) are stored only with ``record = "all"``.
         """
         bodies: Iterable[bytes | None] = (None,) * len(episodes)
         if trajectories and self.record == "all":
@@ -278,18 +278,18 @@ class RunStore(RunReader):
                 self._insert("decisions", None, *decision[:-1], verdict)
 
     def add_landing(self, arm: str, round: Round, step: int, *, by: str = "") -> None:
-        """Store the step at which a round that ran beside training is about to be applied."""
+        """Store the step at which a round that ran alongside training is about to be applied."""
         with self._transaction():
             self._insert("landings", arm, _key(round, by), step)
 
     def landing(self, arm: str, round: Round, *, by: str = "") -> int | None:
-        """Return the step at which a round was applied in an arm, even if since rewound."""
+        """Return the step at which an arm applied a round, even if the arm was rewound later."""
         query = "SELECT step FROM landings WHERE arm = ? AND key = ?"
         rows = self._rows(query, arm, _key(round, by))
         return rows[0][0] if rows else None
 
     def rewind(self, arm: str, step: int) -> None:
-        """Delete everything an arm did after a step.
+        """Delete everything that an arm stored after a step.
 
         Results of rounds, and the steps at which they were applied, are kept for reuse.
         """
@@ -307,9 +307,9 @@ class RunStore(RunReader):
                 )
 
     def result(self, round: Round, *, by: str = "") -> RoundResult | None:
-        """Return the result of exactly this round, if it was run before in any arm.
+        """Return the result of this exact round if any arm has already run it, else None.
 
-        ``by`` identifies the explorer that ran it, where that makes a difference.
+        ``by`` identifies the explorer that ran it, if that makes a difference.
         """
         rows = self._rows("SELECT body FROM results WHERE key = ?", _key(round, by))
         return RoundResult.model_validate(self._unpack(rows[0][0])) if rows else None
@@ -370,7 +370,7 @@ class RunStore(RunReader):
         )
 
     def _without_texts(self, trajectory: dict[str, Any]) -> dict[str, Any]:
-        """Replace each long text in the trajectory by a hash; each text is stored once."""
+        """Replace each long text in the trajectory with a hash, storing each text once."""
         for step in trajectory["steps"]:
             for field in ("observation", "shown"):
                 step[field] = self._kept(step[field])
@@ -394,7 +394,7 @@ class RunStore(RunReader):
 
 
 def _key(round: Round, by: str) -> str:
-    """Return a key for all inputs of a round: its order, tasks to avoid, and the explorer."""
+    """Return a key for a round's inputs: its order, the tasks to avoid, and the explorer."""
     order = [round.model_dump(mode="json"), [task.id for task in round.known]]
     return digest([*order, by] if by else order)
 

@@ -1,4 +1,4 @@
-"""The folder of an evaluation: what it is of, how each episode ended, and what happened in it."""
+"""The folder of an evaluation, with its settings, results and trajectories."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from coevo_gym.store.reader import Evaluated, RunReader
 
 EVALS = Path("evals")
 Key = tuple[str, int]
-"""Id of a task, and which of its episodes it is."""
+"""A task's id, and the index of one of its episodes."""
 
 
 class EvalLine(FrozenModel):
-    """An episode of an evaluation, as it stands in ``results.jsonl``.
+    """The result of one episode, as stored in a line of ``results.jsonl``.
 
     Attributes:
-        id: id of its task.
-        sample: which of the task's episodes it is, from 0.
+        id: the task's id.
+        sample: index of the episode among those of its task, from 0.
         name: the task's name.
-        scenario: the unit that stays on one side of a split.
-        tags: its tags, ``"kind:value"``.
-        success: the binary outcome.
+        scenario: unit that belongs entirely to one split.
+        tags: the task's tags, each as ``"kind:value"``.
+        success: binary outcome.
         score: the benchmark's own score.
-        steps: env steps taken.
-        end_reason: why it ended.
-        seed: seed of its env.
-        prompt_tokens: tokens that a model read in it.
-        completion_tokens: tokens that it wrote.
-        usd: price of these in US dollars, as far as prices are set.
+        steps: number of env steps taken.
+        end_reason: reason why the episode ended.
+        seed: the env seed.
+        prompt_tokens: number of tokens that models read.
+        completion_tokens: number of tokens that models wrote.
+        usd: price of these tokens in US dollars, where prices are set.
     """
 
     id: str
@@ -68,12 +68,12 @@ class EvalLine(FrozenModel):
 
     @property
     def key(self) -> Key:
-        """Key of a line: task and sample."""
+        """The task id and sample index, which identify the line."""
         return self.id, self.sample
 
     @property
     def usage(self) -> Usage:
-        """Usage of models in the episode."""
+        """Model usage in the episode."""
         return Usage(
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
@@ -87,7 +87,7 @@ class EvalLine(FrozenModel):
 
     @property
     def ended(self) -> Evaluated:
-        """The row that the database stores of it."""
+        """The database row for this episode."""
         return Evaluated(
             self.id, self.success, self.score, self.end_reason, self.steps, self.sample
         )
@@ -95,23 +95,23 @@ class EvalLine(FrozenModel):
 
 @dataclass(frozen=True)
 class EvalFolder:
-    """The files of an evaluation."""
+    """The paths of an evaluation's files."""
 
     path: Path
 
     @property
     def config(self) -> Path:
-        """The settings that its numbers depend on."""
+        """File with the settings that the results depend on."""
         return self.path / "config.json"
 
     @property
     def results(self) -> Path:
-        """A line for each task and sample, written when its episode is over."""
+        """File with one line per finished episode."""
         return self.path / "results.jsonl"
 
     @property
     def lost(self) -> Path:
-        """A line for each episode that was lost to a fault, of every try."""
+        """File with one line for each time that an episode was lost to a fault."""
         return self.path / "lost.jsonl"
 
     @property
@@ -121,15 +121,15 @@ class EvalFolder:
 
     @property
     def summary(self) -> Path:
-        """Its numbers, when it is finished."""
+        """File with the final results of a finished evaluation."""
         return self.path / "summary.json"
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Return the folder under ``evals/`` for a name, which may not exist yet.
+        """Return the folder for a name under ``evals/``, which may not exist yet.
 
         Raises:
-            ConfigError: if it cannot be the name of a folder.
+            ConfigError: if the name is not allowed.
         """
         check_name(name)
         return cls(EVALS / name)
@@ -139,13 +139,13 @@ class EvalFolder:
         """Return the folder of an existing evaluation, by its name under ``evals/`` or its path.
 
         Raises:
-            ConfigError: if there is none.
+            ConfigError: if the evaluation does not exist.
         """
         found = cls.find(name)
         if found is None:
             names = cls.names()
             raise ConfigError(
-                f"There is no evaluation {name!r}, in {EVALS}/ or as a path. {meant(name, names)}"
+                f"There is no evaluation {name!r} in {EVALS}/ or at that path. {meant(name, names)}"
                 f"Evaluations here: {', '.join(names) or 'none'}."
             )
         return found
@@ -160,33 +160,33 @@ class EvalFolder:
 
     @staticmethod
     def names() -> list[str]:
-        """Names of the evaluations under ``evals/``."""
+        """Return the names of the evaluations under ``evals/``."""
         return sorted(path.parent.name for path in EVALS.glob("*/config.json"))
 
     def locked(self) -> AbstractContextManager[None]:
-        """Lock the folder, so that no other process writes to it.
+        """Lock the folder so that no other process can write to it.
 
         Raises:
-            StoreError: if one does.
+            StoreError: if another process holds the lock.
         """
         return locked(self.path)
 
     def is_evaluation(self) -> bool:
-        """Return whether the folder holds an evaluation, damaged or not."""
+        """Return True if the folder contains an evaluation, damaged or not."""
         if not self.config.is_file():
             return False
         return self.results.is_file() or written_by_us(self.config, "policy", "tasks")
 
     def contents(self) -> list[Path]:
-        """Return what :meth:`empty` would delete.
+        """Return the paths that :meth:`empty` would delete.
 
         Raises:
-            ConfigError: if it is no evaluation, or the folder is reached through a link.
+            ConfigError: if the folder is not an evaluation, or is reached through a link.
         """
         there = [item for item in sorted(self.path.glob("*")) if item.name != LOCK]
         if there and not self.is_evaluation():
             raise ConfigError(
-                f"{self.path} is not empty and holds no evaluation ({there[0].name}, …). "
+                f"{self.path} is not empty and is not an evaluation ({there[0].name}, …). "
                 "Choose another --name."
             )
         if there:
@@ -197,29 +197,29 @@ class EvalFolder:
         """Delete the contents of the folder.
 
         Raises:
-            ConfigError: as :meth:`contents`.
-            StoreError: if they cannot be deleted.
+            ConfigError: in the same cases as :meth:`contents`.
+            StoreError: if the contents cannot be deleted.
         """
         with storing(self.path):
             for item in self.contents():
                 delete(item)
 
     def read_config(self) -> dict[str, Any]:
-        """Return the settings that its numbers depend on.
+        """Return the settings that the results depend on.
 
         Raises:
             StoreError: if the file is damaged.
         """
         config = read_json(self.config)
         if not isinstance(config, dict):
-            raise StoreError(f"{self.config} is damaged: it holds no object.")
+            raise StoreError(f"{self.config} is damaged: it is not a JSON object.")
         return config
 
     def lines(self) -> dict[Key, EvalLine]:
-        """Its episodes in the order in which they ended.
+        """Return the episodes in the order in which they ended, skipping truncated lines.
 
         Raises:
-            StoreError: if a line is none of ours; one that was cut short is passed over.
+            StoreError: if another line is not a valid result.
         """
         found: dict[Key, EvalLine] = {}
         for raw in read_lines(self.results):
@@ -227,14 +227,14 @@ class EvalFolder:
                 line = EvalLine.model_validate(raw)
             except ValidationError as error:
                 raise StoreError(
-                    f"{self.results} holds a line that is no result: {str(raw)[:200]}. Delete that "
-                    "line, so that its episode is run again."
+                    f"{self.results} contains an invalid line: {str(raw)[:200]}. Delete that line "
+                    "to run its episode again."
                 ) from error
             found.setdefault(line.key, line)
         return found
 
     def trajectories(self) -> Iterator[tuple[EvalLine, EvalTrajectory]]:
-        """Each episode with what happened in it, in the order in which they ended.
+        """Yield each episode with its trajectory, in the order in which they ended.
 
         Raises:
             StoreError: if a file is missing or damaged.

@@ -1,4 +1,4 @@
-"""The folder of a run, and functions that write and delete its files safely."""
+"""A run's folder, and functions that write and delete files in it safely."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coevo_gym.core.registry import meant
 
 RUNS = Path("runs")
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-"""Pattern of the names of runs, tables and evaluations."""
+"""Pattern for names of runs, tables and evaluations."""
 NAME_RULE = "takes letters, digits and . _ -, and begins with a letter or a digit"
 
 
@@ -35,7 +35,7 @@ def check_name(name: str) -> None:
         ConfigError: if the name is not allowed.
     """
     if not re.fullmatch(NAME, name):
-        raise ConfigError(f"--name {NAME_RULE}; actual: {name!r}.")
+        raise ConfigError(f"--name {NAME_RULE}, got {name!r}.")
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class RunFolder:
 
     @classmethod
     def of_table(cls, table: Path) -> list[RunFolder]:
-        """Return the runs of a table, sorted by name; empty if it is not a table."""
+        """Return the runs in a table, sorted by name; an empty list if it is not a table."""
         return [cls(path.parent) for path in sorted(table.glob("*/manifest.json"))]
 
     def is_run(self) -> bool:
@@ -131,7 +131,7 @@ class RunFolder:
         return self.database.is_file() or written_by_us(self.manifest, "config")
 
     def check_free(self, *, overwrite: bool = False) -> list[str]:
-        """Check that a new run may use the folder; return the names of the files it replaces.
+        """Check that a new run may use the folder; return the names of the files to replace.
 
         Raises:
             ConfigError: if the folder contains something else or a run that may not be
@@ -142,8 +142,7 @@ class RunFolder:
         there = sorted(item.name for item in self.path.iterdir() if item.name != LOCK)
         if there and not self.is_run():
             raise ConfigError(
-                f"{self.path} is not empty and contains no run ({there[0]}, …). Choose another "
-                "--name."
+                f"{self.path} is not empty and is not a run ({there[0]}, …). Choose another --name."
             )
         if there and not overwrite:
             raise ConfigError(
@@ -158,7 +157,7 @@ class RunFolder:
     def create(self, *, overwrite: bool = False) -> None:
         """Create the folder for a new run, or empty the folder of an earlier one.
 
-        ``overwrite`` allows to delete an earlier run of this name.
+        ``overwrite`` allows deleting an earlier run with this name.
 
         Raises:
             ConfigError: if the folder is in use, see :meth:`check_free`.
@@ -170,12 +169,12 @@ class RunFolder:
                 delete(self.path / name)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Prevent other processes from writing to this run within a context; see :func:`locked`."""
+        """Lock the folder against other processes within a context; see :func:`locked`."""
         return locked(self.path)
 
 
 def in_use(path: Path) -> bool:
-    """Return True if a process is writing to a folder (see :func:`locked`); changes nothing."""
+    """Return True if a process has locked a folder for writing; see :func:`locked`."""
     try:
         handle = os.open(path / LOCK, os.O_RDONLY)
     except OSError:
@@ -229,7 +228,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """Commit the writes of a context, all or none."""
+    """Commit all writes of a context atomically."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -250,7 +249,7 @@ def open_to_read(path: Path) -> sqlite3.Connection:
 
 
 def open_to_write(path: Path) -> sqlite3.Connection:
-    """Open a database, created if missing, whose commits survive a power failure."""
+    """Open or create a database whose commits survive a power failure."""
     db = sqlite3.connect(path, timeout=30, isolation_level=None, check_same_thread=False)
     db.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
     return db
@@ -281,7 +280,7 @@ def decoding(path: Path) -> Iterator[None]:
         yield
     except (zlib.error, ValueError, LookupError, TypeError) as error:
         reason = shorten(str(error), 300)
-        raise StoreError(f"A row of {path} cannot be read: {reason}. {DAMAGED}") from error
+        raise StoreError(f"A row in {path} cannot be read: {reason}. {DAMAGED}") from error
 
 
 DAMAGED = "The file is damaged. Restore a copy of it, or start over with --overwrite."
@@ -292,7 +291,7 @@ _ADVICE = {
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file atomically: at any moment, it is entirely the old or the new one.
+    """Write a file atomically, so that it always has either its old or its new content.
 
     Raises:
         StoreError: if the file cannot be written; the old file is kept.
@@ -311,7 +310,7 @@ def write_then_name(
     """Write a temporary file, then rename it to its final name.
 
     Args:
-        temporary: path of the temporary file; one left by a killed process is overwritten.
+        temporary: path of the temporary file; a file left by a killed process is overwritten.
         write: function that writes the content to a stream.
         name: function that returns the final name from the written ``temporary``.
 
@@ -361,7 +360,7 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def append_lines(path: Path, values: Sequence[Mapping[str, Any]]) -> None:
-    """Append JSON objects, one per line; synced to disk on return.
+    """Append JSON objects to a file, one per line, and sync the file to disk.
 
     Raises:
         StoreError: if the lines cannot be written; a torn line may remain, which readers skip.
@@ -385,7 +384,7 @@ def _json_of(value: Mapping[str, Any]) -> bytes:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file with one per line; torn lines are skipped."""
+    """Return the objects in a JSON Lines file, skipping torn lines."""
     if not path.exists():
         return []
     found = []
@@ -400,14 +399,14 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def keep_lines(path: Path, keep: Callable[[Mapping[str, Any]], bool]) -> None:
-    """Rewrite a JSON lines file, keeping only lines that ``keep`` accepts."""
+    """Rewrite a JSON Lines file, keeping only lines that ``keep`` accepts."""
     kept = [line for line in read_lines(path) if keep(line)]
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
     write_atomic(path, text.encode())
 
 
 def finite(value: Any) -> Any:
-    """Replace every non-finite number in a JSON value by null."""
+    """Replace every non-finite number in a JSON value with null."""
     if isinstance(value, Mapping):
         return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -428,7 +427,7 @@ def delete(path: Path) -> None:
 
 
 def through_link(path: Path, *roots: Path) -> Path | None:
-    """Return the target of a path that is or contains a symbolic link; else None.
+    """Return the real path behind the symbolic links in a path, or None if there are none.
 
     The roots may themselves be links, for example to a larger disk.
     """

@@ -1,7 +1,7 @@
 """``progress.json``: the current phase, progress and cost of a long-running command.
 
 The file is in the folder that the command writes to: the folder of a run, an evaluation, a table or
-an installation. Readers need no access to the command itself.
+an installation. Readers do not need access to the command itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from coevo_gym.core.spend import Cost
 from coevo_gym.core.task import FrozenDict, FrozenModel
 
 PROGRESS = "progress.json"
-"""Name of the file."""
+"""Name of the progress file."""
 WorkState = Literal["running", "finished", "stopped", "failed"]
 
 
@@ -50,17 +50,17 @@ class WorkProgress(FrozenModel):
         part: number of the current part, such as the cell of a table, from 1.
         parts: number of parts; 1 for work without parts.
         part_name: name of the current part.
-        phase: name of the current phase; "" before the first one.
-        done: amount of the phase that is done.
+        phase: name of the current phase; "" before the first phase.
+        done: amount of work done in the phase.
         total: amount of work in the phase; 0 if unknown.
         steps: env steps that agents took in the phase, including running episodes.
         tokens: tokens that models read and wrote so far, including the policy and running
             episodes; a resumed run counts the policy's tokens from 0.
         facts: further information as text, such as ``{"success": "31 %"}``.
-        rate: amount done per second; None before any is done.
+        rate: amount of work done per second; None before the first work is done.
         left_s: estimated remaining seconds of the phase at ``updated``; None if unknown.
         all_left_s: estimated remaining seconds of all work; None if unknown.
-        phases: finished phases, in order; only the last ones if there are many.
+        phases: finished phases, in order; only the latest phases if there are many.
         cost: total cost so far.
         started: start time of this process's work, in UTC (ISO 8601).
         updated: time of this update, in UTC.
@@ -94,8 +94,8 @@ class WorkProgress(FrozenModel):
 def read_progress(folder: Path) -> WorkProgress | None:
     """Read the progress of the work in a folder; return None if there is none.
 
-    The file of killed work still says ``running``. Since no process holds its lock, the state is
-    reported as ``stopped``.
+    If the work was killed, its file still says ``running``, but no process holds the file's lock.
+    The state is then reported as ``stopped``.
     """
     try:
         with open(folder / PROGRESS, "rb") as file:
@@ -109,10 +109,10 @@ def read_progress(folder: Path) -> WorkProgress | None:
 
 
 class ProgressWriter:
-    """A writer of the progress file that holds it open while the work continues.
+    """A writer for the progress file, which stays open while the work continues.
 
-    Readers always see a complete file. The file is locked before it gets its name, and until its
-    successor has the name, so that readers can distinguish running work from killed work. The file
+    Readers always see a complete file. Each version is locked from before it gets its name until
+    the next version has it, so that readers can distinguish running from killed work. The file
     is not synced to disk, because losing it in a power failure does no harm. The folder is created
     if missing.
     """
@@ -122,7 +122,7 @@ class ProgressWriter:
         self._handle: int | None = None
 
     def write(self, told: WorkProgress) -> None:
-        """Replace the file with new progress.
+        """Replace the progress file with a new version.
 
         Raises:
             OSError: if the file cannot be written.
@@ -150,7 +150,7 @@ class ProgressWriter:
 
 
 def now() -> str:
-    """Return the current time in UTC, in the format of the file."""
+    """Return the current time in UTC, in the format that the progress file uses."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

@@ -56,7 +56,7 @@ class EvaluatedTask(NamedTuple):
 
     Attributes:
         split: split of the task: train, validation or test.
-        subset: the benchmark's own name for a part, or "".
+        subset: name of the benchmark's subset, or "".
         scenario: unit that belongs entirely to one split.
         tags: topics of the task, each as ``"kind:value"``.
     """
@@ -106,16 +106,16 @@ class RunReader:
             raise StoreError(f"Cannot use {self.path}: {shorten(found, 300)}. {DAMAGED}")
 
     def tasks(self, *, origin: str | None = None) -> list[Task]:
-        """Return all stored tasks in order of arrival, or those with one origin."""
+        """Return stored tasks in order of arrival, optionally only tasks with one origin."""
         query = "SELECT body FROM tasks WHERE ? IS NULL OR origin = ? ORDER BY rowid"
         return self._tasks(query, origin, origin)
 
     def rounds(self, arm: str | None = None) -> list[StoredRound]:
-        """Return the applied rounds in order, for one arm or all."""
+        """Return the applied rounds in order, for one arm or all arms."""
         return self._rounds("? IS NULL OR arm = ?", arm, arm)
 
     def results(self, round_id: str) -> list[tuple[str, bytes]]:
-        """Return keys and packed results of the rounds with this id, as they are stored."""
+        """Return the stored keys and packed results of the rounds with this id."""
         return self._rows("SELECT key, body FROM results WHERE round_id = ?", round_id)
 
     def round(self, arm: str, round_id: str) -> StoredRound:
@@ -126,7 +126,7 @@ class RunReader:
         """
         for found in self._rounds("arm = ? AND rounds.round_id = ?", arm, round_id):
             return found
-        raise StoreError(f"{self.path} has no round {round_id} of arm {arm}.")
+        raise StoreError(f"{self.path} has no round {round_id} for arm {arm}.")
 
     def task(self, id: str) -> Task | None:
         """Return the stored task with this id; None if there is none."""
@@ -143,7 +143,7 @@ class RunReader:
         return dict(self._rows(query, len(begins), begins))
 
     def verdict_places(self, begins: str) -> list[VerdictPlace]:
-        """Return the places of verdicts whose draft or built task has an id with this prefix."""
+        """Return the locations of verdicts whose draft or task id starts with a prefix."""
         query = (
             "SELECT draft_id, task_id, accepted, gate, round_id, position, key, arm, step "
             "FROM verdicts JOIN rounds USING (arm, round_id) WHERE substr(draft_id, 1, ?) = ? "
@@ -156,17 +156,17 @@ class RunReader:
         ]
 
     def pooled(self) -> list[Task]:
-        """Return the tasks that rounds added to some arm's pool, in order of arrival."""
+        """Return the tasks that rounds added to any arm's pool, in order of arrival."""
         query = "SELECT body FROM tasks WHERE id IN (SELECT task_id FROM lineage) ORDER BY rowid"
         return self._tasks(query)
 
     def rounds_of(self, task_id: str) -> list[tuple[str, str]]:
-        """Return the arms whose pool a task joined, each with the round in which it did."""
+        """Return the arms whose pool a task joined, each with the round that added it."""
         query = "SELECT DISTINCT arm, round_id FROM lineage WHERE task_id = ? ORDER BY rowid"
         return self._rows(query, task_id)
 
     def held(self, arm: str | None = None) -> list[HeldTask]:
-        """Return held tasks of one arm or all, in order of the rounds that found them."""
+        """Return the tasks held for review, for one arm or all arms, in order of their rounds."""
         query = (
             "SELECT arm, rounds.round_id, step, results.body FROM rounds JOIN results USING (key) "
             "WHERE ? IS NULL OR arm = ? ORDER BY rounds.rowid"
@@ -183,7 +183,7 @@ class RunReader:
         return found
 
     def decisions(self) -> dict[str, Decision]:
-        """Return the latest decision about each task by task id, in order of decisions."""
+        """Return each task's latest decision by task id, in the order of the decisions."""
         query = (
             "SELECT task_id, what, reason, at, body FROM decisions WHERE number IN "
             "(SELECT max(number) FROM decisions GROUP BY task_id) ORDER BY number"
@@ -196,10 +196,10 @@ class RunReader:
         }
 
     def joining(self, arm: str) -> list[tuple[Task, Verdict | None]]:
-        """Return tasks that the user admitted to an arm but that have not joined it yet, in order.
+        """Return the tasks that the user admitted to an arm but that have not joined it yet.
 
         Returns:
-            Each task, with its verdict if it was imported.
+            Each task in order of the decisions, with its verdict if it was imported.
         """
         let_in = [found for found in self.decisions().values() if found.what != "rejected"]
         if not let_in:
@@ -218,7 +218,7 @@ class RunReader:
         return waiting
 
     def signals(self, arm: str) -> list[Signal]:
-        """Return the signals of an arm, in order."""
+        """Return an arm's signals in order."""
         query = (
             "SELECT kind, task_id, group_id, position, evidence FROM signals WHERE arm = ? "
             "ORDER BY rowid"
@@ -226,11 +226,11 @@ class RunReader:
         return [self._signal(row) for row in self._rows(query, arm)]
 
     def signal_behind(self, arm: str, context: Context, step: int) -> Signal | None:
-        """Return the signal behind a context; None if there is none or it was not stored.
+        """Return the signal that led to a context; None if there is none or it was not stored.
 
-        This is the latest signal of the context's kind and task. If several fired at once, the
-        context belongs to the first failed rollout, if any. The context is one of a round of the
-        arm that was applied at this step.
+        This is the latest signal with the context's kind and task. If several were emitted at once,
+        the context belongs to the first failed rollout, if any. The context must be from a round
+        that the arm applied at this step.
         """
         query = (
             "SELECT kind, signals.task_id, group_id, position, evidence FROM signals "
@@ -242,7 +242,7 @@ class RunReader:
         return self._signal(rows[0]) if rows else None
 
     def notes(self, arm: str, kind: str | None = None) -> Notes:
-        """Return the notes on an arm's episodes, in order, of one kind or all."""
+        """Return the notes on an arm's episodes in order, for one kind or all kinds."""
         query = (
             f"SELECT {COLUMNS} FROM notes WHERE arm = ? AND (? IS NULL OR kind = ?) "  # noqa: S608 (constants)
             "ORDER BY step, number"
@@ -250,7 +250,7 @@ class RunReader:
         return Notes(map(self._note, self._rows_of("notes", query, arm, kind, kind)))
 
     def notes_when(self, arm: str, kind: str) -> list[StoredNote]:
-        """Return an arm's notes of one kind in order, each with the step of its writing."""
+        """Return an arm's notes of one kind in order, each with its learner step."""
         query = (
             f"SELECT {COLUMNS}, step FROM notes WHERE arm = ? AND kind = ? "  # noqa: S608 (constants)
             "ORDER BY step, number"
@@ -259,7 +259,7 @@ class RunReader:
         return [StoredNote(row[-1], self._note(row[:-1])) for row in rows]
 
     def note_counts(self, arm: str | None = None) -> list[NoteCount]:
-        """Return the number of notes by arm, step, kind and label, for one arm or all."""
+        """Return the number of notes by arm, step, kind and label, for one arm or all arms."""
         which = "arm, step, kind, label"
         query = (
             f"SELECT {which}, count(*) FROM notes WHERE ? IS NULL OR arm = ? "  # noqa: S608
@@ -268,7 +268,7 @@ class RunReader:
         return [NoteCount(*row) for row in self._rows_of("notes", query, arm, arm)]
 
     def turn_counts(self) -> list[TurnCount]:
-        """Return the number of notes on turns by arm, kind, label and turn.
+        """Return the number of notes about turns, by arm, kind, label and turn.
 
         A note is about a turn if its evidence includes the number of ``turns`` of its episode.
         """
@@ -283,7 +283,7 @@ class RunReader:
         return [TurnCount(*row) for row in self._rows_of("notes", query)]
 
     def task_counts(self, task_id: str | None = None) -> list[TaskCount]:
-        """Return how often each arm trained on each task, or on one task."""
+        """Return how often each arm trained on each task, optionally for one task only."""
         query = (
             "SELECT arm, task_id, sum(episodes), sum(successes) FROM groups "
             "WHERE ? IS NULL OR task_id = ? GROUP BY arm, task_id"
@@ -291,10 +291,10 @@ class RunReader:
         return [TaskCount(*row) for row in self._rows(query, task_id, task_id)]
 
     def trajectories(self, arm: str, task_id: str | None = None) -> list[Trajectory]:
-        """Return the stored episodes of an arm in order, for one task or all.
+        """Return an arm's stored episodes in order, for one task or all tasks.
 
-        They are complete except for decisions over choices, of which only the outcome, which is
-        the step's action, is stored.
+        They are complete except for decisions over choices, for which only the chosen action is
+        stored.
         """
         query = (
             "SELECT body FROM trajectories WHERE arm = ? AND (? IS NULL OR task_id = ?) "
@@ -317,12 +317,12 @@ class RunReader:
             ]
 
     def evaluation_steps(self, arm: str) -> list[int]:
-        """Return the steps of an arm with a stored evaluation, in order."""
+        """Return the steps at which an arm has a stored evaluation, in order."""
         query = "SELECT DISTINCT step FROM evaluations WHERE arm = ? ORDER BY step"
         return [row[0] for row in self._rows_of("evaluations", query, arm)]
 
     def evaluation(self, arm: str, step: int) -> list[Evaluated]:
-        """Return the results of an evaluation's episodes, in order."""
+        """Return an evaluation's results in order, one per episode."""
         query = (
             "SELECT task_id, success, score, end_reason, steps, sample FROM evaluations "
             "WHERE arm = ? AND step = ? ORDER BY rowid"
@@ -333,7 +333,7 @@ class RunReader:
         ]
 
     def outcomes(self, arm: str, *steps: int) -> dict[str, list[bool]]:
-        """Return the success of each episode of evaluations by task id, in order."""
+        """Return the success of each evaluation episode by task id, in order."""
         found: dict[str, list[bool]] = {}
         for step in steps:
             for episode in self.evaluation(arm, step):
@@ -382,7 +382,7 @@ class RunReader:
             return connection.execute(query, values).fetchall()
 
     def _rows_of(self, table: str, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return rows of a table that older runs lack; none if it is missing."""
+        """Return rows from a table that older runs may lack; an empty list if it is missing."""
         there = self._rows("SELECT 1 FROM sqlite_master WHERE name = ?", table)
         return self._rows(query, *values) if there else []
 
@@ -398,7 +398,7 @@ class RunReader:
                     rows = self._rows(query, step[field]["text"])
                     if not rows:
                         raise StoreError(
-                            f"The text {step[field]['text']} is missing in {self.path}. {DAMAGED}"
+                            f"The text {step[field]['text']} is missing from {self.path}. {DAMAGED}"
                         )
                     step[field] = self._decompress(rows[0][0]).decode()
         whole: dict[str, Any] = trajectory

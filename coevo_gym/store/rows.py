@@ -1,4 +1,4 @@
-"""Rows of the run store: rounds, verdicts, tasks, decisions and notes."""
+"""Row types of the run store, for rounds, verdicts, tasks, decisions and notes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class StoredRound(NamedTuple):
     Attributes:
         arm: name of the arm.
         step: step of the arm at which the round was applied.
-        arm_env_steps: env steps the arm had spent by then, including the round's own.
+        arm_env_steps: env steps that the arm had spent by then, including the round's own steps.
         pool_size: number of tasks in the arm's pool after the round.
-        round: order of the round.
+        round: inputs of the round.
         result: result of the round.
     """
 
@@ -36,7 +36,7 @@ class StoredRound(NamedTuple):
 
 
 class TaskCount(NamedTuple):
-    """The number of an arm's episodes and successes on a task."""
+    """The number of episodes and successes that an arm had on a task."""
 
     arm: str
     task_id: str
@@ -63,10 +63,10 @@ class HeldTask(NamedTuple):
 
 
 class VerdictPlace(NamedTuple):
-    """The place of a stored verdict.
+    """The location of a stored verdict.
 
     Attributes:
-        draft_id: id of the draft; "" for a context that was left out.
+        draft_id: id of the draft; "" for a context that was skipped.
         task_id: id of the task built from the draft; "" if none was built.
         accepted: True if the draft passed every gate.
         gate: name of the gate that rejected it.
@@ -111,7 +111,7 @@ COLUMNS = "task_id, group_id, position, step_of_episode, kind, label, value, sou
 
 
 class NoteCount(NamedTuple):
-    """The number of notes of a kind and label in an arm at a step."""
+    """The number of an arm's notes at a step, by kind and label."""
 
     arm: str
     step: int
@@ -121,7 +121,7 @@ class NoteCount(NamedTuple):
 
 
 class TurnCount(NamedTuple):
-    """The number of notes of a kind and label about a turn, by the episode's number of turns."""
+    """The number of an arm's notes about a turn, by kind, label and number of turns."""
 
     arm: str
     kind: str
@@ -139,7 +139,7 @@ class StoredNote(NamedTuple):
 
 
 def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
-    """Convert a note to a row; with ``whole=False``, without the text of expectations."""
+    """Convert a note to a row; ``whole=False`` leaves out the text of expectations."""
     place = (note.task_id, note.group_id, note.index, note.step)
     evidence = note.model_dump(mode="json")["evidence"]
     if not whole:
@@ -148,7 +148,7 @@ def note_to_row(note: Note, *, whole: bool = True) -> tuple[Any, ...]:
 
 
 def note_from_row(row: tuple[Any, ...]) -> Note:
-    """Convert a row of :func:`note_to_row` back to a note."""
+    """Convert a row from :func:`note_to_row` back to a note."""
     task_id, group_id, index, step, kind, label, value, source, evidence = row
     return Note(
         kind=kind,

@@ -1,4 +1,4 @@
-"""Stored choices and tokens of a policy's decisions, with the advantages used in training.
+"""Storage of a policy's sampled choices and tokens, and of the advantages used in training.
 
 The data is for inspection only and never read back into training, so numbers are rounded. Lists of
 choices and prompts are stored once, like other long texts.
@@ -15,23 +15,23 @@ from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import ChoiceDecision, TokenDecision, Trajectory
 
 DIGITS = 4
-"""Number of decimals of stored log-probabilities."""
+"""Number of decimal places in stored log-probabilities."""
 
 Spell = Callable[[Sequence[int]], str]
-"""Function that returns the text of token ids, including special tokens."""
+"""Function that decodes token ids to text, including special tokens."""
 Keep = Callable[[str], Any]
 """Function that stores a text and returns its JSON reference."""
 
 
 class ChoicesMade(NamedTuple):
-    """A choice among candidates.
+    """A policy's choice among candidates.
 
     Attributes:
-        choices: candidates.
+        choices: the candidates.
         taken: index of the chosen candidate.
-        logprobs: log-probability of each candidate, or only of the chosen one if the others are
-            unknown.
-        policy_version: version of the weights that chose.
+        logprobs: log-probability of each candidate, or only of the chosen candidate if the others
+            are unknown.
+        policy_version: version of the weights that made the choice.
     """
 
     choices: tuple[str, ...]
@@ -41,14 +41,14 @@ class ChoicesMade(NamedTuple):
 
 
 class TokensSampled(NamedTuple):
-    """Sampled tokens of an answer.
+    """The tokens that a policy sampled for an answer.
 
     Attributes:
         ids: token ids.
         logprobs: log-probability of each token at sampling.
         told: text added to the prompt before the tokens, including chat template markers; None if
             it could not be decoded.
-        policy_version: version of the weights that sampled.
+        policy_version: version of the weights that sampled the tokens.
     """
 
     ids: tuple[int, ...]
@@ -102,7 +102,7 @@ def sampled_ids(trajectory: Trajectory) -> set[int]:
 
 
 def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
-    """Return the mean of a trajectory's advantage, and its JSON: one number, or one per step."""
+    """Return a trajectory's mean advantage and its JSON, which is one number or one per step."""
     if not isinstance(advantage, Sequence):
         return float(advantage), json.dumps(round(advantage, DIGITS))
     steps = [fmean(one) if isinstance(one, Sequence) else float(one) for one in advantage]
@@ -111,7 +111,7 @@ def advantage_to_json(advantage: Advantage) -> tuple[float, str]:
 
 
 def encodable_text(text: str) -> str:
-    """Replace each lone surrogate, which files cannot contain, by a question mark."""
+    """Replace each lone surrogate, which files cannot contain, with a question mark."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -125,7 +125,7 @@ def _choice(decision: ChoiceDecision, keep: Keep) -> Mapping[str, Any]:
 
 
 def _told(decision: TokenDecision, before: tuple[int, ...], spell: Spell | None) -> str | None:
-    """Return the new text at the end of a prompt."""
+    """Return the text that was appended to the previous prompt and answer."""
     if spell is None:
         return None
     goes_on = decision.prompt_ids[: len(before)] == before

@@ -173,4 +173,4 @@ def test_the_commands_know_trainers(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "RLlib has no data" in coevo("install", "rllib", "--data").stderr
     missing = coevo("install", "rlib")
     assert missing.returncode == 2
-    assert "There is no benchmark and no trainer 'rlib'. Did you mean 'rllib'?" in missing.stderr
+    assert "There is no benchmark or trainer 'rlib'. Did you mean 'rllib'?" in missing.stderr

@@ -82,7 +82,7 @@ def test_a_policy_that_cannot_be_made_leaves_no_run(
         ("train quickstart --set loop=3", "Did you mean loop.seed?"),
         ("train quickstart --set method.native=true", "arm.NAME.set.method.native"),
         ("tasks ty", "Did you mean 'toy'?"),
-        ("tasks shwo", "There is no benchmark and no run 'shwo'"),
+        ("tasks shwo", "There is no benchmark or run 'shwo'"),
         ("report .", "manifest.json, which records its settings, is missing"),
         ("play webshp", "Did you mean 'webshop'?"),
         ("play toy --seed=-1", "--seed"),
@@ -200,7 +200,7 @@ def test_tasks_that_evolved_in_all_runs_of_a_benchmark(coevo: Coevo) -> None:
     assert "There is no run of webshop" in coevo("tasks", "webshop", "--evolved", code=2)
     for arguments in (["toy", "--evolved"], ["toy-run"]):
         text = coevo("tasks", *arguments, "--split", "val", code=2)
-        assert "are for a benchmark's own tasks" in text
+        assert "only work with a benchmark's own tasks" in text
 
 
 def test_tasks_are_searched_and_limited(coevo: Coevo) -> None:

@@ -154,7 +154,7 @@ def test_a_folder_of_another_program_is_left_alone(
             (folder / name).write_text(there)
     (folder / ".page.part").touch()
     before = files(folder)
-    with pytest.raises(ConfigError, match=r"contains no run|holds no|There is no run"):
+    with pytest.raises(ConfigError, match=r"is not a run|is not an evaluation|There is no run"):
         way(folder)
     assert freeable() == []
     assert files(folder) == before

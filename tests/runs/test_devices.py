@@ -96,7 +96,7 @@ def test_an_unknown_card_is_refused_with_the_known_ones() -> None:
 
 def test_a_card_is_for_a_plan() -> None:
     done = command("quickstart", "--card", "h100")
-    assert "pass it with --dry-run" in str(done.exception)
+    assert "so it needs --dry-run" in str(done.exception)
 
 
 # The device at hand.

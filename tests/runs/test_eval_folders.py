@@ -96,7 +96,7 @@ def test_the_env_steps_are_those_of_the_whole_evaluation_also_if_it_is_done(coev
     given = (*TWELVE, "--split", "train")
     found = json.loads(coevo(*given, "--json"))
     text = coevo(*given)
-    assert "are done already" in text
+    assert "are already done" in text
     (row,) = (line for line in text.splitlines() if line.startswith("│ random"))
     assert row.split("│")[-2].strip() == f"{round(found['steps'] * found['episodes']):,}"
 
@@ -170,11 +170,11 @@ def test_ctrl_c_stops_at_once_and_says_how_to_go_on(coevo: Coevo, child: NewChil
     assert "Finished episodes are in evals/cut; run the same command to continue." in cut.text
     assert "Traceback" not in cut.text
     before = EvalFolder.of("cut").results.read_text()
-    assert "5 of 12 episodes are done already" in coevo(*TWELVE, "--name", "cut")
+    assert "5 of 12 episodes are already done" in coevo(*TWELVE, "--name", "cut")
     assert EvalFolder.of("cut").results.read_text().startswith(before)
     assert len(EvalFolder.of("cut").lines()) == 12
     text = coevo(*TWELVE, "--name", "cut")
-    assert "All 12 episodes are done already" in text
+    assert "All 12 episodes are already done" in text
 
 
 def test_a_file_of_lines_may_be_cut_anywhere(coevo: Coevo) -> None:
@@ -194,7 +194,7 @@ def test_a_line_that_is_no_result_is_an_error(coevo: Coevo) -> None:
     evaluation(coevo, *TWELVE[1:], "--name", "mine")
     with EvalFolder.of("mine").results.open("a") as file:
         file.write('{"id": "x"}\n')
-    assert "holds a line that is no result" in coevo(*TWELVE, "--name", "mine", code=1)
+    assert "contains an invalid line" in coevo(*TWELVE, "--name", "mine", code=1)
 
 
 def test_another_evaluation_is_refused_and_says_what_differs(coevo: Coevo) -> None:
@@ -230,7 +230,7 @@ def test_a_folder_of_something_else_stays_as_it_is(coevo: Coevo, beside: Path) -
     (other / "thesis.tex").write_text("years")
     for more in ((), ("--overwrite",)):
         text = coevo(*TWELVE, "--name", "thesis", *more, code=2)
-        assert "is not empty and holds no evaluation" in text
+        assert "is not empty and is not an evaluation" in text
     assert (other / "thesis.tex").read_text() == "years"
 
 
@@ -332,7 +332,7 @@ def test_tasks_of_one_s_own_are_of_one_split_and_not_none(coevo: Coevo, beside: 
     ("arguments", "message"),
     [
         ("eval toy --policy random --samples 0", "--samples"),
-        ("eval toy --policy random --on webshop", "--on takes the policy of a run elsewhere"),
+        ("eval toy --policy random --on webshop", "--on needs a run, whose policy it evaluates"),
         ("eval toy --policy random --name ../x", "--name takes letters"),
     ],
 )

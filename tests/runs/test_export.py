@@ -190,9 +190,9 @@ def test_an_earlier_export_is_replaced_only_if_asked_for(coevo: Coevo, tmp_path:
 
 
 def test_mistakes_are_explained(coevo: Coevo, run: Path, finished: Path) -> None:  # noqa: F811
-    assert "--arm is for" in coevo("tasks", "export", "toy", "--arm", "static", code=2)
-    assert "--subset is for" in coevo("tasks", "export", "told", "--subset", "x", code=2)
-    assert "There is no benchmark and no run" in coevo("tasks", "export", "nosuch", code=2)
+    assert "--arm only works with" in coevo("tasks", "export", "toy", "--arm", "static", code=2)
+    assert "--subset only works with" in coevo("tasks", "export", "told", "--subset", "x", code=2)
+    assert "There is no benchmark or run" in coevo("tasks", "export", "nosuch", code=2)
     with pytest.raises(ConfigError, match="has no tasks to export"):
         write_bundle(run / "x", "none", list[ExportedTask]())
     shutil.copytree(finished, run.with_name("again"))

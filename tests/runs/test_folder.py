@@ -45,7 +45,7 @@ def test_an_existing_run_is_refused_unless_overwritten(run: RunFolder) -> None:
 def test_a_folder_of_something_else_is_never_emptied(run: RunFolder) -> None:
     run.path.mkdir(parents=True)
     (run.path / "thesis.tex").write_text("years")
-    with pytest.raises(ConfigError, match=r"contains no run \(thesis.tex"):
+    with pytest.raises(ConfigError, match=r"is not a run \(thesis.tex"):
         run.create(overwrite=True)
     assert [item.read_text() for item in run.path.iterdir()] == ["years"]
 

@@ -183,7 +183,7 @@ def test_tasks_are_let_into_a_run_that_does_not_have_them(
     assert verdict is not None
     assert verdict.accepted
     shown = coevo("tasks", "show", task.id, "--run", "told")
-    assert "imported by a person" in shown
+    assert "imported by a user" in shown
     assert "substance" in shown
     again = coevo("tasks", "import", str(mine), "--run", "told", code=1)
     assert "0 of 3 accepted" in again
@@ -209,7 +209,7 @@ def test_a_run_may_be_training_meanwhile(
         assert [task.id for task, _ in training.joining(told.ARM)] == [HELD.id]
     shown = coevo("tasks", "show", imported.name, "--run", "told")
     assert "round-51 of coevolve" in shown
-    assert "imported by a person on" in shown
+    assert "imported by a user on" in shown
 
 
 def test_a_run_takes_tasks_of_its_benchmark_only(

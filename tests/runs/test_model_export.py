@@ -135,7 +135,7 @@ def test_an_earlier_step_can_be_had(run: RunFolder, base: Path, tmp_path: Path) 
     torch.testing.assert_close(
         logits(loaded), logits(trained(run, base, 2).model), atol=1e-5, rtol=1e-5
     )
-    with pytest.raises(StoreError, match=r"no checkpoint of step 3\. Available: 4, 2"):
+    with pytest.raises(StoreError, match=r"no checkpoint for step 3\. Available: 4, 2"):
         export_model(run, tmp_path / "never", step=3)
     assert not (tmp_path / "never").exists()
 

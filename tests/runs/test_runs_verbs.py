@@ -169,7 +169,7 @@ def test_what_nobody_needs_is_freed_and_nothing_else(coevo: Coevo) -> None:
     assert told["freed"] == 0
     assert {path for path in Path("runs").rglob("*") if path.is_file()} == kept
     coevo("runs", "gc", "--json", code=2)  # it could ask nobody
-    assert "In all:" in coevo("runs", "gc", "--dry-run")
+    assert "Total:" in coevo("runs", "gc", "--dry-run")
     done = json.loads(coevo("runs", "gc", "--yes", "--json"))
     assert done["freed"] == done["size"] == told["size"]
     gone = kept - {path for path in Path("runs").rglob("*") if path.is_file()}

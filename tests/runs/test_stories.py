@@ -87,7 +87,7 @@ def test_ids_are_there_to_be_copied(coevo: Coevo, monkeypatch: pytest.MonkeyPatc
     [
         (told.REJECTED.id[:6], ["rejected by the gate solve", "solved in 0 of 4 tries", "Draft"]),
         ("aaaa0000", ["rejected by the gate parse", "not JSON", "I am sorry"]),
-        (told.HELD.id[:8], ["held and waits for a person", "the first of its scenario", "Task"]),
+        (told.HELD.id[:8], ["held and waits for review", "the first of its scenario", "Task"]),
     ],
 )
 def test_a_draft_that_was_not_accepted_is_told_as_well(
@@ -161,7 +161,7 @@ def test_rejected_drafts_are_listed(coevo: Coevo) -> None:
     ]
     assert len({(row["round"], row["draft"]) for row in rows}) == len(rows)  # D_0's once
     assert told.REJECTED.id in coevo("tasks", "told", "--rejected", "--search", "of 4 tries")
-    assert "lists the drafts of a run" in coevo("tasks", "toy", "--rejected", code=2)
+    assert "lists a run's rejected drafts" in coevo("tasks", "toy", "--rejected", code=2)
 
 
 # What people decide.
@@ -194,7 +194,7 @@ def test_flags_release_and_reject(coevo: Coevo, run: Path) -> None:
     assert [row["decision"] for row in rows] == ["released", "rejected", "released"]
     # A narrow terminal breaks what is said.
     text = " ".join(coevo("tasks", "show", told.SECOND.id, "--run", "told").split())
-    assert "rejected by a person on 20" in text
+    assert "rejected by a user on 20" in text
     assert why in text
     text = " ".join(coevo("tasks", "show", told.HELD.id, "--run", "told").split())
     assert "it joins the next round" in text
@@ -206,10 +206,10 @@ def test_flags_that_cannot_all_be_done_do_nothing(coevo: Coevo, run: Path) -> No
         (["--release", held, "--release", "nosuch"], "does not match a held task"),
         (["--release", held, "--release", told.ACCEPTED.name], "does not match a held task"),
         (["--release", held, "--reject", held], "both released and rejected"),
-        (["--release", held, "--reason", "nice"], "Pass it with --reject"),
+        (["--release", held, "--reason", "nice"], "so it needs --reject"),
     ):
         assert said in coevo("tasks", "review", "told", *arguments, code=2)
-    assert "Name it: coevo tasks review" in coevo("tasks", "review", "--release", other, code=2)
+    assert "Pass one: coevo tasks review" in coevo("tasks", "review", "--release", other, code=2)
     assert decisions(run) == []
 
 

@@ -177,7 +177,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(
     running.process.send_signal(signal.SIGINT)
     assert running.end() == 130, running.text
     assert re.search(r"Stopping after this step and saving: step \d of static began", running.text)
-    assert "Go on with: coevo resume toy-run" in running.text
+    assert "Continue with: coevo resume toy-run" in running.text
     assert "Traceback" not in running.text
     again = child("resume", "toy-run")
     assert again.end() == 0, again.text
@@ -232,7 +232,7 @@ def test_a_full_disk_is_explained_and_survived(
         assert run_main(monkeypatch, "train", TOY) == 1
     text = capsys.readouterr().err
     assert "No space left on device" in text
-    assert "Go on with: coevo resume toy-run" in text
+    assert "Continue with: coevo resume toy-run" in text
     assert run_main(monkeypatch, "resume", "toy-run") == 0
     assert_same(tmp_path / "runs" / "toy-run", finished)
 

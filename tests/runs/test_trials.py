@@ -135,7 +135,7 @@ def test_answers_that_are_no_reflection_cost_a_reflection_and_nothing_else(said:
     with FakeOpenAI(answer=Shopper(said)) as server:
         done = coevo(server, "--trials=2")
     assert done.exit_code == 0, done.output
-    assert "2 of 2 reflections were no usable answer" in done.output
+    assert "2 of 2 reflections were unusable" in done.output
     assert "uses val outcomes" in " ".join(done.output.split())
 
 

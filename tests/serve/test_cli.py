@@ -71,7 +71,7 @@ def half_sent(address: str, n: int) -> Iterator[None]:
 
 def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
     with serving(tmp_path, "--port", "0") as (process, address, line):
-        assert f"is kept in {Path('served') / 'webshop-coevolve.db'}" in line
+        assert f"is saved in {Path('served') / 'webshop-coevolve.db'}" in line
         client = TicketClient(address)
         first, second = client.take(), client.take()
         task = Task.from_json(json.dumps(first["task"]))
@@ -84,7 +84,7 @@ def test_a_server_that_is_killed_goes_on(tmp_path: Path) -> None:
         serving(tmp_path, "--port", port, files=256) as (process, _, line),
         half_sent(address, 300),  # more than the server can have open files
     ):
-        assert "goes on from" in line
+        assert "resumes from" in line
         assert client.report(first["id"], done) == "reported"
         assert client.report(second["id"], done) == "reported"
         found = client.metrics()

@@ -69,11 +69,11 @@ def test_flipped_bytes_of_many_journals_are_noticed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ("UPDATE calls SET at = 7 WHERE number = 3", "call 3 is not as it was written"),
-        ("UPDATE calls SET what = 'sweep' WHERE number = 3", "call 3 is not as it was written"),
-        ("UPDATE calls SET body = NULL WHERE number = 3", "call 3 is not as it was written"),
-        ("UPDATE snapshot SET body = x'00'", "the snapshot is not as it was written"),
-        ("DELETE FROM calls WHERE number = 3", "of 40 calls, 39 are left"),
+        ("UPDATE calls SET at = 7 WHERE number = 3", "call 3 does not match its checksum"),
+        ("UPDATE calls SET what = 'sweep' WHERE number = 3", "call 3 does not match its checksum"),
+        ("UPDATE calls SET body = NULL WHERE number = 3", "call 3 does not match its checksum"),
+        ("UPDATE snapshot SET body = x'00'", "the snapshot does not match its checksum"),
+        ("DELETE FROM calls WHERE number = 3", "only 39 of 40 calls are left"),
         ("DELETE FROM snapshot", "its snapshot is missing"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_journal_without_checksums_opens_and_gets_some(tmp_path: Path) -> None
         assert db.execute("SELECT count(*) FROM calls WHERE checksum IS NULL").fetchone() == (0,)
         db.execute("UPDATE calls SET at = 7 WHERE number = 3")
         db.commit()
-    with pytest.raises(StoreError, match="call 3 is not as it was written"):
+    with pytest.raises(StoreError, match="call 3 does not match its checksum"):
         contents(path)
 
 

@@ -214,7 +214,7 @@ def test_a_load_makes_earlier_tickets_void_for_ever(tmp_path: Path) -> None:
 def test_an_episode_may_come_as_json(tmp_path: Path) -> None:
     with opened(tmp_path / "a.db") as session:
         ticket = take(session)
-        with pytest.raises(TaskError, match="not the JSON of a trajectory"):
+        with pytest.raises(TaskError, match="not valid trajectory JSON"):
             session.report(ticket.id, {"task_id": 3})
         with pytest.raises(TaskError, match="is for task"):
             session.report(ticket.id, trajectory_to_json(trajectory(TRAIN[20])))
@@ -310,7 +310,7 @@ def test_a_report_that_could_not_be_recorded_is_refused(
             session.report(ticket.id, replace(played(ticket), steps=endless))
         with monkeypatch.context() as patched:
             patched.setattr(WebShopBenchmark, "symbol", lambda _, step: step.calls[9])
-            with pytest.raises(TaskError, match="Step 0 of the trajectory is not one that webshop"):
+            with pytest.raises(TaskError, match="Step 0 of the trajectory cannot come from web"):
                 session.report(ticket.id, played(ticket))
         with pytest.raises(TaskError, match="policy version"):
             session.report(ticket.id, replace(played(ticket), policy_version=10**30))

@@ -87,9 +87,9 @@ def test_both_faces_are_reached_behind_a_proxy_that_encrypts(
 
 @pytest.mark.parametrize("address", ["localhost", "ftp://localhost:1", "http://localhost", ""])
 def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="The address must be like"):
+    with pytest.raises(ValueError, match="The address must look like"):
         TicketClient(address)
-    with pytest.raises(ValueError, match="The address must be like"):
+    with pytest.raises(ValueError, match="The address must look like"):
         RemoteTaskEnv(address)
 
 

@@ -213,7 +213,7 @@ def test_the_command_serves_until_ctrl_c(beside: Path) -> None:
     ("arguments", "says"),
     [
         (("smal",), "Did you mean 'small'?"),
-        (("--with-episodes",), "pass it with --export"),
+        (("--with-episodes",), "so it needs --export"),
         (("--export", "pages.pdf"), "neither a file that ends in .html nor a folder"),
     ],
 )

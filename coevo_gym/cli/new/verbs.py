@@ -1,4 +1,4 @@
-"""``coevo new``: write a working template for a component of your own."""
+"""``coevo new``: write a working template for your own component."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def write_package(kind: str, name: str, folder: Path) -> list[Path]:
-    """Write a folder of files.
+    """Write a package from its template into a folder.
 
     The folder must be empty or new.
 
     Returns:
-        The files.
+        The paths of the written files.
 
     Raises:
         ConfigError: if the name is invalid, or the folder is not empty.
@@ -41,23 +41,23 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
 
 
 def write_module(kind: str, name: str, folder: Path) -> Path:
-    """Write one file, named after its component.
+    """Write a component from its template into a file with the component's name.
 
     Raises:
-        ConfigError: if the name is invalid, or the file exists.
+        ConfigError: if the name is invalid, or the file already exists.
     """
     _check(kind, name)
     target = folder / f"{name}.py"
     if target.exists():
-        raise ConfigError(f"{target} exists already. Choose another name, or another folder.")
+        raise ConfigError(f"{target} already exists. Choose another name or another folder.")
     return _write(_FOLDER / f"{kind}.py", target, kind, name)
 
 
 def _check(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name):
         raise ConfigError(
-            f"{name!r} cannot be the name of a {kind}: it has small letters and digits, with an "
-            "underscore between two words, and begins with a letter."
+            f"{name!r} cannot be the name of a {kind}. Use lower-case letters and digits, with an "
+            "underscore between two words, and begin with a letter."
         )
 
 
@@ -69,7 +69,7 @@ def _write(source: Path, target: Path, kind: str, name: str) -> Path:
 
 
 def _renamed(text: str, kind: str, name: str) -> str:
-    """Replace the placeholder name of a text in all its forms."""
+    """Replace all forms of the placeholder name in a text."""
     old = _OLD[kind]
     camel = "".join(word.capitalize() for word in name.split("_"))
     text = text.replace(f"coevo-{old}", f"coevo-{name.replace('_', '-')}")
@@ -93,9 +93,7 @@ Folder = Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Folder to writ
 
 _METHODS = Path("methods")
 
-app = typer.Typer(
-    help="Write a working template for a component of your own.", no_args_is_help=True
-)
+app = typer.Typer(help="Write a working template for your own component.", no_args_is_help=True)
 
 
 @app.command()
@@ -106,12 +104,12 @@ def benchmark(
         typer.Argument(metavar="[FOLDER]", help="An empty or new folder; coevo-NAME by default."),
     ] = None,
 ) -> None:
-    """Write a package with a benchmark, which works in every command once it is installed.
+    """Write a benchmark package that works in every command once it is installed.
 
     For example: coevo new benchmark kitchen
     """
     if find_spec(name) is not None:
-        raise ConfigError(f"There is a benchmark {name!r} already. Choose another name.")
+        raise ConfigError(f"A benchmark named {name!r} already exists. Choose another name.")
     target = folder or Path(f"coevo-{name.replace('_', '-')}")
     for file in write_package("benchmark", name, target):
         say(f"  {file}")
@@ -134,7 +132,7 @@ def gate(name: Name, folder: Folder = Path()) -> None:
 
 @app.command()
 def method(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a file with a method: its parts, and the settings that an arm may change.
+    """Write a file with a method and the settings that an arm may change.
 
     For example: coevo new method patient
     """
@@ -143,7 +141,7 @@ def method(name: Name, folder: Folder = _METHODS) -> None:
 
 @app.command()
 def curriculum(name: Name, folder: Folder = _METHODS) -> None:
-    """Write a file with a curriculum, which weights tasks, and a method that uses it.
+    """Write a file with a curriculum that weights tasks, and a method that uses it.
 
     For example: coevo new curriculum rare_first
     """
@@ -152,7 +150,7 @@ def curriculum(name: Name, folder: Folder = _METHODS) -> None:
 
 def _write_method(kind: str, name: str, folder: Path) -> None:
     if name in METHODS.names():
-        raise ConfigError(f"There is a method {name!r} already. Choose another name.")
+        raise ConfigError(f"A method named {name!r} already exists. Choose another name.")
     file = write_module(kind, name, folder)
     say(f"  {file}")
     say(f"Check that it keeps its contract: python {file}")

@@ -26,29 +26,31 @@ def list_tasks(
     source: BenchmarkOrRun,
     split: Annotated[
         NativeSplit | None,
-        typer.Option(help="For a benchmark: tasks of this split.", show_default="train"),
+        typer.Option(help="For a benchmark: split to list.", show_default="train"),
     ] = None,
-    subset: Annotated[str | None, typer.Option(help="For a benchmark: name of a subset.")] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: only this subset.")] = None,
     evolved: Annotated[
         bool,
         typer.Option(
             "--evolved",
-            help="Only evolved tasks, with lineage; for a benchmark, from all runs here.",
+            help="Only evolved tasks, with lineage; for a benchmark, from all runs in runs/.",
         ),
     ] = False,
     rejected: Annotated[
         bool,
-        typer.Option("--rejected", help="For a run: rejected drafts, with the reasons."),
+        typer.Option("--rejected", help="For a run: list rejected drafts, with the reasons."),
     ] = False,
     search: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Only tasks that contain all these words.")
+        str | None, typer.Option(metavar="WORDS", help="Only tasks with all of these words.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="List at most N.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="List at most N tasks.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List tasks. The word `list` may be left out.
+    """List tasks; the word `list` may be omitted.
 
-    The command installs nothing.
+    The command does not install anything.
 
     For example:
 
@@ -68,10 +70,10 @@ def list_tasks(
 
     found = find_source(source)
     if (split or subset) and (evolved or isinstance(found, RunFolder)):
-        raise ConfigError("--split and --subset are for a benchmark's own tasks.")
+        raise ConfigError("--split and --subset only work with a benchmark's own tasks.")
     if rejected and (evolved or not isinstance(found, RunFolder)):
         raise ConfigError(
-            "--rejected lists the drafts of a run. Name a run, and leave --evolved out."
+            "--rejected lists a run's rejected drafts. Name a run, and omit --evolved."
         )
     with only_looking():
         if rejected and isinstance(found, RunFolder):
@@ -99,7 +101,7 @@ def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") 
     Args:
         rows: the tasks to print.
         total: number of tasks, including those not printed.
-        noun: word for the rows.
+        noun: plural noun for the rows.
     """
     columns = [key for key in rows[0] if key not in _LONG_COLUMNS] if rows else ["name"]
     table = Table(box=None, expand=True)
@@ -120,7 +122,7 @@ def print_tasks(rows: list[dict[str, Any]], total: int, *, noun: str = "tasks") 
     if rows:
         print_table(table)
     counted = f"{total} {noun}" if total == len(rows) else f"{len(rows)} of {total} {noun}"
-    say_aside(f"{counted}; --json prints the full tasks, `coevo tasks show ID` a single one.")
+    say_aside(f"{counted}; --json prints the full tasks, `coevo tasks show ID` a single task.")
 
 
 def show_task(
@@ -128,24 +130,24 @@ def show_task(
         str,
         typer.Argument(
             metavar="ID",
-            help="Name of a task; in a run also the start of the id of a task or draft.",
+            help="Name of a task; in a run, also the start of a task's or draft's id.",
         ),
     ],
     run: Annotated[
         str | None,
-        typer.Option(help="The run in which it evolved.", autocompletion=completing(runs)),
+        typer.Option(help="The run in which the task evolved.", autocompletion=completing(runs)),
     ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Print observations, actions and proposals in full.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show one task: its instruction, and the reference that solves it.
+    """Show a task's instruction and its reference solution.
 
-    For a task that evolved in a run, its history comes first: the signal and its numbers, the
-    context, the work of a model (summary, walks, proposal), the verdict of each gate, and the
-    parent tasks. Rejected drafts are shown in the same way; `coevo tasks RUN --rejected` lists
-    them. With --json, the output includes world and verifier.
+    For a task that evolved in a run, its history comes first: the signal and its evidence, the
+    context, the model's work (summary, walks, proposal), each gate's verdict, and the parent
+    tasks. Rejected drafts are shown in the same way; `coevo tasks RUN --rejected` lists them. With
+    --json, the output includes world and verifier.
 
     For example:
 
@@ -169,7 +171,7 @@ def show_task(
 
 
 def _as_json(found: Task | Story) -> dict[str, Any]:
-    """Return the JSON of a task or rejected draft, with its history as ``history``."""
+    """Convert a task or rejected draft to JSON, with its history under ``history``."""
     task = found if isinstance(found, Task) else found.task
     whole: dict[str, Any] = json.loads(task.to_json()) if task else {}
     if isinstance(found, Story):
@@ -204,7 +206,7 @@ def import_tasks(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write the accepted tasks to this file, which samplers can read."
+            metavar="FILE", help="Write accepted tasks to this file, which samplers can read."
         ),
     ] = None,
     run: Annotated[
@@ -215,16 +217,16 @@ def import_tasks(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Validate tasks from a file with the gates, and keep those that pass.
+    """Validate tasks from a file with the gates, and keep the tasks that pass.
 
     A line is a task as `coevo tasks export` writes it, a draft (a task without a verifier), or a
     proposal: turns, actions, confidence, description, and the name of a training task as its
-    source. The gates execute the actions of each line, and the verifier of an accepted task is
-    made from their effects. Bad lines are reported by number; the other lines are still checked.
-    Validation and test tasks are refused.
+    source. The gates execute each line's actions, and the verifier of an accepted task is made
+    from their effects. Bad lines are reported by number; the other lines are still checked.
+    Validation and test tasks are rejected.
 
-    Without --out and --run, the command only checks. With --run, the tasks join every arm with its
-    next round, also while the run is training. The exit code is 1 if a line was not accepted.
+    Without --out or --run, the tasks are only checked. With --run, they join every arm in its next
+    round, even while the run is training. The exit code is 1 if a line was not accepted.
 
     For example:
 
@@ -274,8 +276,8 @@ def _print(judged: list[ImportedLine], out: Path | None, folder: RunFolder | Non
         say_aside(f"Tasks: {out}")
     if folder is not None and n:
         over = folder.summary.is_file()
-        when = "it is finished, so nobody practises them; an export has them"
-        say_aside(f"{n} for {folder.path.name}: " + (when if over else "they join with its rounds"))
+        when = "the run is finished, so only exports will include them"
+        say_aside(f"{n} for {folder.path.name}: " + (when if over else "they join in its rounds"))
 
 
 def export_tasks(
@@ -284,8 +286,8 @@ def export_tasks(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write to.", show_default="NAME-tasks"),
     ] = None,
-    arm: Annotated[str | None, typer.Option(help="For a run: only this arm's tasks.")] = None,
-    subset: Annotated[str | None, typer.Option(help="For a benchmark: name of a subset.")] = None,
+    arm: Annotated[str | None, typer.Option(help="For a run: only tasks from this arm.")] = None,
+    subset: Annotated[str | None, typer.Option(help="For a benchmark: only this subset.")] = None,
     with_solutions: Annotated[
         bool, typer.Option("--with-solutions", help="Add reference solutions to the table.")
     ] = False,
@@ -296,17 +298,16 @@ def export_tasks(
         bool, typer.Option("--overwrite", help="Replace an earlier export.")
     ] = False,
 ) -> None:
-    """Write the training tasks of a run or a benchmark to files for sharing.
+    """Export a run's or benchmark's training tasks to files for sharing.
 
-    tasks.jsonl holds the full tasks with world, verifier and reference; samplers and `coevo tasks
-    import` read it. tasks.parquet is a table for sharing, with the round, signal and gates of each
-    task. It has no verifiers, and solutions only with --with-solutions. croissant.json describes
-    both files (JSON-LD, Croissant 1.0).
+    tasks.jsonl contains the full tasks with world, verifier and reference; samplers and `coevo
+    tasks import` read it. tasks.parquet is a table for sharing, with each task's round, signal and
+    gates. It does not contain verifiers, and contains solutions only with --with-solutions.
+    croissant.json describes both files (JSON-LD, Croissant 1.0).
 
-    For a run, the command exports the tasks that its rounds found and those that a person
-    released. It never exports validation and test tasks. It prints the conditions that the
-    authors of the tasks set for sharing them, and adds them to the description. Read these before
-    you publish anything.
+    For a run, the command exports the tasks that its rounds found or that a user released, but
+    never validation or test tasks. It prints the authors' conditions for sharing the tasks, and
+    adds them to the description. Read these conditions before you publish anything.
 
     For example:
 
@@ -324,11 +325,11 @@ def export_tasks(
     with only_looking():
         if isinstance(found, RunFolder):
             if subset is not None:
-                raise ConfigError("--subset is for a benchmark's own tasks.")
+                raise ConfigError("--subset only works with a benchmark's own tasks.")
             name, tasks = found.path.name, of_run(found, arm)
         else:
             if arm is not None:
-                raise ConfigError("--arm is for the tasks of a run.")
+                raise ConfigError("--arm only works with a run.")
             native = get_benchmark(found.name).tasks(Split.TRAIN, subset)
             name, tasks = found.name, of_benchmark(native)
     written = write_bundle(
@@ -341,7 +342,7 @@ def export_tasks(
     )
     for file in written.files:
         say(str(file))
-    say_aside(f"{len(tasks)} tasks. tasks.jsonl holds solutions and verifiers, too.")
+    say_aside(f"{len(tasks)} tasks. tasks.jsonl also contains solutions and verifiers.")
     for benchmark, terms in written.terms.items():
         say_aside(f"Before you share these tasks ({benchmark}): {terms}")
 
@@ -365,7 +366,7 @@ app.command("export")(export_tasks)
 
 @app.callback()
 def _group() -> None:
-    """List tasks, show the history of one, review held ones, import and export.
+    """List, show, review, import and export tasks.
 
     For example:
 

@@ -1,4 +1,4 @@
-"""``coevo tasks review``: decide about tasks that are held."""
+"""``coevo tasks review``: release or reject tasks that are held for review."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.runs.tasks.review import HeldDraft, chosen, decide, held_tasks
 from coevo_gym.store.folder import RunFolder
 
-_NEXT = "It joins the arms that found it with their next rounds, if the run goes on."
-_ASKED = "Release it? (y)es, (n)o, (s)kip, (v)iew all that led to it, (q)uit"
+_NEXT = "It joins the arms that found it in their next rounds, if the run continues."
+_ASKED = "Release it? (y)es, (n)o, (s)kip, (v)iew its history, (q)uit"
 
 
 def review(
@@ -30,22 +30,22 @@ def review(
     ] = None,
     release: Annotated[
         list[str] | None,
-        typer.Option("--release", metavar="ID", help="Release this task for training; repeatable."),
+        typer.Option("--release", metavar="ID", help="Task to release; may be repeated."),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", help="Release all held tasks.")] = False,
     reject: Annotated[
         list[str] | None,
-        typer.Option("--reject", metavar="ID", help="Reject this task; repeatable."),
+        typer.Option("--reject", metavar="ID", help="Task to reject; may be repeated."),
     ] = None,
     reason: Annotated[str, typer.Option(help="Reason for the rejection, stored with it.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Review tasks that the gate `hold` put aside, and release or reject them.
+    """Review tasks that the gate `hold` set aside, and release or reject them.
 
-    On a terminal the command shows each task and asks about it. With --release, --all or --reject
-    it does not ask; without a terminal, and with --json, it lists the tasks. Decisions are stored
-    in the run with time and reason. The run may be training: a released task joins its arm with
-    the arm's next round. Until then, you can change your decision.
+    On a terminal, the command shows each task and asks for a decision. With --release, --all or
+    --reject, it does not ask; without a terminal or with --json, it lists the tasks. Decisions are
+    stored in the run with their time and reason. You can review while the run is training: a
+    released task joins its arm in the arm's next round. Until then, you can change your decision.
 
     For example:
 
@@ -53,18 +53,18 @@ def review(
 
       coevo tasks review quickstart --release 0123456789ab --release 89abcdef
 
-      coevo tasks review quickstart --reject 0123 --reason "its answer stands on the first page"
+      coevo tasks review quickstart --reject 0123 --reason "the first page shows the answer"
     """
     decided = bool(release or all_ or reject)
     if run is None:
         if decided:
-            raise ConfigError("No run given. Name it: coevo tasks review RUN --release ID")
+            raise ConfigError("No run given. Pass one: coevo tasks review RUN --release ID")
         _list_all(as_json)
         return
     folder = RunFolder.of(run)
     held = held_tasks(folder)
     if reason and not reject:
-        raise ConfigError("--reason explains a rejection. Pass it with --reject.")
+        raise ConfigError("--reason explains a rejection, so it needs --reject.")
     if decided:
         _decide(folder, held, release or [], reject or [], reason, all_=all_)
         held = held_tasks(folder)
@@ -85,7 +85,7 @@ def _decide(
     *,
     all_: bool,
 ) -> None:
-    """Carry out all decisions from the flags, or none if one is invalid."""
+    """Apply all decisions from the flags, or none of them if one is invalid."""
     rejected = chosen(held, reject)
     out = {one.task.id for one in rejected}
     released = chosen(held, release)
@@ -104,13 +104,13 @@ def _decide(
 
 
 def _ask(folder: RunFolder, waiting: Sequence[HeldDraft]) -> None:
-    """Show each task and ask about it; each answer is saved at once."""
+    """Show each task and ask for a decision, which is saved immediately."""
     for number, one in enumerate(waiting, start=1):
         console.rule(f"{number} of {len(waiting)}", align="left", style="dim")
         _show(one)
         try:
             answer = _answer(folder, one)
-            why = console.input("Why? Enter for no reason: ") if answer == "n" else ""
+            why = console.input("Reason (may be empty): ") if answer == "n" else ""
         except EOFError:
             return
         if answer == "q":
@@ -155,7 +155,7 @@ def _list_all(as_json: bool) -> None:
     else:
         _table(rows, ("run", "name", "round", "held_because", "instruction"))
         say_aside(
-            f"{len(rows)} tasks are held; `coevo tasks review RUN` asks about those of one run."
+            f"{len(rows)} tasks are held; `coevo tasks review RUN` asks about one run's tasks."
         )
 
 
@@ -168,8 +168,8 @@ def _print(held: Sequence[HeldDraft], run: str) -> None:
     counts += [f"{done.count(what)} {what}" for what in ("released", "rejected") if what in done]
     say_aside(
         f"Of {len(held)} tasks that were held, {', '.join(counts)}. "
-        f"`coevo tasks show ID --run {run}` tells all about one; --release, --reject and --all "
-        "decide."
+        f"`coevo tasks show ID --run {run}` shows a task's history. Use --release, --reject or "
+        "--all to decide."
     )
 
 

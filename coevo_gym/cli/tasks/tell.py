@@ -1,4 +1,4 @@
-"""The history of a draft on a terminal, section by section, as far as the run stored it."""
+"""Terminal output of the history that a run has stored for a draft."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from coevo_gym.runs.tasks.story import Story
 from coevo_gym.store.reader import HOLD
 
 WIDEST = 110
-"""Widest text in columns, also on a wider terminal."""
+"""Maximum text width in columns, even on a wider terminal."""
 _CUT = 240
 _CUT_OBSERVATION = 160
 _FEW = 3
 _SHORT = {"no_wrap": True}
-"""A column of marks or names."""
+"""Options for a column of marks or names."""
 
 
 def tell(story: Story, *, full: bool = False) -> None:
     """Print the history of a draft.
 
-    Long texts are cut, and only the first steps of a walk are printed, unless ``full`` is True.
+    Unless ``full`` is True, long texts are truncated, and the middle of a long walk is left out.
     """
     _Teller(full).tell(story)
 
 
 class _Teller:
-    """Printer for the sections of a history; sections without data are left out."""
+    """A printer for a draft's history that omits sections without data."""
 
     def __init__(self, full: bool) -> None:
         width = WIDEST if is_piped() else min(console.width, WIDEST)
@@ -193,7 +193,7 @@ class _Teller:
         self._console.print(Padding(grid, (0, 0, 0, 2)))
 
     def _steps(self, steps: Sequence[tuple[str, str, str]], *, few: bool = True) -> None:
-        """Return numbered actions, each with its result."""
+        """Print numbered actions, each with its result."""
         grid = _grid({"no_wrap": True, "style": "dim", "justify": "right"})
         most = len(steps) if self._full or not few else 2 * _FEW + 2
         shown = list(enumerate(steps, start=1))
@@ -223,16 +223,16 @@ class _Teller:
 
 
 def outcome(story: Story) -> str:
-    """Describe the outcome of a draft in a sentence."""
+    """Describe a draft's outcome in one sentence."""
     verdict, decision = story.verdict, story.decision
     if decision is None:
-        waits = " and waits for a person: `coevo tasks review`" if verdict.gate == HOLD else ""
+        waits = " and waits for review: `coevo tasks review`" if verdict.gate == HOLD else ""
         return _ended(verdict.accepted, verdict.gate) + waits
     reason = f": {decision.reason}" if decision.reason else ""
-    told = f"{decision.what} by a person on {decision.at}{reason}"
+    told = f"{decision.what} by a user on {decision.at}{reason}"
     if decision.what == "rejected" or story.joined:
         return told
-    return f"{told}; it joins the next round of a run that goes on"
+    return f"{told}; it joins the next round if the run continues"
 
 
 def _ended(accepted: bool, gate: str) -> str:
@@ -254,12 +254,12 @@ def _told(value: Any) -> str:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, safe to print."""
+    """Return a text as a single line that is safe to print."""
     return " ".join(visible(text).split())
 
 
 def _grid(*columns: Mapping[str, Any]) -> Table:
-    """Return a grid of some short columns, and a text."""
+    """Return a grid with the given columns and a wide text column."""
     grid = Table.grid(padding=(0, 2))
     for column in (*columns, {"ratio": 1, "overflow": "fold"}):
         grid.add_column(**column)

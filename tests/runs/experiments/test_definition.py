@@ -231,7 +231,7 @@ def test_the_list_says_what_is_needed(coevo: Coevo) -> None:
     assert "There is no experiment 'control'. Did you mean 'controls'" in coevo(
         "experiment", "control", code=2
     )
-    assert "Which table?" in coevo("experiment", code=2)
+    assert "No table given" in coevo("experiment", code=2)
 
 
 @pytest.mark.parametrize("benchmark", ["webshop", "alfworld"])

@@ -273,7 +273,7 @@ def test_ctrl_c_keeps_what_is_done(finished: Path, tmp_path: Path, coevo: Coevo)
     running.wait_for("blind-1: train blind: 2/4")
     running.process.send_signal(signal.SIGINT)
     assert running.end() == 130, running.text
-    assert f"Stopped and saved. Go on with: coevo experiment {TABLE}" in running.text
+    assert f"Stopped and saved. Continue with: coevo experiment {TABLE}" in running.text
     assert "Traceback" not in running.text
     folder = tmp_path / "runs" / "toy_table"
     assert not (folder / "table.json").exists()
@@ -317,7 +317,7 @@ def test_the_same_for_programs(copied: Path, coevo: Coevo) -> None:
     assert found == table_of(copied)
     assert coevo(*CHEAP, "--csv", only_out=True) == (copied / "table.csv").read_text()
     assert coevo(*CHEAP, "--md", only_out=True) == (copied / "table.md").read_text()
-    assert "Choose one of --json, --csv and --md" in coevo(*CHEAP, "--csv", "--md", code=2)
+    assert "Pass only one of --json, --csv and --md" in coevo(*CHEAP, "--csv", "--md", code=2)
 
 
 def test_rows_and_seeds_can_be_chosen(copied: Path, coevo: Coevo) -> None:

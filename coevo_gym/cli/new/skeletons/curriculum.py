@@ -1,12 +1,12 @@
 """A curriculum that prefers tasks with fewer visits.
 
-``coevo train`` and ``coevo resume`` load it from a folder that the settings of a run name::
+``coevo train`` and ``coevo resume`` load it from the folder in a run's settings::
 
     [plugins]
     methods = "FOLDER"
 
-Set ``arms = ["static", "newcurriculum"]`` to compare it with another. ``python newcurriculum.py``
-checks the contract of curricula.
+Set ``arms = ["static", "newcurriculum"]`` to compare it with a fixed set of tasks.
+``python newcurriculum.py`` checks that it keeps the curriculum contract.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from coevo_gym.testing.curriculum import assert_curriculum_contract
 
 
 class NewcurriculumSelector(TableSelector):
-    """Selector that weights a task by 1 / (1 + visits). The base class saves its state.
+    """A selector that weights a task by 1 / (1 + visits). The base class saves its state.
 
-    Selectors are pure: they use no files, no clock and no random numbers.
+    Selectors are pure: they do not use files, clocks or random numbers.
     """
 
     columns: ClassVar = {"visits": 0.0}
 
     def weights(self) -> Numbers:
-        """Return the (n,) weights of the tasks in the pool, above 0."""
+        """Return (n,) positive weights for the tasks in the pool."""
         return 1.0 / (1.0 + self.table["visits"])
 
     def visit(self, row: int, outcomes: Numbers, group: Group) -> None:
-        """Count one visit of a task, whatever the outcomes of its episodes."""
+        """Count a visit to a task, regardless of the outcomes of its episodes."""
         self.table["visits"][row] += 1.0
 
 

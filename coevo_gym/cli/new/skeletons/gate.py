@@ -1,6 +1,6 @@
 """A gate that rejects drafts with long instructions.
 
-A method of your own passes it to its evolver, after the built-in gates::
+Your own method can pass it to its evolver, after the built-in gates::
 
     def gates(benchmark, known):
         return (*kit.gates(benchmark, known), NewgateGate())
@@ -8,7 +8,7 @@ A method of your own passes it to its evolver, after the built-in gates::
     native, scope = kit.native_tasks, kit.scope
     GatedEvolver(kit.benchmark, kit.explorer(), gates_of=gates, native=native, scope=scope)
 
-``python newgate.py`` checks the contract of gates.
+``python newgate.py`` checks that it keeps the gate contract.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from coevo_gym.testing.gate import assert_gate_contract, draft_of
 
 @dataclass(frozen=True, slots=True)
 class NewgateGate:
-    """Gate for short instructions.
+    """A gate that accepts only short instructions.
 
-    The gates before it have filled in the candidate: ``the_draft`` is the proposal, ``the_task``
-    the task that was built from it, ``the_replay`` the replay of its reference.
+    Earlier gates have filled in the candidate: ``the_draft`` is the proposal, ``the_task`` is the
+    task that was built from it, and ``the_replay`` is the replay of its reference.
 
     Args:
-        most_words: most words of an instruction.
+        most_words: maximum number of words in an instruction.
         name: name of this gate in verdicts.
     """
 
@@ -35,7 +35,7 @@ class NewgateGate:
     name: str = "newgate"
 
     def check(self, candidate: Candidate) -> Candidate:
-        """Accept a candidate, or raise the reason for its rejection.
+        """Return an accepted candidate, or raise an error with the reason for its rejection.
 
         Raises:
             Rejected: if its instruction is too long.

@@ -1,13 +1,13 @@
 """A method that prefers tasks with 50 % success, in a pool that grows where the agent is weak.
 
-``coevo train`` and ``coevo resume`` load it from a folder that the settings of a run name::
+``coevo train`` and ``coevo resume`` load it from the folder in a run's settings::
 
     [plugins]
     methods = "FOLDER"
 
-Set ``arms = ["static", "newmethod"]`` to compare it with another. An arm may change its settings:
-``[arm.short] method = "newmethod", set = { "method.memory" = 0.2 }``. ``python newmethod.py``
-checks the contract of methods.
+Set ``arms = ["static", "newmethod"]`` to compare it with a fixed set of tasks. An arm may change
+its settings: ``[arm.short] method = "newmethod", set = { "method.memory" = 0.2 }``.
+``python newmethod.py`` checks that it keeps the method contract.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from coevo_gym.methods.method import Method, method
 
 
 class NewmethodSettings(FrozenModel):
-    """Settings of this method, which an arm changes as ``method.KEY``."""
+    """Settings for this method, which an arm can change as ``method.KEY``."""
 
     memory: float = Field(default=0.5, ge=0, le=1)
-    """Factor for the earlier counts of a task at each visit."""
+    """Factor applied to a task's earlier counts at each visit."""
 
 
 @method("newmethod", curriculum={"growth": {"kind": "signals"}})

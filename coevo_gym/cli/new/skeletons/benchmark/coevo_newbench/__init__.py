@@ -1,7 +1,7 @@
-"""Newbench: put the thing that an instruction names into the box that it names.
+"""Newbench: put the requested thing into the requested box.
 
 Importing this package registers the env, so ``gym.make("coevo_newbench:Newbench-v0")`` works.
-``coevo`` finds the package by the entry point in ``pyproject.toml``, which names :data:`SPEC`.
+``coevo`` finds the package through the entry point for :data:`SPEC` in ``pyproject.toml``.
 All other modules are imported when they are needed.
 """
 

@@ -13,18 +13,18 @@ from .choices import choices
 
 
 class NewbenchBenchmark(ProposableFolder):
-    """Newbench; the modules of this folder do the work."""
+    """The Newbench benchmark, implemented by the modules in this folder."""
 
     name = "newbench"
     env_id = "Newbench-v0"
     subsets: tuple[str, ...] = ()
 
     def symbol(self, step: Step) -> str:
-        """Return open, take, put or done; "!" for an action without effect."""
+        """Return the verb of the action (open, take, put or done), or "!" if it had no effect."""
         return "!" if step.error_kind else next(iter(step.calls), "")
 
     def tags(self, task: Task | Draft) -> tuple[str, ...]:
-        """Return the topics of a task: its room, and the thing and box in its instruction."""
+        """Return a task's topics: its room, and the thing and box in its instruction."""
         words = task.instruction.strip(".").replace(",", "").split()
         things = [("thing", word) for word in words if word in tasks.THINGS]
         boxes = [("box", word) for word in words if word in tasks.BOXES]

@@ -1,4 +1,4 @@
-"""Drafts from the walks of an explorer, and their validation by execution."""
+"""Drafts made from an explorer's walks, and their validation by execution."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .world import NewbenchVerifier, NewbenchWorld
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create a draft for each thing that a walk put into a box: its actions, then ``done``."""
+    """Create a draft from a walk's actions for each thing that the walk put into a box."""
     found, actions, held = [], list[str](), ""
     for step in trace.steps:
         if step.error_kind or step.action == "done":
@@ -40,7 +40,7 @@ def _draft(context: Context, instruction: str, actions: tuple[str, ...]) -> Draf
 
 
 def build(draft: Draft) -> Task:
-    """Run a draft's actions, and make their final effect the goal of the task.
+    """Execute a draft's actions, and make their final effect the task's goal.
 
     Raises:
         BuildError: if an action fails, or the last thing was in its box from the start.
@@ -56,7 +56,7 @@ def build(draft: Draft) -> Task:
         if answer.call == "put":
             last = (held, action.partition(" ")[2])
     if not room.over or not last[0]:
-        raise BuildError("the actions do not put anything into a box and end with done")
+        raise BuildError("the actions must put something into a box and end with done")
     if Room(world).lies_in(*last):
         raise BuildError(f"the {last[0]} is in the {last[1]} box from the start")
     return Task(

@@ -1,4 +1,4 @@
-"""Candidate actions for a scorer, which sees only what the policy sees."""
+"""Candidate actions for policies that score actions, computed from what the policy sees."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from coevo_gym.core.trajectory import View
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the actions that have an effect now."""
+    """Return the actions that would have an effect now."""
     return tuple(view.info["admissible"])

@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 
 class Room:
-    """Boxes, their contents, and the thing that the agent holds.
+    """A room with boxes, their contents, and the thing that the agent holds.
 
     Args:
         world: the initial state.
@@ -37,7 +37,7 @@ class Room:
         self.over = False
 
     def act(self, action: str) -> Answer:
-        """Carry out an action; an impossible one changes nothing and gets an answer."""
+        """Execute an action; an impossible action changes nothing, but still gets an answer."""
         match action.split():
             case ["open", box] if box in self.contents and box not in self.opened:
                 self.opened.add(box)
@@ -56,7 +56,7 @@ class Room:
         return Answer(f"That cannot be done now: {action[:60]!r}.", error="impossible")
 
     def possible(self) -> tuple[str, ...]:
-        """Return the actions that have an effect now."""
+        """Return the actions that would have an effect now."""
         closed = [f"open {box}" for box in self.contents if box not in self.opened]
         opened = [box for box in self.contents if box in self.opened]
         if self.held:
@@ -69,7 +69,7 @@ class Room:
         return [self.contents, sorted(self.opened), self.held, self.over]
 
     def lies_in(self, thing: str, box: str) -> bool:
-        """Return whether a thing is in a box."""
+        """Return True if a thing is in a box."""
         return thing in self.contents.get(box, ())
 
     def _box_with(self, thing: str) -> str:

@@ -26,10 +26,10 @@ class NewbenchEnv(TaskEnv):
 
     Reward:
         1.0 at the end if the thing is in the box, else 0.0; ``reward_mode="score"`` gives 0.5
-        where everything is right but ``done`` is missing.
+        if everything is right except that ``done`` is missing.
 
     Starting state:
-        A room of the split, or that of the task named by ``options``; all boxes are closed.
+        A room from the split, or the room of the task in ``options``; all boxes are closed.
 
     Episode end:
         Terminated by ``done``; truncated after ``max_steps`` actions (default 12).
@@ -65,7 +65,7 @@ class NewbenchEnv(TaskEnv):
 
 
 def grade(room: Room, verifier: NewbenchVerifier) -> Grade:
-    """Judge the final state of a room."""
+    """Grade a room's final state."""
     right = room.lies_in(verifier.thing, verifier.box)
     return Grade(1.0 if right and room.over else 0.5 if right else 0.0, right and room.over)
 

@@ -1,4 +1,4 @@
-"""Exploring a room without a goal, and drafts from the proposals of a model."""
+"""Exploration of a room without a goal, and drafts made from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def open_task(task: Task) -> Task:
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Turn the proposal of a model into a draft, which ``build`` then checks.
+    """Turn a model's proposal into a draft, which ``build`` then checks.
 
     Raises:
         BuildError: if the proposal cannot become a draft.

@@ -1,4 +1,4 @@
-"""Installation of engine and data, of which this benchmark needs none."""
+"""Installation of the engine and data, neither of which this benchmark needs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tasks import N_ROOMS
 
 
 def install(source: Path | None) -> Path:
-    """Install engine and data in the folder of the benchmark; see :mod:`coevo_gym.provision`.
+    """Install engine and data in the benchmark's folder; see :mod:`coevo_gym.provision`.
 
     Raises:
         ConfigError: always, because there is nothing to install.

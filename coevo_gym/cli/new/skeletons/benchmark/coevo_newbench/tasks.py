@@ -19,7 +19,7 @@ THINGS = ("coin", "key", "ring", "stamp", "button", "marble", "feather", "shell"
 
 
 def split_of(scenario: str) -> Split:
-    """Return the split of a room: of five rooms, three are for training, one each for val and test.
+    """Return a room's split: of every five rooms, three are train, one is val and one is test.
 
     Raises:
         TaskError: if there is no such room.
@@ -31,9 +31,9 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split that a task belongs to by its content, not by its label.
+    """Return the split that a task belongs to according to its content, not its label.
 
-    A copy of a held-out room under another name is a held-out room.
+    A copy of a held-out room under another name is still a held-out room.
     """
     copied = [room for room, world in _rooms().items() if world == task.world]
     return strictest(*map(split_of, (task.scenario, *copied)))
@@ -43,7 +43,7 @@ def native_tasks(split: Split, subset: str | None = None) -> Sequence[Task]:
     """Return the native tasks of a split, always in the same order.
 
     Raises:
-        TaskError: if a subset is named, because there are none.
+        TaskError: if a subset is given, because there are no subsets.
     """
     if subset is not None:
         raise TaskError(f"newbench has no subset {subset!r}.")

@@ -1,4 +1,4 @@
-"""The models of a task: the initial state for the engine, and the goal for the judge."""
+"""Data models for a task: the engine's initial state, and the goal for grading."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NewbenchWorld(World):
     @model_validator(mode="after")
     def _fits(self) -> NewbenchWorld:
         if len(self.boxes) != len(self.contents):
-            raise ValueError(f"{len(self.boxes)} boxes have {len(self.contents)} contents")
+            raise ValueError(f"got {len(self.boxes)} boxes, but {len(self.contents)} contents")
         return self
 
 

@@ -1,4 +1,4 @@
-"""The contract of envs and benchmarks."""
+"""Contract tests for the env and the benchmark."""
 
 from __future__ import annotations
 
