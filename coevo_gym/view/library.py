@@ -75,7 +75,7 @@ class Library:
         return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
-        """Return the run with an id.
+        """Return a run by its id.
 
         Raises:
             NotFound: if there is no such run.
@@ -83,7 +83,7 @@ class Library:
         return _found("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
-        """Return the evaluation with an id.
+        """Return an evaluation by its id.
 
         Raises:
             NotFound: if there is no such evaluation.
@@ -122,7 +122,7 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
 
 
 def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
-    """Return the folder with an id; the error for an unknown id suggests existing ids."""
+    """Return a folder by its id; the error for an unknown id suggests existing ids."""
     if id in there:
         return there[id]
     close: list[str] = get_close_matches(id, there, n=MOST_OFFERED)

@@ -1,4 +1,4 @@
-"""Runs and evaluations with data that is cached until their files change."""
+"""Runs and evaluations whose data is cached until their files change."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Shelf:
         self._evals: dict[Path, ShownEval] = {}
 
     def run(self, id: str) -> ShownRun:
-        """Return the run with an id.
+        """Return a run by its id.
 
         Raises:
             NotFound: if there is no such run.
@@ -52,7 +52,7 @@ class Shelf:
             return self._runs.setdefault(folder.path, ShownRun(id, folder))
 
     def evaluation(self, id: str) -> ShownEval:
-        """Return the evaluation with an id.
+        """Return an evaluation by its id.
 
         Raises:
             NotFound: if there is no such evaluation.
@@ -185,7 +185,7 @@ class ShownRun:
         return found
 
     def require_arm(self, arm: str, others: Collection[str] = ()) -> None:
-        """Check that the run has an arm.
+        """Check that an arm exists in the run.
 
         Args:
             arm: name of the arm.

@@ -225,7 +225,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """The data on a round that lists display, extracted from the round's JSON."""
+    """The data about a round that is shown in lists, extracted from the round's JSON."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result

@@ -140,7 +140,7 @@ class Ended(ListRow):
 
 
 class SignalView(Shape):
-    """A signal of a weakness that an episode shows.
+    """A signal that an episode shows a weakness.
 
     Attributes:
         kind: kind of the signal.

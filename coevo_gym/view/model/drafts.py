@@ -154,7 +154,7 @@ class ContextView(Shape):
 
 
 class WalkView(Shape):
-    """One walk of an explorer: a sequence of steps from a context.
+    """One exploration walk: the steps that an explorer took from a context.
 
     Attributes:
         number: position among the walks from this context, from 0.

@@ -173,7 +173,7 @@ class TaskOutcome(Shape):
 
 
 class EvaluationDetail(Rated):
-    """An evaluation of an arm on its run's held-out tasks, task by task.
+    """An evaluation of an arm on held-out tasks, with the result for each task.
 
     Attributes:
         run: id of the run.
@@ -301,7 +301,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
             shown.reader.eval_trajectory(config["policy"], 0, task_id, sample) if line else None
         )
         if line is None or episode is None:
-            raise NotFound(f"{shown.id} does not store episode {id[:100]!r}. Use TASK.SAMPLE.")
+            raise NotFound(f"{shown.id} has no episode {id[:100]!r}. Ids look like TASK.SAMPLE.")
         tasks, _ = _known(shown)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
@@ -337,7 +337,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
 
 
 def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
-    """Return an evaluation within a run, task by task.
+    """Return a run's evaluation with the result for each task.
 
     Raises:
         NotFound: if there is no such evaluation, or the run did not store results per task.

@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Mean numbers in an arm's notes of one kind about episode steps, by learner step.
+    """Mean values in an arm's notes of one kind about episode steps, by learner step.
 
     All arrays have one entry per learner step.
 

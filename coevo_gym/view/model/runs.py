@@ -1,4 +1,4 @@
-"""The list of runs, and single runs with their arms side by side."""
+"""The list of runs, and single runs with the results of all their arms."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Series(Shape):
 
 
 class RunDetail(Shape):
-    """A run with its arms side by side.
+    """A run with the results of all its arms.
 
     Attributes:
         id: id of the run, used in paths.
@@ -177,7 +177,7 @@ def run_list(shelf: Shelf) -> RunList:
 
 
 def run_detail(run: ShownRun) -> RunDetail:
-    """Return a run with its arms side by side.
+    """Return a run with the results of all its arms.
 
     Raises:
         Damaged: if the run cannot be read.

@@ -115,7 +115,7 @@ class Desk:
         self._closed = False
 
     def about(self) -> Json:
-        """Return the benchmark, and where demonstrations are saved."""
+        """Return information about the benchmark and about the file for demonstrations."""
         return {
             "name": self.source.name,
             "benchmark": self.source.benchmark,

@@ -119,7 +119,7 @@ class PlayedGame:
 
     @property
     def under_way(self) -> bool:
-        """Return True if an action can be taken: the episode is in progress, and its engine works."""
+        """Return True if an action can be taken: the episode is running and its engine works."""
         return self._live is not None and self.played is None
 
     def begin(self) -> None:

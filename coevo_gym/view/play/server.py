@@ -55,7 +55,7 @@ class PlayFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """Return the routes of the page and its requests."""
+        """Return the routes for the page and for the requests that it sends."""
         game = "/api/play/games/{id}"
         return [
             Route("/", self._page),
@@ -104,7 +104,7 @@ class PlayFace:
         return await self._do(partial(self._desk.give_up, request.path_params["id"], step))
 
     def _of_game(self, work: Callable[[str], Any]) -> Callable[[Request], Awaitable[Any]]:
-        """Return a handler that needs only the id of the episode."""
+        """Return a request handler that only needs the episode's id."""
 
         async def answer(request: Request) -> Any:
             return await self._do(partial(work, request.path_params["id"])) or {}
@@ -118,7 +118,7 @@ class PlayFace:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
-        """Return a route that checks the token and responds with JSON, also on errors."""
+        """Return a route that checks the token and responds with JSON, even to failed requests."""
 
         async def route(request: Request) -> Response:
             sent = request.headers.get(TOKEN, "")

@@ -57,7 +57,7 @@ class Tool(NamedTuple):
 
 
 def read_tools(view: View) -> tuple[Tool, ...]:
-    """Return the functions that a view offers, which may be ()."""
+    """Return the functions that a view offers (possibly none)."""
     try:
         return tuple(_tool(tool["function"]) for tool in json.loads(view.info["bfcl.tools"]))
     except KeyError:
