@@ -1,4 +1,4 @@
-"""Routing of the viewer's JSON API: every path and its handler, for both server and export."""
+"""Routing of the viewer's JSON API: every path with its handler, for the server and for exports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun
 
 
 class About(Shape):
-    """The contents and the version of this viewer.
+    """The version of this viewer, with information about its contents.
 
     Attributes:
         version: version of coevo_gym.
@@ -44,8 +44,8 @@ class About(Shape):
         left_out: sentences that list what an export leaves out; empty for a server.
         kinds: kinds of signals and contexts in display order, with labels and colours. Rows may
             contain other kinds, which are shown by name in grey.
-        home: start page of a viewer of a single run or evaluation, such as ``runs/quickstart``; ""
-            to start at the list.
+        home: start page if the viewer shows a single run or evaluation, such as
+            ``runs/quickstart``; otherwise "", to start at the list.
     """
 
     version: str
@@ -60,7 +60,7 @@ Answer = Callable[[Shelf, Query, Mapping[str, str]], Shape]
 
 
 def about(shelf: Shelf) -> About:
-    """Return the contents and the version of this viewer."""
+    """Return the version of this viewer, with information about its contents."""
     return About(
         version=__version__,
         kinds=tuple(kinds()),
@@ -89,7 +89,7 @@ _PLAIN: Mapping[str, Callable[..., Shape]] = {
     "evals/{eval}": eval_detail,
     "evals/{eval}/episodes/{id}": episode_detail,
 }
-"""Handlers of paths without a query. Their arguments are the run, the evaluation or the shelf, and
+"""Handlers for paths without a query. Their arguments are the run, evaluation or shelf, followed by
 the other parts of the path in order."""
 _QUERIED: Mapping[str, Callable[..., Shape]] = {
     "runs/{run}/arms/{arm}/groups": group_page,
@@ -100,7 +100,7 @@ _QUERIED: Mapping[str, Callable[..., Shape]] = {
     "compare": compared,
     "search": search,
 }
-"""Handlers whose last argument is the query, such as filters."""
+"""Handlers that receive the query, such as filters, as their last argument."""
 _PATHS = [
     (re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]{1,200})", path)), answer, path in _QUERIED)
     for path, answer in {**_PLAIN, **_QUERIED}.items()
@@ -108,7 +108,7 @@ _PATHS = [
 
 
 def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
-    """Return the JSON response for a path, without secrets.
+    """Return the JSON response for a path, with secrets removed.
 
     Args:
         shelf: the runs and evaluations.
@@ -129,7 +129,7 @@ def answer(shelf: Shelf, path: str, query: str = "") -> bytes:
 
 
 def shape_of(shelf: Shelf, path: str, query: Query) -> Shape:
-    """Return the response model for a path, with arguments as in :func:`answer`."""
+    """Return the response model for a path; see :func:`answer` for the arguments."""
     for pattern, make, queried in _PATHS:
         if match := pattern.fullmatch(path):
             if not queried:

@@ -1,7 +1,7 @@
 """The filters of each list, declared once for queries and for exported pages.
 
 A filter is an operation on a field of a row. Exported pages apply the same table in a browser
-(``static/data.js``); tests check that the Python, JavaScript and SQL filters agree.
+(``static/viewer/exported.js``); tests check that the Python, JavaScript and SQL filters agree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Filter(NamedTuple):
     Attributes:
         op: the operation.
         field: the row's field; dots access nested objects, and ``_`` marks a field that responses
-            leave out.
+            do not contain.
         flag: True if the parameter's values are ``true`` and ``false``.
     """
 
@@ -146,7 +146,7 @@ LISTS: Mapping[str, Listing] = {
     "drafts": DRAFTS,
     "episodes": EPISODES,
 }
-"""All lists, by the last word of their path."""
+"""All lists, by the last part of their path."""
 
 
 class Selected(NamedTuple, Generic[RowT]):
@@ -193,7 +193,7 @@ def paging_of(total: int, page: int, per_page: int) -> dict[str, int]:
 
 
 def value_of(row: ListRow, field: str) -> Any:
-    """Return a row's field, see :class:`Filter`."""
+    """Return the value of a row's field; see :class:`Filter`."""
     return attrgetter(field.removeprefix("_"))(row)
 
 
@@ -230,4 +230,4 @@ _MATCHES: Mapping[Op, Callable[[Any, Sequence[Any]], bool]] = {
     "more": lambda value, flags: value is not None and (value > 0) in flags,
     "words": lambda text, words: all(word in text for word in words),
 }
-"""Conditions by operation: of a row's value and the parameter's values, one of which must match."""
+"""Conditions by operation: a row's value must match at least one of the parameter's values."""

@@ -1,4 +1,4 @@
-"""Grades of episodes in words."""
+"""Descriptions of episode grades in words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class GradeCheck(NamedTuple):
 
 
 class GradeInWords(NamedTuple):
-    """The outcome of an episode and the grader's checks behind it.
+    """The outcome of an episode, with the grader's checks behind it.
 
     Attributes:
         success: the binary outcome.
@@ -52,7 +52,7 @@ class GradeInWords(NamedTuple):
 
 
 def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
-    """Return the grade of a finished episode, for the person who played it."""
+    """Return the grade of a finished episode, for the user who played it."""
     return GradeInWords(
         success=record.success,
         score=record.score,
@@ -64,7 +64,7 @@ def grade_of(record: EvalTrajectory, task: Task | None = None) -> GradeInWords:
 
 
 def why_failed(success: bool, end_reason: str, report: Mapping[str, Any], task: Task | None) -> str:
-    """Return why an episode failed, in a few words; "" if it succeeded or the report says nothing.
+    """Return why an episode failed, in a few words, or "" if it succeeded or the reason is unknown.
 
     Args:
         success: the binary outcome.
@@ -133,7 +133,7 @@ def _sizes(task: Task | None) -> Mapping[str, int]:
 
 
 def _share(name: str, value: float, size: int) -> tuple[bool | None, str]:
-    """Return the outcome of a part of WebShop's score, with the share correct in words."""
+    """Return the outcome of one part of WebShop's score, with a remark such as "2 of 3 right"."""
     if value < 0:
         return None, "none asked"
     if size > 1:
@@ -161,7 +161,7 @@ def _told(value: Any) -> str:
 
 
 def _spaced(name: str) -> str:
-    """Return a key or a code as words; other text is returned unchanged.
+    """Convert a key or a code to words; return other text unchanged.
 
     Example:
         >>> _spaced("webshop.r_type"), _spaced("instance_state_mismatch"), _spaced("GorillaFS.root")
@@ -179,7 +179,7 @@ _SHARES = {
     "webshop.r_option": "wrong",
     "webshop.r_price": "too high",
 }
-"""Parts of WebShop's score, each with the remark used if the part is 0."""
+"""Remarks for parts of WebShop's score that are 0."""
 _WORDS = {
     "webshop.r_type": "kind of product",
     "webshop.r_att": "attributes",

@@ -13,16 +13,16 @@ from coevo_gym.store.folder import RUNS, RunFolder
 from coevo_gym.view.refusals import NotFound
 
 OF_TABLE = "~"
-"""The separator between a table's name and a run's name in an id; it needs no quoting in a path."""
+"""The separator between the table's and the run's name in an id. Paths can contain it unquoted."""
 
 MOST_OFFERED = 12
-"""Maximum number of existing runs or evaluations offered in place of a missing one."""
+"""Maximum number of existing ids that the error for an unknown id suggests."""
 
 Folder = TypeVar("Folder", RunFolder, EvalFolder)
 
 
 class Library:
-    """The runs and evaluations to show. Ids are looked up, never converted to file paths.
+    """The runs and evaluations that a viewer shows. Ids are never converted to file paths.
 
     Args:
         given: names or paths of runs, tables of runs, or evaluations, or folders of runs; empty for
@@ -46,7 +46,7 @@ class Library:
 
     @property
     def home(self) -> str:
-        """Return the path of the only item shown; "" if there is a list."""
+        """Return the path of the only run or evaluation shown; "" if there are several."""
         if self._all or self._tables:
             return ""
         shown = [*(f"runs/{id}" for id in self.runs()), *(f"evals/{id}" for id in self.evals())]
@@ -75,7 +75,7 @@ class Library:
         return _named((name_of(evaluation.path), evaluation) for evaluation in evals)
 
     def run(self, id: str) -> RunFolder:
-        """Return the run with an id.
+        """Return a run by its id.
 
         Raises:
             NotFound: if there is no such run.
@@ -83,7 +83,7 @@ class Library:
         return _found("run", id, "runs", self.runs())
 
     def evaluation(self, id: str) -> EvalFolder:
-        """Return the evaluation with an id.
+        """Return an evaluation by its id.
 
         Raises:
             NotFound: if there is no such evaluation.
@@ -101,12 +101,12 @@ def _find(name: str) -> RunFolder | EvalFolder | Path:
 
 
 def name_of(folder: Path) -> str:
-    """Return a folder's name, even if its path does not end with it, as in ``.``."""
+    """Return a folder's name, even if the path does not end with the name, as in ``.``."""
     return folder.name if folder.name not in ("", "..") else folder.resolve().name
 
 
 def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
-    """Return the folders by name, without duplicates; repeated names get a number."""
+    """Map unique names to folders; add a numeric suffix to repeated names, and drop duplicates."""
     found: dict[str, Folder] = {}
     seen: set[Path] = set()
     for name, folder in folders:
@@ -122,7 +122,7 @@ def _named(folders: Iterable[tuple[str, Folder]]) -> dict[str, Folder]:
 
 
 def _found(noun: str, id: str, root: str, there: Mapping[str, Folder]) -> Folder:
-    """Return the folder with an id; the error offers the most similar ids, or else the first."""
+    """Return a folder by its id; the error for an unknown id suggests existing ids."""
     if id in there:
         return there[id]
     close: list[str] = get_close_matches(id, there, n=MOST_OFFERED)

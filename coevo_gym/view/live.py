@@ -1,4 +1,4 @@
-"""Change notifications for open pages, and background reading into indexes.
+"""Change notifications for open pages, and a background thread that updates indexes.
 
 ``/api/live`` sends server-sent events: a message for each changed run or evaluation, with ``{"run":
 id}`` or ``{"eval": id}`` as its data. The message contains nothing else; the page requests new data
@@ -29,7 +29,7 @@ State = Mapping[tuple[str, str], Stamps]
 
 
 def state_of(shelf: Shelf) -> State:
-    """Return a stamp for each run and evaluation, by kind and id, that changes with its files."""
+    """Return a stamp for each run and evaluation that changes whenever its files change."""
     runs = {
         ("run", id): stamps(
             *(run.metrics, run.database, _log(run.database), run.summary, run.path / PROGRESS)
@@ -44,7 +44,7 @@ def state_of(shelf: Shelf) -> State:
 
 
 def changes(before: State, now: State) -> list[dict[str, str]]:
-    """Return new, removed and changed items, each as the data of an event."""
+    """Return the new, removed and changed items as event data."""
     return [
         {kind: id}
         for kind, id in {**before, **now}
@@ -53,7 +53,7 @@ def changes(before: State, now: State) -> list[dict[str, str]]:
 
 
 async def events(shelf: Shelf, stopping: threading.Event) -> AsyncIterator[bytes]:
-    """Yield the event stream of ``/api/live`` until it is stopped."""
+    """Yield the event stream of ``/api/live`` until ``stopping`` is set."""
     import asyncio
 
     from starlette.concurrency import run_in_threadpool

@@ -1,4 +1,4 @@
-"""Numbers and the headline of a run as text, formatted as the pages' scripts format them."""
+"""Formatting of numbers and of a run's headline, consistent with the scripts of the pages."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _NAME = 60
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Format a share in [0, 1] as a percentage, or a dash."""
+    """Format a share in [0, 1] as a percentage; return a dash if the share is unknown."""
     if share is None or not math.isfinite(share):
         return NONE
     return f"{100 * share:.{digits}f}{NARROW}%"
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """Format two shares as ``46.1–57.9 %``, or a dash."""
+    """Format two shares as ``46.1–57.9 %``; return a dash if a share is unknown."""
     if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return NONE
     return f"{100 * low:.1f}–{percent(high)}"
 
 
 def count(value: float) -> str:
-    """Format a whole number with separators, or a dash."""
+    """Format a number with thousands separators; return a dash if it is not finite."""
     return f"{round(value):,}" if math.isfinite(value) else NONE
 
 
@@ -59,10 +59,10 @@ def spread(n: int, most: int) -> list[int]:
 
 
 def headline(table: Sequence[TableRow]) -> str:
-    """Describe the result in one sentence: the last row against the best other trained one."""
+    """Summarize the result in one sentence that compares the last row with the best other arm."""
     rows = [row for row in table if math.isfinite(row.success)]
     if not rows:
-        return "This run holds no evaluation on held-out tasks."
+        return "This run has no evaluations on held-out tasks."
     focus = rows[-1]
     tasks = plural(focus.n_tasks, "held-out task")
     first = f"{_name(focus)} solves {percent(focus.success)} of {tasks}"
@@ -93,6 +93,6 @@ def _against(focus: TableRow, rival: TableRow) -> str:
 
 
 def _name(row: TableRow) -> str:
-    """Return a row's name on one line, cut if it is too long."""
+    """Return a row's name on one line, truncated if it is too long."""
     flat = " ".join(row.name.split())
     return flat if len(flat) <= _NAME else flat[: _NAME - 1].rstrip() + "…"

@@ -36,7 +36,7 @@ class PageRequest(NamedTuple):
 
 
 class Query:
-    """Request parameters by name, each with all its values; empty values are dropped.
+    """Request parameters by name, each with a list of values; empty values are dropped.
 
     Args:
         pairs: names and values, in order.
@@ -55,8 +55,8 @@ class Query:
         for number, (name, value) in enumerate(pairs):
             if number >= _MOST_PARAMETERS or len(value) > _MOST_CHARACTERS:
                 raise BadRequest(
-                    f"A request may have {_MOST_PARAMETERS} parameters of {_MOST_CHARACTERS:,} "
-                    "characters each."
+                    f"A request may have at most {_MOST_PARAMETERS} parameters with at most "
+                    f"{_MOST_CHARACTERS:,} characters each."
                 )
             if value:
                 found.setdefault(name, []).append(value)
@@ -92,7 +92,7 @@ class Query:
             if name not in names:
                 close = get_close_matches(name, names, n=1)
                 meant = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
-                raise BadRequest(f"There is no parameter {name[:60]!r} here. {meant}")
+                raise BadRequest(f"Unknown parameter {name[:60]!r}. {meant}")
 
     def all(self, name: str) -> tuple[str, ...]:
         """Return all values of a parameter."""
@@ -106,7 +106,7 @@ class Query:
         """
         values = self.all(name)
         if len(values) > 1:
-            raise BadRequest(f"The parameter {name!r} is given {len(values)} times; give one.")
+            raise BadRequest(f"The parameter {name!r} was given {len(values)} times. Pass it once.")
         return values[0] if values else None
 
     def numbers(self, name: str) -> tuple[float, ...]:
@@ -127,7 +127,7 @@ class Query:
         number = float(default) if text is None else _number(name, text)
         if not (number.is_integer() and least <= number <= most):
             raise BadRequest(
-                f"{name} must be a whole number from {least} to {most:,}, not {text!r}."
+                f"{name} must be a whole number from {least} to {most:,}, got {text!r}."
             )
         return int(number)
 
@@ -139,7 +139,7 @@ class Query:
         """
         values = self.all(name)
         if wrong := [value for value in values if value not in ("true", "false")]:
-            raise BadRequest(f"{name} must be 'true' or 'false', not {wrong[0][:60]!r}.")
+            raise BadRequest(f"{name} must be 'true' or 'false', got {wrong[0][:60]!r}.")
         return tuple(value == "true" for value in values)
 
     def words(self, name: str = "q") -> tuple[str, ...]:
@@ -160,7 +160,7 @@ class Query:
         return PageRequest(min(page, pages_of(total, per_page)), per_page)
 
     def sort(self, known: Sequence[str]) -> tuple[str, bool]:
-        """Return the sort name and True for descending order; by default the first known name.
+        """Return the sort name (default: the first known name), and True for descending order.
 
         Raises:
             BadRequest: if the sort name is unknown.
@@ -173,7 +173,7 @@ class Query:
 
 
 def pages_of(total: int, per_page: int) -> int:
-    """Return the number of pages of a list; an empty list has one page."""
+    """Return the number of pages in a list; an empty list has one page."""
     return max(1, math.ceil(total / per_page))
 
 
@@ -183,11 +183,11 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def fold(text: str) -> str:
-    """Lower the case of a text, as the pages' JavaScript does."""
+    """Convert a text to lower case in the same way as the JavaScript of the pages."""
     return text.lower()
 
 
 def _number(name: str, text: str) -> float:
     if not _NUMBER.fullmatch(text):
-        raise BadRequest(f"{name} must be a number, not {text[:60]!r}.")
+        raise BadRequest(f"{name} must be a number, got {text[:60]!r}.")
     return float(text)

@@ -23,7 +23,7 @@ _AT_ONCE = 500
 
 
 class NoteMeans(NamedTuple):
-    """Means over an arm's notes of one kind about steps of episodes, at one learner step.
+    """Mean values in an arm's notes of one kind about episode steps, at one learner step.
 
     Attributes:
         kind: name of the study that wrote the notes.
@@ -47,7 +47,7 @@ class NoteMeans(NamedTuple):
 
 
 class StoredAdvice(NamedTuple):
-    """A change of a piece of advice, with its learner step and the name of the memory."""
+    """A change to a piece of advice, with its learner step and the name of the memory."""
 
     step: int
     memory: str
@@ -85,7 +85,7 @@ class ViewReader(RunReader):
         return last
 
     def counts(self) -> tuple[int, int]:
-        """Return the numbers of episodes and tasks."""
+        """Return the number of episodes and the number of tasks."""
         ((trajectories,),) = self._rows("SELECT count(*) FROM trajectories")
         ((tasks,),) = self._rows("SELECT count(*) FROM tasks")
         return trajectories, tasks
@@ -118,7 +118,7 @@ class ViewReader(RunReader):
         return trajectory_from_json(self._with_texts(self._unpack(rows[0][0]))) if rows else None
 
     def signals_of(self, arm: str, group: str) -> list[Signal]:
-        """Return the signals that the episodes of a group fired."""
+        """Return the signals emitted for a group's episodes."""
         query = (
             "SELECT kind, task_id, group_id, position, evidence FROM signals "
             "WHERE arm = ? AND group_id = ? ORDER BY rowid"
@@ -137,7 +137,7 @@ class ViewReader(RunReader):
     def episodes_noted(
         self, arm: str, kind: str, label: str, most: int = 3
     ) -> list[tuple[str, int, int]]:
-        """Return group, position and step of the latest episodes with a note of that label."""
+        """Return group, position and step of the latest episodes that have a note with a label."""
         query = (
             "SELECT n.group_id, n.position, n.step FROM notes AS n CROSS JOIN trajectories AS t "
             "USING (arm, group_id, position) WHERE n.arm = ? AND n.kind = ? AND n.label = ? "
@@ -149,7 +149,7 @@ class ViewReader(RunReader):
         return list(found)[:most]
 
     def note_means(self, arm: str) -> list[NoteMeans]:
-        """Return means of an arm's notes about steps, by kind and learner step."""
+        """Return mean values in an arm's notes about episode steps, by kind and learner step."""
         likeness, floor = (
             f"avg(CASE WHEN json_type(evidence, '{path}') IN ('integer', 'real') "
             f"THEN json_extract(evidence, '{path}') END)"
@@ -163,7 +163,7 @@ class ViewReader(RunReader):
         return [NoteMeans(*row) for row in self._rows_of("notes", query, arm, INTERFACE)]
 
     def tasks_noted(self, arm: str, kind: str, label: str) -> list[tuple[str, int, int]]:
-        """Return the tasks of notes of a kind and label, sorted by latest note.
+        """Return the tasks in notes with a given kind and label, sorted by latest note.
 
         The tasks are those named in the notes' evidence, or else the tasks that the notes describe.
 
@@ -180,7 +180,7 @@ class ViewReader(RunReader):
         return []
 
     def advice(self, arm: str) -> list[StoredAdvice]:
-        """Return all changes of an arm's advice, in order."""
+        """Return all changes to an arm's advice, in order."""
         query = "SELECT step, memory, body FROM advice WHERE arm = ? ORDER BY step, rowid"
         with decoding(self.path):
             return [
@@ -203,7 +203,7 @@ class ViewReader(RunReader):
         return sampled_from_json(self._unpack(rows[0][0]), self._text) if rows else None
 
     def token_texts(self, ids: Sequence[int]) -> Mapping[int, str]:
-        """Return the texts of tokens, as far as the run stores them."""
+        """Return the texts of tokens by id; leave out tokens whose texts are not stored."""
         found: dict[int, str] = {}
         wanted = sorted(set(ids))
         for first in range(0, len(wanted), _AT_ONCE):
@@ -225,7 +225,7 @@ class ViewReader(RunReader):
         return found
 
     def eval_episodes_kept(self, policy: str) -> set[tuple[str, int]]:
-        """Return task and sample of each evaluation episode whose steps are stored."""
+        """Return the task and sample of each evaluation episode whose steps are stored."""
         query = "SELECT task_id, sample FROM evaluations WHERE arm = ? AND body IS NOT NULL"
         return set(self._rows_of("evaluations", query, policy))
 

@@ -13,8 +13,8 @@ class ApiProblem(Shape):
 
     Attributes:
         error: ``BadRequest``, ``NotFound``, ``Damaged``, ``Refused`` or ``Failed``.
-        message: the error in words: what happened, with which value, and what to do.
-        places: paths of existing pages to offer instead, such as ``runs/quickstart``.
+        message: description of the error: what happened, with which value, and what to do.
+        places: paths of existing pages to suggest instead, such as ``runs/quickstart``.
     """
 
     error: Literal["BadRequest", "NotFound", "Damaged", "Refused", "Failed"]
@@ -23,7 +23,7 @@ class ApiProblem(Shape):
 
 
 class Refusal(Exception):
-    """A request that fails. The message is for the user.
+    """An error that makes a request fail. Its message is shown to the user.
 
     Attributes:
         status: HTTP status of the response.
@@ -39,17 +39,17 @@ class Refusal(Exception):
 
 
 class BadRequest(Refusal):
-    """An invalid parameter."""
+    """An error about an invalid parameter."""
 
     status, error = 400, "BadRequest"
 
 
 class NotFound(Refusal):
-    """A missing resource.
+    """An error about a missing resource.
 
     Args:
         message: the message.
-        places: paths of existing pages to offer instead.
+        places: paths of existing pages to suggest instead.
     """
 
     status, error = 404, "NotFound"
@@ -59,11 +59,11 @@ class NotFound(Refusal):
         self.places = tuple(places)
 
     def to_problem(self) -> ApiProblem:
-        """Return the error response with the places."""
+        """Return the error response, including the suggested pages."""
         return super().to_problem().model_copy(update={"places": self.places})
 
 
 class Damaged(Refusal):
-    """A run or an evaluation that cannot be read."""
+    """An error about a run or an evaluation that cannot be read."""
 
     status, error = 409, "Damaged"

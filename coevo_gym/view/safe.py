@@ -29,7 +29,7 @@ _MARKS = (
     *("sk-", "hf_", "gho_", "ghp_", "ghs_", "ghu_", "ghr_", "github_pat_"),
     *("xox", "AKIA", "ASIA", "AIza", "-----BEGIN "),
 )
-"""Substrings for a fast first check: every match of ``_LOOKS`` contains one of them."""
+"""Substrings for a fast first check: every match of ``_LOOKS`` contains at least one."""
 _BEHIND = (
     ("earer ", re.compile(r"(\b[Bb]earer\s+)[A-Za-z0-9._~+/=-]{12,}")),
     ("://", re.compile(r"(://)[^/\s:@\"']+:[^/\s@\"']+(?=@)")),
@@ -41,15 +41,15 @@ _BEHIND = (
         ),
     ),
 )
-"""Patterns of texts before a secret, each with a substring that every match contains."""
+"""Patterns for the text before a secret, each with a substring that every match contains."""
 
 WITHHELD = (
-    "Withheld: this task is of the split {split}, and nothing that tells how to solve or judge it "
-    "may reach training."
+    "Withheld: this task belongs to the {split} split, so its solution and the way it is judged "
+    "must not reach training."
 )
 NOTICE = (
-    "Evaluation data, split {split}: for people to look at. It must not be trained on, explored "
-    "from, or put into a prompt."
+    "Evaluation data ({split} split), for viewing only. It must not be used in training, in "
+    "exploration, or in prompts."
 )
 
 
@@ -92,7 +92,7 @@ class Censor:
 
 
 def withheld(task: Task, held_out: Collection[str] = ()) -> str:
-    """Return why a task's verifier, solution and world are withheld; "" if they are shown.
+    """Return why a task's verifier, solution and world are withheld, or "" if they are shown.
 
     Args:
         task: the task.

@@ -78,7 +78,7 @@ def make_app(shelf: Shelf, stopping: threading.Event | None = None) -> ASGIApp:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Return an HTTP error in the format of all other errors."""
+    """Return an HTTP error in the same format as all other errors."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         message = f"The path {request.url.path[:200]} does not exist."

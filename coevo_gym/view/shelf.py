@@ -1,4 +1,4 @@
-"""Runs and evaluations with caches that last until their files change."""
+"""Runs and evaluations whose data is cached until their files change."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Line = Mapping[str, Any]
 
 
 class Shelf:
-    """A thread-safe collection of everything that the viewer shows.
+    """A thread-safe collection of the runs and evaluations that the viewer shows.
 
     Args:
         library: the runs and evaluations to show.
-        censor: filter that removes secrets from responses; None for one that knows the secrets in
-            the environment.
+        censor: filter that removes secrets from responses; None for a filter that removes the
+            secrets found in the environment.
     """
 
     def __init__(self, library: Library, censor: Censor | None = None) -> None:
@@ -42,7 +42,7 @@ class Shelf:
         self._evals: dict[Path, ShownEval] = {}
 
     def run(self, id: str) -> ShownRun:
-        """Return the run with an id.
+        """Return a run by its id.
 
         Raises:
             NotFound: if there is no such run.
@@ -52,7 +52,7 @@ class Shelf:
             return self._runs.setdefault(folder.path, ShownRun(id, folder))
 
     def evaluation(self, id: str) -> ShownEval:
-        """Return the evaluation with an id.
+        """Return an evaluation by its id.
 
         Raises:
             NotFound: if there is no such evaluation.
@@ -77,7 +77,7 @@ class Shelf:
 
 
 class ShownRun:
-    """A run in the viewer.
+    """A run that the viewer shows.
 
     Attributes:
         id: id of the run, used in paths.
@@ -185,27 +185,27 @@ class ShownRun:
         return found
 
     def require_arm(self, arm: str, others: Collection[str] = ()) -> None:
-        """Check that the run has an arm.
+        """Check that an arm exists in the run.
 
         Args:
             arm: name of the arm.
-            others: names of baselines that are accepted, too.
+            others: names of baselines that are also accepted.
 
         Raises:
             NotFound: if the run has no such arm.
         """
         arms = self.config.arms
         if arm not in arms and arm not in others:
-            raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Its arms: {', '.join(arms)}.")
+            raise NotFound(f"{self.id} has no arm {arm[:60]!r}. Choose one of: {', '.join(arms)}.")
 
     def brief_of(self, id: str) -> TaskBrief:
-        """Return a short description of the task with an id; only the id if it is unknown."""
+        """Return a short description of a task; for an unknown task, it contains only the id."""
         found = self.index.rows("SELECT name, instruction, origin FROM tasks WHERE id = ?", id)
         name, instruction, origin = found[0] if found else ("", "", "")
         return TaskBrief(id=id, name=name, instruction=instruction, origin=origin)
 
     def kept(self, name: str, make: Callable[[], T], *, until: object = None) -> T:
-        """Return the result of ``make()``, cached until the index, or a given value, changes."""
+        """Return the result of ``make()``, cached until the index (or the given value) changes."""
         with told_as_damaged():
             revision = self.index.refresh() if until is None else until
         known = self._kept.get(name)
@@ -223,7 +223,7 @@ class ShownRun:
 
 
 class ShownEval:
-    """An evaluation in the viewer.
+    """An evaluation that the viewer shows.
 
     Attributes:
         id: id of the evaluation, used in paths.
@@ -236,7 +236,7 @@ class ShownEval:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Return all settings that the evaluation's numbers depend on.
+        """Return all settings that the evaluation's results depend on.
 
         Raises:
             Damaged: if the settings cannot be read.
@@ -261,7 +261,7 @@ class ShownEval:
             Damaged: if the database cannot be read.
         """
         if not self.folder.database.is_file():
-            raise NotFound(f"{self.folder.database} is missing; it stores the episodes' steps.")
+            raise NotFound(f"{self.folder.database}, which stores the episodes' steps, is missing.")
         with told_as_damaged():
             return ViewReader(self.folder.database)
 
@@ -295,7 +295,7 @@ class _Lines:
         self._inode, self._end = -1, 0
 
     def read(self) -> Sequence[Line]:
-        """Return all complete lines; cut lines are skipped."""
+        """Return all complete lines; skip incomplete lines."""
         with self._lock:
             try:
                 with self._path.open("rb") as file:

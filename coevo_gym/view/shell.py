@@ -1,4 +1,4 @@
-"""Common parts of the local web servers: a request guard, strict headers and a fast shutdown.
+"""Common parts of the local web servers: a request guard, strict headers and fast shutdown.
 
 The servers are for the local user only: they listen on the loopback interface, accept only requests
 that name this machine as host, reject cross-site requests, and restrict their pages to their own
@@ -67,7 +67,7 @@ def listen_here(port: int) -> socket.socket:
 
 
 def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
-    """Wrap an app in the guard of all our servers, and add :data:`HEADERS` to every response.
+    """Wrap an app in the request guard of our servers, and add :data:`HEADERS` to every response.
 
     Args:
         app: the app.
@@ -76,7 +76,7 @@ def guarded(app: ASGIApp, *, body_bytes: int = 1024) -> ASGIApp:
     from coevo_gym.serve.guard import Guard
     from coevo_gym.serve.tokens import Tokens
 
-    advice = f"It is for this machine alone: open http://{LOOPBACK} and the port here."
+    advice = f"It only serves this machine: open http://{LOOPBACK} with the same port."
     guard = Guard(app, tokens=Tokens(), hosts=(), body_bytes=body_bytes, advice=advice)
     return _headed(guard, HEADERS.items())
 
@@ -88,13 +88,13 @@ def serve(
     stopping: threading.Event | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM.
+    """Serve an app until SIGINT or SIGTERM is received.
 
     Args:
         app: the app to serve, see :func:`guarded`.
         listening: the socket, see :func:`listen_here`.
         stopping: event that is set at shutdown, so that endless responses can finish.
-        ready: callback for when the server accepts connections.
+        ready: callback that is called once the server accepts connections.
 
     Raises:
         KeyboardInterrupt: after shutdown, if SIGINT caused it.
@@ -128,7 +128,7 @@ def serve(
 
 
 def open_browser(url: str) -> bool:
-    """Open a page in the user's browser; return True if there is a browser."""
+    """Open a page in the user's browser; return True on success."""
     try:
         return webbrowser.open(url)
     except webbrowser.Error:
@@ -136,7 +136,7 @@ def open_browser(url: str) -> bool:
 
 
 def _headed(app: ASGIApp, headers: Iterable[tuple[str, str]]) -> ASGIApp:
-    """ASGI middleware that sets headers on every response, replacing those of the same name."""
+    """Wrap an app to set headers on every response, replacing headers with the same names."""
     raw = [(name.encode(), value.encode()) for name, value in headers]
     names = {name for name, _ in raw}
 

@@ -1,7 +1,7 @@
-"""A parser for WebShop pages, from the text that an agent sees; never from HTML.
+"""A parser for WebShop pages that reads the text an agent sees, never HTML.
 
-So pages can be displayed even if the shop's catalogue is not installed. Details that the text does
-not contain are left out.
+Therefore, pages can be displayed even if the shop's catalogue is not installed. Details that the
+text does not contain are left out.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class ShopPage(Shape):
 def read_page(
     observation: str, extras: Mapping[str, Any], choices: Collection[str] = ()
 ) -> ShopPage:
-    """Parse the page of an observation; any text yields a page.
+    """Parse an observation as a shop page; any text yields a page.
 
     Args:
         observation: the shop's text.
         extras: the benchmark's JSON about the step before the observation; {} at the start.
-        choices: possible actions, as far as they are known. They distinguish option names from
-            option values reliably.
+        choices: known possible actions, which distinguish option names from option values
+            reliably.
 
     Example:
         >>> from coevo_gym.testing import make_env
@@ -117,13 +117,13 @@ def read_page(
 
 
 def clicked(choices: Collection[str]) -> dict[str, str]:
-    """Return the click actions by the text that they click, in lower case."""
+    """Map the lower-case text of each clickable element to its click action."""
     found = ((choice, _CLICK.match(choice)) for choice in choices)
     return {match[1].lower(): choice for choice, match in found if match}
 
 
 def _results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
-    """Parse a page of results: their number, more buttons, and the products."""
+    """Parse a page of results: the number of results, further buttons, and the products."""
     if not (rest and (counted := _COUNTED.fullmatch(rest[0]))):
         return {"buttons": buttons, "products": tuple(_products(rest))}
     rest, more = _without_buttons(rest[1:])
@@ -136,7 +136,7 @@ def _results(rest: Sequence[str], buttons: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _products(parts: Sequence[str]) -> Iterator[ShopItem]:
-    """Yield the products: the text between a code and a price is the name, possibly empty."""
+    """Yield the products. The text between a code and a price is the name, which may be empty."""
     told: list[str] = []
     for part in parts:
         if told or _ASIN.fullmatch(part):
@@ -174,7 +174,7 @@ def _item(
 
 
 def _without_buttons(parts: Sequence[str]) -> tuple[Sequence[str], tuple[str, ...]]:
-    """Split the parts into leading buttons and the rest; return the rest and the buttons."""
+    """Split off the leading buttons; return the remaining parts and the buttons."""
     count = next((i for i, part in enumerate(parts) if part not in _BUTTONS), len(parts))
     return parts[count:], tuple(parts[:count])
 
@@ -188,7 +188,7 @@ def _chosen(extras: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _guessed(parts: Sequence[str]) -> str:
-    """Guess the kind of a page if the step does not name it, as for the first page."""
+    """Guess a page's kind if the step does not name the kind, as for the first page."""
     if parts[0] == "WebShop":
         return "search"
     if parts[0].startswith("Thank you"):

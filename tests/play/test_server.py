@@ -47,7 +47,7 @@ def test_an_episode_over_http(client: TestClient) -> None:
     assert client.post(f"/api/play/games/{state['id']}/leave", json={}).json() == {}
     gone = client.get(f"/api/play/games/{state['id']}")
     assert gone.status_code == 404
-    assert "no longer there" in gone.json()["message"]
+    assert "no longer exists" in gone.json()["message"]
 
 
 @pytest.mark.parametrize("method", ["get", "post"])

@@ -79,13 +79,13 @@ def test_what_people_let_in_is_exported_before_it_joins(coevo: Coevo, run: Path)
     coevo("tasks", "review", "told", "--release", told.HELD.name, "--reject", told.SECOND.name)
     found = {one.task.id: one for one in of_run(folder)}
     assert told.SECOND.id not in found
-    assert found[told.HELD.id].gates[-1] == "hold: released by a person"
+    assert found[told.HELD.id].gates[-1] == "hold: released by a user"
     assert found[told.HELD.id].round_id == ""
     update = {"round_id": "round-51", "accepted": (told.HELD,), "held": (), "verdicts": ()}
     told.add_result(run / "run.db", told.RESULT.model_copy(update=update))
     joined = {one.task.id: one for one in of_run(folder)}[told.HELD.id]
     assert joined.round_id == "round-51"
-    assert joined.gates[-1] == "hold: released by a person"
+    assert joined.gates[-1] == "hold: released by a user"
 
 
 def test_one_arm_is_exported(run: Path) -> None:  # noqa: F811

@@ -176,7 +176,7 @@ def test_the_card_tells_what_was_measured_and_leaves_the_licence(
     )  # fmt: skip
     card = export_model(run, tmp_path / "out", overwrite=True)
     text = (tmp_path / "out" / "README.md").read_text()
-    assert re.search(r"^license:  # yours", text, re.MULTILINE)
+    assert re.search(r"^license:  # choose one", text, re.MULTILINE)
     assert "| warm-up | val | 5.0% |" in text or "| warm-up | val | 5.0%" in text
     assert "| static | val | 40.0% |" in text
     assert "| static | test | 25.0% | 10.0% – 40.0% | 0.500 | 30 | 2 | evals/tested |" in text

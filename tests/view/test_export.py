@@ -82,7 +82,7 @@ def test_evaluation_episodes_are_left_out_unless_asked_for(
     pages = [path for path in found["answers"] if path.startswith(f"evals/{EVAL}/episodes/")]
     assert len(pages) == 24
     one = whole(found["answers"][pages[0]], found["texts"])
-    assert "must not be trained on" in one["notice"]
+    assert "must not be used in training" in one["notice"]
     assert found["left_out"] == []
 
 
@@ -126,11 +126,11 @@ def test_a_file_that_is_full_says_what_it_lacks(
     assert about["left_out"] == written.left_out == data["left_out"]
     pages = [path.split("/")[-2:] for path in data["answers"] if path.count("/") > 2]
     there = {kind: [id for of, id in pages if KINDS.get(of) == kind] for kind in KINDS.values()}
-    told = {line.split()[3]: line for line in written.left_out}
+    told = {line.split()[10]: line for line in written.left_out}
     assert told.keys() == short
     for kind, line in told.items():
-        assert line.startswith(f"{len(there[kind])} of ")
-        assert "All of them: " in line
+        assert f" latest {len(there[kind])} of " in line
+        assert "For all of them: " in line
     rows = whole(data["answers"][f"runs/{RUN}/trajectories"], data["texts"])["rows"]
     assert f" of {len(rows)} episodes of {RUN}" in told["episodes"]
     latest = [row["id"] for row in reversed(rows)]

@@ -175,7 +175,7 @@ def test_an_even_sample_keeps_both_ends(n: int, most: int) -> None:
 
 
 def test_headline_without_numbers() -> None:
-    assert headline(()) == "This run holds no evaluation on held-out tasks."
+    assert headline(()) == "This run has no evaluations on held-out tasks."
     assert headline((TableRow("a", NAN),)) == headline(())
 
 

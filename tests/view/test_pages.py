@@ -444,7 +444,7 @@ def test_an_end_reason_that_tells_more_is_shown(chromium: Browser) -> None:
 
 def test_signals_are_counted_for_each_arm(shared: Visit) -> None:
     shared.jump(PLACES["run"])
-    chart = shared.page.locator("figure.chart", has_text="Signals, by arm")
+    chart = shared.page.locator("figure.chart", has_text="Signals by arm")
     assert {"static", "coevolve"} <= set(chart.locator(".chart-legend").inner_text().splitlines())
 
 
@@ -464,7 +464,7 @@ def test_two_arms_begin_with_held_out_tasks_and_sort_by_difference(chromium: Bro
         page = visit.page
         expect(page.locator("h2").first).to_have_text("Held-out tasks")
         expect(page.locator(".figures")).to_contain_text("48.0")
-        expect(page.locator("main")).to_contain_text("do not measure which arm is better")
+        expect(page.locator("main")).to_contain_text("do not show which arm is better")
         first = page.locator("tbody th")
         expect(first).to_have_count(5)
 
@@ -556,7 +556,7 @@ def test_an_arm_shows_its_advice_with_its_utility(visit: Visit) -> None:
 def test_an_episode_shows_the_advice_that_it_was_told(visit: Visit) -> None:
     visit.go(TRAJECTORY)
     shown = visit.page.locator(".shown-with")
-    expect(shown).to_contain_text("Told 1 piece of advice")
+    expect(shown).to_contain_text("Received 1 piece of advice")
     expect(shown).to_contain_text("recover-from-errors")
     expect(shown).not_to_contain_text("exp:")
     shown.get_by_role("link", name="Choose every option before buying.").click()
@@ -584,7 +584,7 @@ def test_an_episode_shows_the_label_of_each_step_and_how_it_was_found(visit: Vis
 
 def test_a_task_leads_to_episodes_before_and_after_its_interface_changed(visit: Visit) -> None:
     visit.go(PLACES["task"])
-    link = visit.page.get_by_role("link", name="coevolve: step 7 beside step 31")
+    link = visit.page.get_by_role("link", name="coevolve: step 7 compared with step 31")
     href = link.get_attribute("href") or ""
     assert href.startswith("#/side?")
     assert f"runs/{RUN}/trajectories/coevolve.g7.0" in unquote(href)
@@ -660,7 +660,7 @@ def test_an_episode_shows_what_was_expected_beside_what_came(visit: Visit) -> No
     expect(first.nth(1)).to_contain_text("Nothing.")
     expect(first.nth(1)).to_contain_text(said["steps"][2]["observation"][:40])
     expect(page.locator("#step-2 .expected-row").first).to_contain_text(
-        "Equal to the observed text."
+        "Identical to the observed text."
     )
     last = len(said["steps"])
     if last == 3:

@@ -143,7 +143,7 @@ def test_a_full_report_leaves_out_pages_of_tasks_and_then_lists(
     monkeypatch.setattr(write, "REPORT_BYTES", 0)
     data = data_in(write_report(FOLDER, tmp_path / "short.html"))
     assert not [path for path in data["answers"] if path.startswith(f"{AT}/tasks/")]
-    assert "0 of 59 tasks of small have their pages in this file" in " ".join(data["left_out"])
+    assert "pages for the latest 0 of 59 tasks of small" in " ".join(data["left_out"])
     monkeypatch.setattr(write, "MOST_BYTES", 0)
     page = write_report(FOLDER, tmp_path / "none.html")
     data = data_in(page)
@@ -202,7 +202,7 @@ def test_a_run_without_rounds_or_evaluations_has_a_page(beside: Path, tmp_path: 
     folder.metrics.write_text("")
     folder.summary.unlink()
     text = write_report(folder).read_text()
-    assert "This run holds no evaluation on held-out tasks." in text
+    assert "This run has no evaluations on held-out tasks." in text
     write_picture(folder, tmp_path / "empty.svg")
     assert "no evaluation" in (tmp_path / "empty.svg").read_text()
 
@@ -245,7 +245,7 @@ def test_a_report_begins_with_the_run_and_has_no_search(opened: Any, page: Path)
     opened.settle()
     opened.page.locator("table.list tbody a[data-row]").first.click()
     opened.settle()
-    assert "Walks are not in this file." in opened.page.locator("main").inner_text()
+    assert "This file does not contain walks." in opened.page.locator("main").inner_text()
 
 
 def test_the_contents_stay_and_lead_to_their_sections(opened: Any) -> None:
@@ -254,9 +254,9 @@ def test_the_contents_stay_and_lead_to_their_sections(opened: Any) -> None:
     for link in bar.locator("a").all():
         name = link.get_attribute("href")
         assert opened.page.locator(f"section{name}").count() == 1, name
-    for words in ("Evolution", "Practice"):
+    for words, id in (("Evolution", "evolution"), ("Training", "practice")):
         bar.get_by_text(words).click()
-        where = opened.page.locator(f"section#{words.lower()}").bounding_box()
+        where = opened.page.locator(f"section#{id}").bounding_box()
         stays = bar.bounding_box()
         assert 0 <= stays["y"] < 120
         assert stays["y"] + stays["height"] <= where["y"] + 1 < LONG["height"]
@@ -272,13 +272,13 @@ def test_a_term_of_a_table_leads_to_its_definition(opened: Any) -> None:
     opened.jump(f"#/{AT}/tasks")
     opened.page.get_by_role("link", name="SR@5").click()
     opened.settle()
-    assert "five tasks most similar" in opened.page.locator(".terms .here").inner_text()
+    assert "five most similar tasks" in opened.page.locator(".terms .here").inner_text()
 
 
 def test_signals_are_drawn_by_arm(opened: Any, beside: Path) -> None:
     arms = json.loads(answer(Shelf(Library([RUN])), AT))["arms"]
     opened.jump(f"#/{AT}")
-    chart = opened.page.locator("figure.chart", has_text="Signals, by arm")
+    chart = opened.page.locator("figure.chart", has_text="Signals by arm")
     chart.locator("summary").click()
     chart.locator("tbody td").last.wait_for()
     head = chart.locator("thead th").all_inner_texts()

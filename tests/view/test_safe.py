@@ -130,7 +130,7 @@ def test_the_ground_truth_of_held_out_tasks_is_withheld(planted: Path, tmp_path:
     shelf = Shelf(Library())
     shown = json.loads(answer(shelf, f"runs/{RUN}/tasks/{task.id}"))
     assert (shown["solution"], shown["verifier"], shown["world"]) == (None, None, None)
-    assert "split test" in shown["withheld"]
+    assert "test split" in shown["withheld"]
     trained = json.loads(answer(shelf, f"runs/{RUN}/tasks", "origin=evolved"))["rows"][0]
     assert json.loads(answer(shelf, f"runs/{RUN}/tasks/{trained['id']}"))["verifier"]
 
@@ -160,7 +160,7 @@ def test_what_a_grader_writes_of_a_held_out_task_is_withheld(planted: Path) -> N
     shown = json.loads(text)
     assert shown["grade"]["report"] == {"share": 0.5}
     assert "Withheld" in shown["grade"]["withheld"]
-    assert "must not be trained on" in shown["notice"]
+    assert "must not be used in training" in shown["notice"]
     assert "THE-" not in text
     assert shown["steps"][0]["extras"] == {}
 

@@ -1,4 +1,4 @@
-"""A small line chart as SVG, for pages without JavaScript and for picture files."""
+"""Small line charts as SVG, for pages without JavaScript and for image files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from coevo_gym.view.shell import STATIC
 
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2 1 2 1 2", "12 4")
 _COLOURS = ("#0068a8", "#b84a00", "#00755a", "#9c4a78", "#8a6100", "#5c5c66")
-"""Colours where the style sheet of the charts is missing."""
+"""Fallback colours, used if the charts' style sheet is missing."""
 _LEFT, _RIGHT, _BOTTOM, _ROW = 52.0, 16.0, 44.0, 19.0
 _LETTER = 6.7
-"""Width of an average letter in pixels."""
+"""Average width of a letter in pixels."""
 _LONGEST = 60
 
 
 class Point(NamedTuple):
-    """A point of a line; ``low`` and ``high`` are the ends of its interval, or NaN."""
+    """A point on a line; ``low`` and ``high`` bound its interval, or are NaN without one."""
 
     x: float
     y: float
@@ -30,7 +30,7 @@ class Point(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A named line with its points in order; a point that is not finite leaves a gap."""
+    """A named line with its points in order; non-finite points leave gaps."""
 
     label: str
     points: Sequence[Point]
@@ -45,18 +45,18 @@ def draw(
     write: Callable[[float], str] = lambda share: percent(share, 0),
     size: tuple[float, float] = (760.0, 300.0),
 ) -> str:
-    """Draw lines over two axes from 0, intervals as bands, and a legend above them.
+    """Draw a line chart with axes from 0, intervals as shaded bands, and a legend on top.
 
     Args:
         lines: the lines, at least one with a finite point.
         title: title for screen readers.
         x_label: label of the horizontal axis.
         y_label: label of the vertical axis.
-        write: format of values.
+        write: function that formats values.
         size: width and height in pixels.
 
     Returns:
-        An ``<svg>`` element. Equal arguments give equal bytes.
+        An ``<svg>`` element. Identical arguments produce identical bytes.
     """
     width, height = size
     legend, top = _legend(lines, width)
@@ -93,11 +93,11 @@ def draw(
 
 
 def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, float]) -> str:
-    """Return a standalone SVG file with charts below each other, for light and dark mode.
+    """Return a standalone SVG file with vertically stacked charts, for light and dark mode.
 
     Args:
-        charts: charts that :func:`draw` has drawn, of ``size`` each.
-        heading: lines of text above them, the first one bold.
+        charts: charts drawn by :func:`draw`, each of the given ``size``.
+        heading: lines of text above the charts; the first line is bold.
         size: width and height of a chart in pixels.
     """
     css = (STATIC / "charts.css").read_text(encoding="utf-8")
@@ -121,7 +121,7 @@ def picture(charts: Sequence[str], heading: Sequence[str], size: tuple[float, fl
 
 
 def nice_top(value: float) -> float:
-    """Return the end of an axis from 0: the first of its round numbers at or above a value."""
+    """Return the upper end of an axis that starts at 0: the first tick at or above a value."""
     if not (math.isfinite(value) and value > 0):
         return 1.0
     step = _step(value)
@@ -129,7 +129,7 @@ def nice_top(value: float) -> float:
 
 
 def ticks(top: float) -> list[float]:
-    """Return round numbers from 0 to the end of an axis."""
+    """Return the ticks of an axis: round numbers from 0 to its upper end."""
     step = _step(top)
     return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
 
@@ -141,7 +141,7 @@ def _step(span: float) -> float:
 
 
 def _legend(lines: Sequence[Line], width: float) -> tuple[list[str], float]:
-    """Return the names of the lines with samples, and the top of the plot below them."""
+    """Return the SVG elements of the legend, and the vertical position of the plot below it."""
     parts, x, y = list[str](), 4.0, 14.0
     for style, line in enumerate(lines):
         name = visible(line.label).replace("\n", " ")
@@ -181,7 +181,7 @@ def _drawn(
 
 
 def _whole(points: Sequence[Point], known: Callable[[Point], bool]) -> Iterator[list[Point]]:
-    """Yield the runs of consecutive known points."""
+    """Yield each sequence of consecutive points that are known."""
     run = list[Point]()
     for point in points:
         if known(point):

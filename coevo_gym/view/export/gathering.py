@@ -1,4 +1,4 @@
-"""Collection of all responses in an export: those that the server would give for every path."""
+"""Collection of the responses in an export: the server's response for every path."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from coevo_gym.view.refusals import Refusal
 from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 MOST_COMPARED = 12
-"""Maximum number of sides that an export compares pairwise."""
+"""Maximum number of arms and evaluations that an export compares in pairs."""
 _WALKED = ("walks", "evidence", "contrast")
-"""Fields that contain the steps of an explorer's walks and of the rollouts before them."""
+"""Fields that contain the steps of exploration walks and of the rollouts before these walks."""
 
 Json = dict[str, Any]
 
@@ -49,12 +49,12 @@ class Response(NamedTuple):
 
 
 class ExportedPage(NamedTuple):
-    """An optional page, left out when a file is full.
+    """A page that is left out of an export if the file is full.
 
     Attributes:
         path: the page's path.
-        of: the page's run or evaluation.
-        kind: plural name of the page's topic.
+        of: the run or evaluation that the page belongs to.
+        kind: plural noun for the kind of page, such as ``tasks``.
     """
 
     path: str
@@ -63,7 +63,7 @@ class ExportedPage(NamedTuple):
 
 
 def read_all(shelf: Shelf) -> None:
-    """Read the actions of all episodes, so that they are searchable."""
+    """Read the actions of all episodes to make them searchable."""
     for run in shelf.runs():
         with suppress(Refusal), told_as_damaged():
             while run.index.read_on():
@@ -71,13 +71,13 @@ def read_all(shelf: Shelf) -> None:
 
 
 def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
-    """Yield the responses in every export: all lists, and the data about whole runs and arms.
+    """Yield the responses that every export contains: all lists, and data on whole runs and arms.
 
     Runs that cannot be read are skipped.
 
     Args:
         shelf: the runs and evaluations.
-        episodes: include lists of episodes, and the rollouts and walks in rounds.
+        episodes: True to include lists of episodes, and the rollouts and walks in rounds.
     """
     yield _ask(shelf, "runs")
     yield _ask(shelf, "evals")
@@ -93,12 +93,12 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
 
 
 def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
-    """Yield the pages of groups, tasks, drafts and episodes, latest first within each kind.
+    """Yield the pages for groups, tasks, drafts and episodes, latest first within each kind.
 
     Args:
         shelf: the runs and evaluations.
-        held_out: include the episodes of evaluations on validation and test tasks.
-        episodes: False for the pages of tasks only.
+        held_out: True to include the episodes of evaluations on validation and test tasks.
+        episodes: False to yield only the pages for tasks.
     """
     for part in (_groups, _tasks, _drafts) if episodes else (_tasks,):
         for run in shelf.runs():
@@ -125,7 +125,7 @@ def _drafts(run: ShownRun) -> Iterator[ExportedPage]:
 
 
 def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
-    """Yield the episodes of runs, then those of evaluations."""
+    """Yield the pages for the episodes of runs, then for the episodes of evaluations."""
     for run in shelf.runs():
         with suppress(Refusal):
             for row in reversed(all_trajectories(run)):
@@ -140,12 +140,12 @@ def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
 
 
 def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:
-    """Return the response of a page; None if it cannot be read.
+    """Return the response for a page; None if its data cannot be read.
 
     Args:
         shelf: the runs and evaluations.
         path: path of the page.
-        episodes: include rollouts and walks.
+        episodes: True to include rollouts and walks.
     """
     try:
         told = _ask(shelf, path)
@@ -206,7 +206,7 @@ def _of_eval(shelf: Shelf, shown: ShownEval) -> Iterator[Response]:
 
 
 def _comparisons(shelf: Shelf) -> Iterator[Response]:
-    """Yield pairwise comparisons of sides with the same tasks, up to a maximum number of sides."""
+    """Yield comparisons of all pairs of arms or evaluations with equal tasks, up to a maximum."""
     places: list[str] = []
     for run in shelf.runs():
         with suppress(Refusal):
@@ -233,7 +233,7 @@ def _compared(shelf: Shelf, a: str, b: str | None) -> Json | None:
 
 
 def _hits(shelf: Shelf) -> Iterator[Json]:
-    """Yield everything that a search can find, in display order."""
+    """Yield every possible search result, in display order."""
     found = list(named_hits(shelf))
     for run in shelf.runs():
         with suppress(Refusal):

@@ -1,4 +1,4 @@
-"""Runs as plain HTML: a table, a curve and the new tasks, for readers without JavaScript."""
+"""Plain HTML pages for runs, with a table, a curve and the new tasks, which need no JavaScript."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from coevo_gym.view.shelf import Shelf, ShownRun
 MOST_RUNS = 20
 """Maximum number of runs that an export shows as plain HTML."""
 MOST_TASKS = 200
-"""Maximum number of listed new tasks per run."""
+"""Maximum number of new tasks listed per run."""
 
 
 def plain_pages(shelf: Shelf) -> Iterator[str]:
-    """Yield the plain HTML of each run, up to a maximum; runs that cannot be read are skipped."""
+    """Yield a plain HTML page for each run, up to a maximum; skip runs that cannot be read."""
     for run in shelf.runs()[:MOST_RUNS]:
         try:
             yield shelf.censor.clean(plain_page(run))
@@ -34,7 +34,7 @@ def plain_pages(shelf: Shelf) -> Iterator[str]:
 
 
 def plain_page(run: ShownRun) -> str:
-    """Return a run as HTML that needs no script.
+    """Render a run as HTML that does not need JavaScript.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -52,7 +52,7 @@ def plain_page(run: ShownRun) -> str:
 
 
 def success_curve(run: RunDetail, size: tuple[float, float] = (760.0, 300.0)) -> str:
-    """Return the success of each arm on held-out tasks as SVG; "" before the first evaluation."""
+    """Plot each arm's success on held-out tasks as SVG; return "" without evaluations."""
     lines = [Line(arm.name, _points(run, arm.name)) for arm in run.arms if arm.trained]
     lines = [line for line in lines if any(math.isfinite(point.y) for point in line.points)]
     if not lines:

@@ -1,6 +1,6 @@
-"""Reports and exports: collect and pack the responses, then write them into or next to the page.
+"""Writers for reports and exports, which pack responses into a page or into files next to it.
 
-A report is the export of one run without episodes and walks, small enough to keep with every run.
+A report is an export of one run without episodes and walks, small enough to keep in the run folder.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _SHORT = 40
 
 
 class DataFile:
-    """A data file with some of the responses.
+    """A data file that contains some of an export's responses.
 
-    Each response becomes a line of JSON without secrets: its ``path``, the ``answer``, in which
-    ``{"$t": 3}`` refers to the fourth text of the part, and the line's new ``texts``. The lines are
-    compressed as they are added, so the size is known at any time.
+    Each response becomes a line of JSON with secrets removed. The line contains the ``path``, any
+    new ``texts``, and the ``answer``, in which ``{"$t": 3}`` refers to the fourth text in the file.
+    The lines are compressed as they are added, so the size is known at any time.
 
     Args:
         censor: filter that removes secrets.
@@ -74,7 +74,7 @@ class DataFile:
         return len(self._packed) * 4 // 3
 
     def add(self, path: str, value: Any, room: float = math.inf) -> bool:
-        """Add a response unless it might exceed the remaining room in the file."""
+        """Add a response unless it might not fit into the file; return True if it was added."""
         self._new = {}
         answer = self._folded(value)
         line = self._line({"path": path, "answer": answer, "texts": list(self._new)})
@@ -86,10 +86,10 @@ class DataFile:
         return True
 
     def to_text(self, **more: Any) -> str:
-        """Finish the part, and return it as base64 (see ``static/viewer/exported.js``).
+        """Finish the file, and return its contents as base64 (see ``static/viewer/exported.js``).
 
         Args:
-            more: further data of the part, besides its responses.
+            more: further data for the file, besides the responses.
         """
         self._write(self._line(more))
         self._packed += self._deflate.flush()
@@ -122,7 +122,7 @@ class DataFile:
 
 
 def lists() -> dict[str, Any]:
-    """Return the filters and sorts of every kind of list."""
+    """Return the filters and sort orders of every list."""
     return {name: listing.to_json() for name, listing in LISTS.items()}
 
 
@@ -143,7 +143,7 @@ def one_file(page: str, static: Path, data: str) -> str:
     Args:
         page: ``index.html`` of the viewer.
         static: the folder of its files.
-        data: a packed part.
+        data: packed responses, see :meth:`DataFile.to_text`.
     """
 
     def text_of(name: str) -> str:
@@ -168,21 +168,21 @@ def one_file(page: str, static: Path, data: str) -> str:
 
 
 def beside(page: str) -> str:
-    """Return the page for a folder, which loads its scripts and data from that folder."""
+    """Return the page of a folder export, which loads its scripts and data from the folder."""
     policy = f"{_COMMON}; script-src 'self' file:; style-src 'self' file:"
     data = '<script src="data/index.js"></script>\n'
     return _headed(_before_scripts(_with_answers(page), data, "<script src="), policy)
 
 
 def exported(page: str, *, title: str, plain: str, home: str, without: Sequence[str] = ()) -> str:
-    """Return the page of an export, with HTML that is shown until its scripts run.
+    """Return the page of an export, including HTML that is displayed until its scripts run.
 
     Args:
         page: ``index.html`` of the viewer.
         title: title of the page.
         plain: HTML for readers without JavaScript.
-        home: place of the first page; "" for the list of runs.
-        without: kinds of pages that the export lacks, see ``static/viewer/routes.js``.
+        home: path of the first page; "" for the list of runs.
+        without: kinds of pages that are missing from the export, see ``static/viewer/routes.js``.
     """
     about = f'data-home="{escape(quote(home))}" data-without="{" ".join(without)}"'
     page = page.replace('<html lang="en">', f'<html lang="en" {about}>', 1)
@@ -225,21 +225,21 @@ def _hash(text: str) -> str:
 
 
 MOST_BYTES = 10_000_000
-"""Maximum size of a single-file export in bytes, small enough to send by mail."""
+"""Maximum size of a single-file export in bytes, small enough to send by email."""
 REPORT_BYTES = 1_400_000
-"""Size of a report in bytes up to which it contains pages of single tasks."""
+"""Maximum size in bytes of a report that includes pages for single tasks."""
 MOST_UNPACKED = 36_000_000
-"""Maximum uncompressed data of a single file in bytes, which a browser unpacks at once."""
+"""Maximum size of a single file's uncompressed data in bytes, which a browser unpacks at once."""
 _RESERVE = 150_000
 """Bytes reserved for the compressor's buffer and the final entries."""
 PART_BYTES = 2_000_000
-"""Uncompressed data per file in a folder export, in bytes."""
+"""Size of the uncompressed data per file in a folder export, in bytes."""
 WITHOUT_EPISODES = (
-    "What was done in evaluation episodes is left out, because it shows how held-out tasks are "
-    "solved. --with-episodes puts it in; such files must not be trained on."
+    "The steps of evaluation episodes are left out, because they show how held-out tasks are "
+    "solved. Use --with-episodes to include them, but never train on such a file."
 )
 NOT_IN_REPORT = ("trajectories", "groups/", "drafts/", "evaluations", "evals", "side", "search")
-"""Kinds of pages that a report lacks; with a slash, the pages of single items."""
+"""Kinds of pages that reports leave out; with a slash, only the pages for single items."""
 _PICTURE = (760.0, 320.0)
 
 
@@ -297,7 +297,7 @@ def export_pages(
 def write_report(folder: RunFolder, path: Path | None = None) -> Path:
     """Write a run's report, by default into its folder, and return its path.
 
-    The report of a running run shows the data so far. The same data gives the same bytes.
+    For a run in progress, the report shows the data so far. The same data produces the same bytes.
 
     Raises:
         StoreError: if one of the run's files is missing or damaged, or writing fails.
@@ -308,7 +308,7 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:
-    """Write the success of a run's arms over env steps as a standalone SVG.
+    """Plot the success of a run's arms over env steps, and save the chart as an SVG file.
 
     Raises:
         StoreError: as in :func:`write_report`.
@@ -323,12 +323,12 @@ def write_picture(folder: RunFolder, path: Path) -> None:
 
 @contextmanager
 def _opened(folder: RunFolder) -> Iterator[Shelf]:
-    """Open a run that must be complete enough for a report; a refusal becomes a StoreError."""
+    """Open a run that must be complete enough for a report; convert refusals to StoreError."""
     read_manifest(folder)
     RunReader(folder.database)
     if not folder.metrics.is_file():
         raise StoreError(
-            f"{folder.metrics}, with the run's metrics over time, is missing. Restore it, "
+            f"The run's metrics file {folder.metrics} is missing. Restore it, "
             "or train again with --overwrite."
         )
     shelf = Shelf(Library([folder]))
@@ -341,12 +341,12 @@ def _opened(folder: RunFolder) -> Iterator[Shelf]:
 
 
 class _Export:
-    """The writer of all pages.
+    """A writer for all pages of an export.
 
     Args:
         shelf: the runs and evaluations.
-        held_out: include the steps of evaluation episodes on held-out tasks.
-        report: leave out episodes and walks, and everything else that does not fit.
+        held_out: True to include the steps of evaluation episodes on held-out tasks.
+        report: True to leave out episodes and walks, and everything else that does not fit.
         tell: callback for progress messages.
     """
 
@@ -370,11 +370,11 @@ class _Export:
         evals = any(shown.folder.results.is_file() for shown in shelf.evals())
         self._left_out = [WITHOUT_EPISODES] if evals and not held_out else []
         if report:
-            self._left_out = [f"Episodes and walks are not in a report: coevo view {names[0]}"]
+            self._left_out = [f"Reports omit episodes and walks. See them: coevo view {names[0]}"]
         self._written = 0
 
     def to_file(self, target: Path, most_bytes: int) -> Written:
-        """Write all lists into one file, with as many pages as fit."""
+        """Write one file that contains all lists and as many pages as fit."""
         part, folder = DataFile(self._shelf.censor), target.with_suffix("")
         empty = len(one_file(self._page, STATIC, "").encode("utf-8", "replace"))
         room = most_bytes - empty - _RESERVE
@@ -383,7 +383,7 @@ class _Export:
                 self._left_out.append(f"{told.path} is too large for this file.")
             if part.packed > room and not self._report:
                 raise ConfigError(
-                    f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit of a single file. "
+                    f"The lists alone exceed the {most_bytes / 1e6:.0f} MB limit for a file. "
                     f"Export to a folder: --export {folder}"
                 )
         if self._report:
@@ -400,8 +400,8 @@ class _Export:
         for (of, kind), n in wanted.items():
             if (kept := there[of, kind]) < n:
                 self._left_out.append(
-                    f"{kept:,} of {n:,} {kind} of {of} have their pages in this file, the latest "
-                    f"ones. All of them: {all_of}"
+                    f"This file contains pages for the latest {kept:,} of {n:,} {kind} of {of}. "
+                    f"For all of them: {all_of}"
                 )
         self._add_about(part)
         data = part.to_text(lists=lists(), left_out=self._left_out)
@@ -484,7 +484,7 @@ def _is_file(target: Path) -> bool:
             f"{target.stem}.html, or --export {target.stem}"
         )
     if target.is_dir() and any(target.iterdir()) and not (target / "data" / "index.js").is_file():
-        raise ConfigError(f"{target} is not empty and contains no export. Choose another folder.")
+        raise ConfigError(f"{target} is neither empty nor an export. Choose another folder.")
     if not target.parent.is_dir():
         raise ConfigError(f"{target.parent} does not exist. Create it, or choose another folder.")
     return False

@@ -1,4 +1,4 @@
-"""The folder of an export: ``tasks.jsonl``, ``tasks.parquet`` and ``croissant.json``."""
+"""The files in an export of tasks: ``tasks.jsonl``, ``tasks.parquet`` and ``croissant.json``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from coevo_gym.store.reader import HOLD, RunReader
 
 
 class FileColumn(NamedTuple):
-    """A column of the table.
+    """A column of the exported table.
 
     Attributes:
         name: name of the column.
         about: description for readers.
         repeated: True if each cell contains a list.
-        number: True if the column contains integers; otherwise it contains texts.
+        number: True if the column contains integers; otherwise it contains text.
     """
 
     name: str
@@ -39,23 +39,23 @@ class FileColumn(NamedTuple):
 
 
 COLUMNS: tuple[FileColumn, ...] = (
-    FileColumn("id", "Hash of what the task is; equal for equal tasks."),
-    FileColumn("name", "Name for people."),
-    FileColumn("benchmark", "The benchmark whose engine plays it."),
-    FileColumn("split", "Always train: no other tasks are exported."),
-    FileColumn("subset", "The benchmark's own name for a part of its tasks."),
-    FileColumn("scenario", "The unit that lies as a whole on one side of a split."),
-    FileColumn("instruction", "What the agent is asked to do."),
-    FileColumn("origin", "native: came with the benchmark; evolved: found by a run and proven."),
-    FileColumn("parents", "Ids of the tasks that it grew from.", repeated=True),
-    FileColumn("signal", "The weakness of an agent that led to it."),
-    FileColumn("round", "The round of evolution that brought it into a pool."),
-    FileColumn("arms", "The arms of the run whose pools hold it.", repeated=True),
-    FileColumn("draft", "Id of the draft that it was built from."),
-    FileColumn("gates", "The gates that it passed, some with what they said.", repeated=True),
-    FileColumn("n_actions", "Length of its reference solution.", number=True),
+    FileColumn("id", "Hash of the task's content; identical tasks have the same id."),
+    FileColumn("name", "Human-readable name."),
+    FileColumn("benchmark", "The benchmark whose engine runs the task."),
+    FileColumn("split", "Always train, because only training tasks are exported."),
+    FileColumn("subset", "The benchmark's own name for the subset that contains the task."),
+    FileColumn("scenario", "Scenario of the task; tasks of a scenario belong to the same split."),
+    FileColumn("instruction", "The instruction that the agent receives."),
+    FileColumn("origin", "native: part of the benchmark; evolved: found and verified by a run."),
+    FileColumn("parents", "Ids of the tasks that the task evolved from.", repeated=True),
+    FileColumn("signal", "The kind of weakness of an agent that led to the task."),
+    FileColumn("round", "The round of evolution that added the task to a pool."),
+    FileColumn("arms", "The arms of the run whose pools contain the task.", repeated=True),
+    FileColumn("draft", "Id of the draft that the task was built from."),
+    FileColumn("gates", "The gates that the task passed, some with their findings.", repeated=True),
+    FileColumn("n_actions", "Number of actions in the reference solution.", number=True),
 )
-SOLUTION = FileColumn("solution", "Actions of its reference solution, in order.", repeated=True)
+SOLUTION = FileColumn("solution", "Actions of the reference solution, in order.", repeated=True)
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class ExportedTask:
 
     Attributes:
         task: the task.
-        round_id: the round that added it to a pool; "" if it is native or waits for a round.
+        round_id: the round that added the task to a pool; "" if it is native or not added yet.
         arms: the arms whose pools contain it.
-        gates: the gates that it passed, some with their findings.
+        gates: the gates that the task passed, some with their findings.
     """
 
     task: Task
@@ -75,7 +75,7 @@ class ExportedTask:
     gates: tuple[str, ...] = ()
 
     def cells(self, *, with_solution: bool) -> dict[str, Any]:
-        """Return the row of the table, by column name."""
+        """Return the task's row of the table, by column name."""
         task = self.task
         row: dict[str, Any] = {
             "id": task.id,
@@ -134,12 +134,12 @@ def of_run(folder: RunFolder, arm: str | None = None) -> list[ExportedTask]:
 
 
 def of_benchmark(tasks: Sequence[Task]) -> list[ExportedTask]:
-    """Return native tasks as rows of an export."""
+    """Convert native tasks to rows of an export."""
     return _training([ExportedTask(task) for task in tasks])
 
 
 def _training(tasks: Iterable[ExportedTask]) -> list[ExportedTask]:
-    """Return the tasks as a list; raise an error if one is not a training task."""
+    """Return the tasks as a list; raise an error if a task is not a training task."""
     found = list(tasks)
     for one in found:
         require_train(one.task, "export")
@@ -150,7 +150,7 @@ def _passed(verdict: Verdict | None) -> tuple[str, ...]:
     if verdict is None:
         return ()
     told = [f"{gate}: {said}" if said else gate for gate, said in verdict.checks]
-    released = [f"{HOLD}: released by a person"] if verdict.gate == HOLD else []
+    released = [f"{HOLD}: released by a user"] if verdict.gate == HOLD else []
     return (*told, *released)
 
 
@@ -172,7 +172,7 @@ def need_pyarrow() -> tuple[Any, Any]:
 
 
 def parquet_bytes(columns: Sequence[FileColumn], rows: Sequence[dict[str, Any]]) -> bytes:
-    """Return a table as the bytes of a Parquet file.
+    """Encode a table as a Parquet file, and return its bytes.
 
     Raises:
         ImportError: if pyarrow is missing.
@@ -210,7 +210,7 @@ _CONTEXT: Mapping[str, Any] = {
     "examples": {"@id": "cr:examples", "@type": "@json"},
     **{term: f"cr:{term}" for term in _OF_CROISSANT},
 }
-"""Meaning of the terms below, from the first appendix of the format's specification."""
+"""Meaning of the JSON-LD terms below, from the first appendix of the Croissant specification."""
 
 
 def croissant(
@@ -223,7 +223,7 @@ def croissant(
     files: Mapping[str, bytes],
     tables: Mapping[str, Sequence[FileColumn]],
 ) -> dict[str, Any]:
-    """Return the metadata of a data set."""
+    """Return a data set's metadata in the Croissant format."""
     return {
         "@context": dict(_CONTEXT),
         "@type": "sc:Dataset",
@@ -253,14 +253,14 @@ def _file(name: str, data: bytes) -> dict[str, Any]:
 
 
 def _records(file: str, columns: Sequence[FileColumn]) -> dict[str, Any]:
-    """Return the description of a file with one record per task."""
+    """Describe a file that contains one record per task."""
     id = f"rows-of-{file.replace('.', '-')}"
     has_id = any(column.name == "id" for column in columns)
     return {
         "@type": "cr:RecordSet",
         "@id": id,
         "name": id,
-        "description": f"The tasks, as {file} has them.",
+        "description": f"The tasks as stored in {file}.",
         **({"key": {"@id": f"{id}/id"}} if has_id else {}),
         "field": [
             {
@@ -281,7 +281,7 @@ def _records(file: str, columns: Sequence[FileColumn]) -> dict[str, Any]:
 
 
 TASKS, TABLE, METADATA = "tasks.jsonl", "tasks.parquet", "croissant.json"
-_UNSTATED = "Nothing is known about the terms: ask whoever made the benchmark."
+_UNSTATED = "The terms are unknown. Ask the authors of the benchmark."
 _IN_JSONL = frozenset(
     {"name", "benchmark", "split", "subset", "scenario", "instruction", "origin", "parents"}
 )
@@ -312,7 +312,7 @@ def write_bundle(
     """Write tasks to a folder.
 
     ``tasks.jsonl`` contains complete tasks, with world, verifier and reference, for samplers and
-    trainers. The Parquet table is for viewing and sharing, and contains no verifiers.
+    trainers. The Parquet table is for viewing and sharing, and does not contain verifiers.
 
     Args:
         folder: target folder; created if necessary.
@@ -377,8 +377,8 @@ def _description(name: str, tasks: Sequence[ExportedTask]) -> str:
     benchmarks = " and ".join(dict.fromkeys(one.task.benchmark for one in tasks))
     return (
         f"{len(tasks)} training tasks for language-model agents on {benchmarks}, from {name}. "
-        f"{evolved} of them evolved: each was found where an agent was weak, and proven by running "
-        f"its reference solution in the benchmark's own engine. {TASKS} holds each task whole, "
-        "with the state that starts the engine, what judges an episode, and the reference. There "
-        "is no validation or test task among them."
+        f"{evolved} of them evolved: each targets an agent's weakness, and was verified by running "
+        f"its reference solution in the benchmark's own engine. {TASKS} contains complete tasks, "
+        "with the initial state of the engine, the verifier that judges an episode, and the "
+        "reference solution. None of them is a validation or test task."
     )

@@ -1,4 +1,4 @@
-"""Export of a language model trained by a run, as a folder that transformers can load."""
+"""Export of a run's trained language model to a folder that transformers can load."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Measured:
-    """The result of an evaluation of a policy.
+    """The result of evaluating a policy.
 
     Attributes:
         policy: the evaluated policy.
@@ -42,10 +42,10 @@ class Measured:
         tasks: number of tasks.
         samples: episodes per task.
         success: success rate.
-        low: lower end of the 95 % interval of the success rate.
+        low: lower end of the success rate's 95 % interval.
         high: upper end of the interval.
         score: mean of the benchmark's own score.
-        source: location of the number.
+        source: where the result comes from, such as ``the run``.
     """
 
     policy: str
@@ -111,13 +111,13 @@ class ModelCard:
 
 
 def card_of(folder: RunFolder, policy: str, saved: Checkpoint, *, weights: str) -> ModelCard:
-    """Return the model card of a policy, from its run.
+    """Create the model card of a policy from its run.
 
     Args:
         folder: the run.
         policy: an arm, or ``warm-up``.
-        saved: its checkpoint.
-        weights: hash of the weights in it.
+        saved: the policy's checkpoint.
+        weights: hash of the weights in the checkpoint.
     """
     manifest, config = read_manifest(folder)
     spec = next((s for s in benchmark_specs() if s.name == config.benchmark.name), None)
@@ -209,14 +209,14 @@ def written(card: ModelCard, *, adapter: bool) -> str:
         "library_name: peft" if adapter else "library_name: transformers",
         "pipeline_tag: text-generation",
         *([f"base_model: {card.base}"] if is_hub_id else []),
-        "license:  # yours to choose: the base model's licence and the data's terms bind you",
+        "license:  # choose one that the base model's licence and the data's terms allow",
         f"tags: [reinforcement-learning, llm-agent, coevo_gym, {card.benchmark}]",
     ]
     parts = [
         "---\n" + "\n".join(head) + "\n---",
         f"# {card.policy} of {card.run}",
         _about(card),
-        "## What was measured",
+        "## Evaluation results",
         _measured(card),
         "## How to use it",
         _use(card, adapter),
@@ -237,7 +237,7 @@ def _name_of(base: str) -> str:
 def _about(card: ModelCard) -> str:
     what = "A LoRA adapter" if card.lora_rank else "All weights"
     name = _name_of(card.base)
-    learned = "imitation of reference solutions" if card.policy == WARMUP else "reinforcement"
+    learned = "imitating solutions" if card.policy == WARMUP else "reinforcement learning"
     text = (
         f"{what} of {name}, trained by {learned} in {card.benchmark}"
         f"{f' ({card.title})' if card.title else ''} with coevo_gym, for {card.step:,} learner "
@@ -264,8 +264,8 @@ def _numbers(card: ModelCard) -> str:
             f"| {one.score:.3f} | {one.tasks} | {one.samples} | {one.source} |"
         )
     return "\n".join(rows) + (
-        "\n\nA number on val may have been looked at while settings were chosen; take the last "
-        "word from test."
+        "\n\nResults on val may have influenced the choice of settings, so rely on the results "
+        "on test."
     )
 
 
@@ -278,15 +278,15 @@ model = AutoModelForCausalLM.from_pretrained("PATH"){needs}
 tokenizer = AutoTokenizer.from_pretrained("PATH")
 ```
 
-It expects the words in which it was trained: those of the prompt file below, which
-`coevo eval {card.benchmark} --policy transformers:PATH` uses."""
+The model expects the prompts that it was trained with, from the prompt file below.
+`coevo eval {card.benchmark} --policy transformers:PATH` uses the same file."""
 
 
 def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
     yield "base model", _name_of(card.base)
     yield "trained", f"LoRA, rank {card.lora_rank}" if card.lora_rank else "all weights"
     yield "benchmark", card.benchmark + (f", subset {card.subset}" if card.subset else "")
-    yield "method", card.method or "imitation alone"
+    yield "method", card.method or "imitation only"
     yield "preset", card.preset or "none"
     yield "seed", str(card.seed)
     yield "learner steps", f"{card.step:,}"
@@ -302,11 +302,11 @@ def _origin(card: ModelCard) -> Iterator[tuple[str, str]]:
 
 def _before(card: ModelCard) -> str:
     lines = [
-        "- Choose a licence, in the head of this file. The base model's licence comes first.",
-        "- Weights hold what they were trained on. "
+        "- Choose a licence in the header of this file. It must respect the base model's licence.",
+        "- The weights may reveal data that they were trained on. "
         + (f"{card.benchmark}: {card.terms}" if card.terms else "See the benchmark's terms."),
-        "- Say what it must not be used for: it was trained to act in a simulation, with no regard "
-        "to anything outside of it.",
+        "- State what the model must not be used for: it was trained to act in a simulation, "
+        "without regard to anything outside of the simulation.",
     ]
     return "\n".join(lines)
 
@@ -317,7 +317,7 @@ def _table(rows: Iterator[tuple[str, str]]) -> str:
 
 
 ORIGIN = "coevo-export.json"
-"""File of an exported model that records its origin."""
+"""Name of the file that records the origin of an exported model."""
 
 
 def export_model(
@@ -331,8 +331,8 @@ def export_model(
 ) -> ModelCard:
     """Write weights, config, tokenizer and a model card atomically.
 
-    The weights are the ones used for evaluation: the average of the weights, if the learner keeps
-    one. They have the precision of training. A LoRA adapter is merged unless ``adapter`` is true.
+    The weights are those used for evaluation: the moving average, if the learner keeps one. They
+    are saved in the precision of training. A LoRA adapter is merged unless ``adapter`` is true.
 
     Args:
         folder: the run.

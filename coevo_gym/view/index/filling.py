@@ -18,7 +18,7 @@ from coevo_gym.view.model.base import brief
 from coevo_gym.view.query import fold
 
 MOST_WORDS = 4000
-"""Maximum number of searchable characters of an episode's actions."""
+"""Maximum number of characters of an episode's actions that can be searched."""
 
 _MARKED = ("trajectories", "groups", "signals", "tasks", "lineage", "rounds", "advantages")
 _FILLED = ("trajectories", "words", "groups", "signals", "tasks", "lineage", "rounds", "drafts")
@@ -69,7 +69,7 @@ def take_in(db: Db) -> bool:
         _take_signals(db, new["signals"])
     if (
         "advantages" in new and new.get("trajectories") != 0
-    ):  # earlier ones were added with their episodes
+    ):  # earlier advantages were added with their episodes
         _take_advantages(db, new["advantages"])
     if "lineage" in new:
         db.execute(
@@ -86,7 +86,7 @@ def take_in(db: Db) -> bool:
 
 
 def read_bodies(db: Db, most: int) -> bool:
-    """Read the actions of the next episodes; return True if there are more."""
+    """Read the actions of the next episodes; return True if more episodes remain."""
     since = int(get(db, "read") or 0)
     end = json.loads(get(db, "marks") or "{}").get("trajectories", 0)
     query = (
@@ -119,12 +119,12 @@ def put(db: Db, key: str, value: Any) -> None:
 
 
 def unpack(body: bytes) -> Any:
-    """Return the JSON of a compressed row."""
+    """Decompress a row and return its JSON value."""
     return json.loads(zlib.decompress(body))
 
 
 def _fingerprint(db: Db, marks: Mapping[str, int]) -> str:
-    """Return a fingerprint of the rows up to these marks, which changes if they are rewritten."""
+    """Return a fingerprint of the rows up to the given marks; it changes if a row is rewritten."""
     found = [
         db.execute(
             f"SELECT {numbers} FROM run.{table} WHERE rowid <= ?",  # noqa: S608 (constants)
@@ -225,7 +225,7 @@ def _take_rounds(db: Db, since: int) -> None:
 
 
 class _Told:
-    """The listed data of a round, extracted from its JSON."""
+    """The data about a round that is shown in lists, extracted from the round's JSON."""
 
     def __init__(self, order: Mapping[str, Any], result: Mapping[str, Any], step: int) -> None:
         self._order, self._result = order, result
@@ -233,7 +233,7 @@ class _Told:
         self.first = step == 0 and (order.get("n_enough", 0) > 0 or not self._contexts)
 
     def row(self) -> dict[str, Any]:
-        """Return the fields of a row that have no column of their own."""
+        """Return the fields of a list row that do not have their own database column."""
         judged = [verdict for verdict in self._result["verdicts"] if verdict["draft_id"]]
         rejected = Counter(
             verdict["gate"]
@@ -260,7 +260,7 @@ class _Told:
         }
 
     def drafts(self, step: int, round_id: str) -> Iterator[tuple[Any, ...]]:
-        """Yield the columns of each draft, starting with its position."""
+        """Yield each draft's columns, starting with the position."""
         explored = [one["context"] for one in self._result.get("explored", ())]
         kinds = {context_id(context): context["kind"] for context in (*self._contexts, *explored)}
         usual = "" if self._contexts else UNGUIDED
@@ -286,27 +286,27 @@ class _Told:
 
 
 def context_id(context: Mapping[str, Any]) -> str:
-    """Return the id of a context given as JSON."""
+    """Return the id of a context that is given as JSON."""
     return Context.model_validate(context).id
 
 
 def between_commas(names: Sequence[str]) -> str:
-    """Join names into one text in which each name is between two commas."""
+    """Join names into a string in which every name is surrounded by commas."""
     return f",{','.join(dict.fromkeys(names))}," if names else ""
 
 
 def between(text: str | None) -> tuple[str, ...]:
-    """Return the names in a text in which each name is between two commas."""
+    """Split a string in which every name is surrounded by commas into names."""
     return tuple(name for name in (text or "").split(",") if name)
 
 
 class _Said(NamedTuple):
-    """The data of an episode that is read from its body.
+    """The data that is read from the body of an episode.
 
     Attributes:
         text: searchable actions.
-        errors: number of actions without effect.
-        advice: ids that its cues name.
+        errors: number of actions that had no effect.
+        advice: ids of the advice that the episode's cues name.
     """
 
     text: str = ""

@@ -1,7 +1,7 @@
 """The index of one run, created on first use and updated while the run trains.
 
 The index is stored in the user's cache. The run's own database is only read, in short transactions
-that block no writer. If a run was rewound or replaced, its index is rebuilt.
+that do not block writers. If a run was rewound or replaced, its index is rebuilt.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Stamps = tuple[tuple[int, int, int], ...]
 
 
 def stamps(*files: Path) -> Stamps:
-    """Return a stamp of each file, which changes with every write to it."""
+    """Return a stamp for each file; the stamp changes whenever the file is written."""
     found = []
     for file in files:
         try:
@@ -43,10 +43,10 @@ class Index:
 
     Args:
         run: the run.
-        file: file of the index; None for the default place in the user's cache.
+        file: file of the index; None for the default location in the user's cache.
 
     Attributes:
-        revision: a counter that grows with every update; -1 before the first one.
+        revision: a counter that increases with every update; -1 before the first one.
     """
 
     def __init__(self, run: RunFolder, file: Path | None = None) -> None:
@@ -58,7 +58,7 @@ class Index:
         self._files = 0  # number of damaged index files removed so far
 
     def refresh(self) -> int:
-        """Add everything new from the run to the index.
+        """Add all new data from the run to the index.
 
         Returns:
             The revision.
@@ -77,7 +77,7 @@ class Index:
         """Read the actions of the next episodes, so that they become searchable.
 
         Returns:
-            True if there are more to be read.
+            True if more episodes remain to be read.
 
         Raises:
             StoreError: as in :meth:`refresh`.
@@ -89,7 +89,7 @@ class Index:
             )
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return the rows of a query of the index."""
+        """Run a query on the index and return its rows."""
         with storing(self.file):
             return self._mine().execute(query, values).fetchall()
 
@@ -114,7 +114,7 @@ class Index:
         return int(filling.get(db, "revision") or 0)
 
     def _with_file(self, work: Any) -> Any:
-        """Run work in one transaction; a damaged index file is replaced."""
+        """Run a function in one transaction; replace the index file if it is damaged."""
         if not self.run.database.is_file():
             return self._empty()
         RunReader(self.run.database)  # raises an error if the run itself is damaged
@@ -154,7 +154,7 @@ class Index:
             yield db
 
     def _mine(self) -> sqlite3.Connection:
-        """Return this thread's connection to the file."""
+        """Return this thread's connection to the index file."""
         known = getattr(self._opened, "connection", None)
         if known is None or known[0] != self._files or not self.file.exists():
             known = self._opened.connection = (self._files, self._open())
@@ -192,7 +192,7 @@ class Index:
             return int(filling.get(db, "revision") or 0)
 
     def _origin(self) -> str:
-        """Return a hash that identifies the run in its folder."""
+        """Return a hash of the manifest, which identifies the run."""
         try:
             manifest = self.run.manifest.read_bytes()
         except OSError as error:
@@ -200,6 +200,6 @@ class Index:
         return hashlib.sha256(manifest).hexdigest()
 
     def _stamp(self) -> Stamps:
-        """Return a stamp that changes whenever the run writes."""
+        """Return a stamp that changes whenever the run writes data."""
         database = self.run.database
         return stamps(database, database.with_name(f"{database.name}-wal"), self.run.manifest)

@@ -47,13 +47,13 @@ CREATE INDEX IF NOT EXISTS draft_by_id ON drafts (id);
 CREATE INDEX IF NOT EXISTS draft_by_task ON drafts (task_id);
 """
 """SQL that creates the tables. ``number`` is the row id in the run's own database. ``kinds``
-contains kinds of signals, ``arms`` names of arms, and ``advice`` ids, each between commas.
+contains kinds of signals, ``arms`` arm names, and ``advice`` ids, each surrounded by commas.
 ``words.text`` is the text of the actions in lower case. ``rounds.body`` is the JSON of a row in a
 list of rounds."""
 
 
 def index_file(run: Path) -> Path:
-    """Return the path of a run's index; create its folder for this user only."""
+    """Return the path of a run's index; create its folder, which only this user can access."""
     name = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:24]
     return _folder() / f"{name}.db"
 
@@ -95,7 +95,7 @@ def is_stale(file: Path) -> bool:
 
 
 def unused(days: float) -> list[Path]:
-    """Return indexes of runs that no longer exist, and indexes unused for a given time."""
+    """Return the indexes of deleted runs, and indexes unused for at least some number of days."""
     since, found = time.time() - days * 86_400, list[Path]()
     for file in sorted((home() / "view").glob("*.db")):
         status = file.stat()  # checked before opening the file, which counts as a use

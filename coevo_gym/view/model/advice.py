@@ -1,4 +1,4 @@
-"""Advice of an arm's memories over time, and the advice that one episode was told."""
+"""The advice in an arm's memories over time, and the advice given to a single episode."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AdviceText(Shape):
 
     Attributes:
         id: id of the advice.
-        texts: its texts by name, possibly cut.
+        texts: texts of the advice by name, possibly truncated.
     """
 
     id: str
@@ -31,16 +31,16 @@ class AdviceRow(AdviceText):
     """A piece of advice with its origin, and its usefulness over the arm's steps.
 
     Attributes:
-        memory: name of the memory that holds or held it.
-        source: author or reason, in the memory's own words.
-        task: task of the rollout that it comes from.
+        memory: name of the memory that contains or contained the advice.
+        source: author or reason, as named by the memory.
+        task: task of the rollout that the advice comes from.
         episode: id of that rollout, used in paths; null if it is not stored.
-        step: learner step in which the memory took it in.
-        held: true if the memory still holds it.
-        why: reason for dropping it, or "".
-        utility: latest usefulness in [-1, 1]; null until it is measured.
+        step: learner step in which the memory added the advice.
+        held: true if the memory still contains the advice.
+        why: reason for dropping the advice, or "".
+        utility: latest usefulness in [-1, 1]; null if not measured yet.
         groups: number of groups that the usefulness is measured on.
-        steps: learner steps in which it was measured.
+        steps: learner steps in which the usefulness was measured.
         utilities: usefulness at the end of each of these steps.
     """
 
@@ -58,13 +58,13 @@ class AdviceRow(AdviceText):
 
 
 class ArmAdvice(Shape):
-    """The advice of an arm; empty if no memory of it holds any.
+    """The advice in an arm's memories; empty if there is none.
 
     Attributes:
         arm: name of the arm.
-        held: number of pieces of advice that its memories hold.
-        dropped: numbers of dropped ones, by reason.
-        rows: held ones first, each in order of utility, those without one last.
+        held: number of pieces of advice in the memories.
+        dropped: number of dropped pieces of advice by reason.
+        rows: advice in a memory first, then dropped advice; both by utility, unmeasured last.
         left: number of rows omitted because there are too many.
     """
 
@@ -78,11 +78,11 @@ class ArmAdvice(Shape):
 MOST_ADVICE = 300
 """Maximum number of rows for an arm."""
 MOST_CHARACTERS = 2_000
-"""Maximum length of a text; longer texts are cut."""
+"""Maximum length of a text; longer texts are truncated."""
 
 
 class _Story(NamedTuple):
-    """A piece of advice with all its states."""
+    """A piece of advice with all its states over time."""
 
     memory: str
     step: int
@@ -95,7 +95,7 @@ class _Story(NamedTuple):
 
 
 def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
-    """Return the advice of an arm's memories.
+    """Return the advice in an arm's memories.
 
     Raises:
         NotFound: if the run has no such arm.
@@ -121,7 +121,7 @@ def arm_advice(run: ShownRun, arm: str) -> ArmAdvice:
 def advice_told(
     reader: ViewReader, arm: str, cue_ids: Sequence[str], split: str
 ) -> tuple[AdviceText, ...]:
-    """Return the advice that a training episode was told; nothing for other episodes.
+    """Return the advice given to a training episode, or () for any other episode.
 
     Args:
         reader: reader of the run's database.
@@ -137,7 +137,7 @@ def advice_told(
 
 
 def _stories(reader: ViewReader, arm: str, ids: Collection[str] | None = None) -> list[_Story]:
-    """Return the advice of an arm that comes from training tasks, all of it or that with an id."""
+    """Return an arm's advice from training tasks, optionally only the advice with given ids."""
     found: dict[tuple[str, str], list[StoredAdvice]] = {}
     for one in reader.advice(arm):
         if ids is not None and one.state.id not in ids:

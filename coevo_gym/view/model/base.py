@@ -1,4 +1,4 @@
-"""Parts of all responses: base classes, and tasks and signals in brief."""
+"""Base classes for all responses, and short descriptions of tasks and signals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ BRIEF = 300
 
 
 class Shape(BaseModel):
-    """A frozen base model for responses. Numbers that are not finite become ``null``."""
+    """A frozen base model for responses. Non-finite numbers become ``null``."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="null")
 
 
 class Rated(Shape):
-    """A base for rows with a success rate; all numbers are null if unknown.
+    """A base class for rows with a success rate; unknown numbers are null.
 
     Attributes:
         success: success rate in [0, 1].
@@ -33,15 +33,15 @@ class Rated(Shape):
 
 
 class FolderRow(Rated):
-    """A base for rows of runs and evaluations, which are folders.
+    """A base class for rows that describe the folder of a run or an evaluation.
 
     Attributes:
         id: id of the run or evaluation, used in paths.
         name: its name.
         path: path of its folder, for display.
-        benchmark: name of the benchmark; this and the following are empty if it cannot be read.
+        benchmark: name of the benchmark; "" if the folder cannot be read.
         model: short name of the policy's model; "" for a baseline.
-        problem: why it cannot be read and what to do, or "".
+        problem: why the folder cannot be read and what to do, or "".
         on_disk: the state of the folder, for listings in a terminal.
     """
 
@@ -55,16 +55,16 @@ class FolderRow(Rated):
 
 
 class ListRow(Shape):
-    """A base for rows of lists that can be filtered.
+    """A base class for rows of lists that can be filtered.
 
     Attributes:
-        words: text that word searches look in; left out of responses.
+        words: text that word searches cover; not part of responses.
     """
 
     words: str = Field(default="", exclude=True)
 
     def exported(self) -> dict[str, Any]:
-        """Return the row as JSON for exported pages, with the fields that only filters use."""
+        """Return the row as JSON for exported pages, including the fields that only filters use."""
         filtered = {
             f"_{name}": getattr(self, name)
             for name, field in type(self).model_fields.items()
@@ -90,13 +90,13 @@ class Paged(Shape):
 
 
 def brief(text: str) -> str:
-    """Return a text on one line, cut if it is too long."""
+    """Return a text on a single line, truncated if it is too long."""
     flat = " ".join(text.split())
     return flat if len(flat) <= BRIEF else f"{flat[: BRIEF - 1].rstrip()}…"
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text, cut with ``…`` after some characters."""
+    """Truncate a text after some characters, and mark the truncation with ``…``."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
@@ -106,7 +106,7 @@ class TaskBrief(Shape):
     Attributes:
         id: id of the task, used in paths; "" if the task is no longer known.
         name: display name.
-        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        instruction: the task's instruction, truncated to 300 characters.
         origin: ``native``, ``evolved`` or ``open``; "" if unknown.
     """
 
@@ -124,7 +124,7 @@ class TaskBrief(Shape):
 
 
 class Ended(ListRow):
-    """A base for episodes that have ended.
+    """A base class for finished episodes.
 
     Attributes:
         success: the binary outcome.
@@ -140,7 +140,7 @@ class Ended(ListRow):
 
 
 class SignalView(Shape):
-    """A signal that an episode fired.
+    """A signal that an episode shows a weakness.
 
     Attributes:
         kind: kind of the signal.

@@ -1,4 +1,4 @@
-"""Comparisons of two policies on the same tasks: ``coevo compare`` plus links to pages."""
+"""Comparisons of two policies on the same tasks, like ``coevo compare`` but with links to pages."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from coevo_gym.view.shelf import Shelf, told_as_damaged
 
 
 class Compared(Shape):
-    """A task-by-task comparison of B against A, as computed by ``coevo compare``.
+    """A task-by-task comparison of B with A, as computed by ``coevo compare``.
 
     Query: ``a`` and ``b``, each ``runs/{run}/{arm}`` (or ``runs/{run}`` for its last arm) or
     ``evals/{name}``. Without ``b``, the first and last arm of the run ``a`` are compared.
 
     Attributes:
-        found: the comparison; instructions are cut with ``…`` after 300 characters.
+        found: the comparison; instructions are truncated to 300 characters.
         verdict: the result in one or two sentences.
         test: name of the test behind ``found.p``.
         place_a: value of ``a`` in the query: ``runs/{run}/{arm}`` or ``evals/{name}``.
         place_b: value of ``b``.
-        links_a: paths of A's episodes without ``/api/`` by task, for stored episodes of tasks that
-            one side alone solves.
-        links_b: the same of B.
-        places: everything that can be compared with A, as in ``place_a``.
+        links_a: paths of A's stored episodes (without ``/api/``) by task, for tasks that only one
+            side solves.
+        links_b: paths of B's stored episodes in the same format.
+        places: all arms and evaluations that can be compared with A, in the format of ``place_a``.
     """
 
     found: Comparison
@@ -44,10 +44,10 @@ class Compared(Shape):
 
 
 def compared(shelf: Shelf, query: Query) -> Compared:
-    """Compare two sides, B against A.
+    """Compare two policies, B with A, on the same tasks.
 
     Raises:
-        BadRequest: if a side is not specified, or the sides share no task.
+        BadRequest: if a side is not specified, or the sides have no common tasks.
         NotFound: if a run, arm or evaluation does not exist.
         Damaged: if a side cannot be read.
     """
@@ -81,7 +81,7 @@ def compared(shelf: Shelf, query: Query) -> Compared:
 
 
 class _Side:
-    """A side of a comparison, from its parameter; ids are looked up, never made into paths."""
+    """One side of a comparison, parsed from its parameter; ids are never converted to paths."""
 
     def __init__(self, shelf: Shelf, place: str) -> None:
         self.kind, _, rest = place.partition("/")
@@ -101,7 +101,7 @@ class _Side:
         return f"{self.kind}/{self.id}" + (f"/{self.arm}" if self.arm else "")
 
     def links(self, tasks: Iterable[str]) -> dict[str, str]:
-        """Return the links of tasks to their first stored episodes; only evaluations have any."""
+        """Map tasks to the paths of their first stored episodes; return {} for runs."""
         if self.kind == "runs":
             return {}
         shown = self._shelf.evaluation(self.id)
@@ -116,11 +116,11 @@ class _Side:
 
 
 def _arms_of(shelf: Shelf, place: str) -> tuple[str, str]:
-    """Return two arms of a run: the named arm or the first, and the last."""
+    """Return two arms of a run: the given arm (default: the first), and the last arm."""
     kind, _, rest = place.partition("/")
     id, _, arm = rest.partition("/")
     if kind != "runs":
-        raise BadRequest("An evaluation contains only one policy: set b, too.")
+        raise BadRequest("An evaluation contains only one policy. Set b, as in b=evals/NAME.")
     arms = shelf.run(id).config.arms
     return f"runs/{id}/{arm or arms[0]}", f"runs/{id}/{arms[-1]}"
 
@@ -130,7 +130,7 @@ def _brief(tasks: Iterable[ChangedTask]) -> tuple[ChangedTask, ...]:
 
 
 def _places(shelf: Shelf, found: Comparison) -> list[str]:
-    """Return everything that played the same tasks: arms of runs, and evaluations."""
+    """Return all arms of runs and all evaluations that used the same tasks as a comparison."""
     places = []
     for run in shelf.runs():
         try:

@@ -1,4 +1,4 @@
-"""Drafts: pages of the list with the gates' rejections, and single drafts."""
+"""Drafts of tasks: pages of the list with the gates' rejections, and single drafts."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class DraftRow(ListRow):
         signal: kind of the context that the draft came from, or "".
         context: id of that context, or "".
         task: the task built from the draft if the run contains that task, else null.
-        instruction: the instruction from the last stage that the draft reached, cut with ``…``
-            after 300 characters.
+        instruction: the instruction from the last stage that the draft reached, truncated to 300
+            characters.
     """
 
     id: str
@@ -89,11 +89,11 @@ class DraftPage(Paged):
 
 
 class DraftDetail(Shape):
-    """A draft in full: why the explorer was sent out, its walks, and the verdict of each gate.
+    """A draft with all details: the reason for exploring, the walks, and each gate's verdict.
 
     Attributes:
         draft: the draft's row in the list.
-        gates: results of the gates in order; the last one decided.
+        gates: results of the gates in order; the last result decided.
         asked: the full instruction.
         actions: the actions claimed to solve the task.
         body: the draft as JSON.
@@ -132,10 +132,10 @@ class ContextView(Shape):
         evidence: steps of that rollout: ``action``, ``observation`` and ``error_kind``.
         last_observation: the observation after the last action.
         contrast: steps of a rollout in the same group with the opposite outcome.
-        target: tags of the wanted task; empty if any task will do.
-        signal: the signal that fired; null if no signal fired or the run did not store it.
+        target: tags that the new task should have; empty if any task will do.
+        signal: the signal behind the context; null if there is none or it was not stored.
         brief: a study's report on the rollout, or null.
-        problems: deviations from the plan, in words.
+        problems: descriptions of deviations from the plan.
     """
 
     id: str
@@ -154,7 +154,7 @@ class ContextView(Shape):
 
 
 class WalkView(Shape):
-    """One exploration walk.
+    """One exploration walk: the steps that an explorer took from a context.
 
     Attributes:
         number: position among the walks from this context, from 0.
@@ -213,7 +213,7 @@ def draft_page(run: ShownRun, query: Query) -> DraftPage:
 
 
 def draft_rows(run: ShownRun) -> list[DraftRow]:
-    """Return the rows of all drafts."""
+    """Return the list rows of all drafts in a run."""
 
     def read() -> list[DraftRow]:
         return list(map(_row, run.index.rows(f"{_QUERY} ORDER BY d.number")))
@@ -240,7 +240,7 @@ def draft_detail(run: ShownRun, id: str) -> DraftDetail:
 
 
 def story_of(run: ShownRun, id: str) -> DraftDetail | None:
-    """Return the story of a draft or of its task; None for a task that no round made."""
+    """Find a draft by its id or its task's id; return None if no round made the task."""
     with told_as_damaged():
         reader = run.reader
         try:
@@ -286,7 +286,7 @@ def decision_view(decision: Decision | None) -> dict[str, str] | None:
 
 
 def _row_of(run: ShownRun, story: Story) -> DraftRow:
-    """Return the list row of a story; an imported task gets a row that is not in the list."""
+    """Return a draft's list row; create a row for an imported task, which is not in the list."""
     verdict = story.verdict
     for row in draft_rows(run):
         same = row.id == verdict.draft_id and row.round == story.round_id
@@ -337,7 +337,7 @@ def _row(row: Sequence[Any]) -> DraftRow:
 
 
 def _gates(verdict: Verdict) -> tuple[GateView, ...]:
-    """Return the gates that the draft passed, in order, and the one that decided."""
+    """Return the gates that the draft passed, in order, followed by the gate that rejected it."""
     passed = [GateView(gate=one.gate, passed=True, said=one.said) for one in verdict.checks]
     if verdict.accepted or not verdict.gate:
         return tuple(passed)
@@ -350,7 +350,7 @@ def _actions(verdict: Verdict) -> tuple[str, ...]:
 
 
 def context_view(context: Context, explored: Explored | None, signal: Signal | None) -> ContextView:
-    """Return an explorer's starting point, and the information that it received.
+    """Return an explorer's starting point and the information that the explorer received.
 
     Args:
         context: the explorer's context.

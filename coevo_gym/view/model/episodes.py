@@ -48,7 +48,7 @@ class TokenView(Shape):
 
 
 class TextPage(Shape):
-    """The observation of an env that has no page layout of its own.
+    """An observation displayed as text, because the env has no page layout of its own.
 
     Attributes:
         kind: always ``text``.
@@ -84,14 +84,14 @@ class StepView(Shape):
         error_kind: why the action had no effect, or "".
         reward: reward of this step.
         terminated: true if the task ended.
-        truncated: true if the episode was cut.
+        truncated: true if the episode was truncated.
         choices: candidate actions; null if not stored or the policy does not choose from a list.
         taken: index of the chosen candidate; null if there are no candidates.
         tokens: sampled tokens; null if not stored or the policy samples no tokens.
         policy_version: version of the weights that acted; null if not stored.
         advantage: advantage used for learning; null if not stored.
         extras: the benchmark's own JSON about this step.
-        cut: true if a text of the step was too long and was cut.
+        cut: true if a text of the step was too long and was truncated.
     """
 
     number: int
@@ -119,19 +119,19 @@ _FORMATS: Mapping[str, dict[str, Any]] = {
     "bfcl": {"format": "json", "action": "calls"},
     "appworld": {"format": "code", "action": "code"},
 }
-"""Display formats by benchmark; all other benchmarks are shown as plain text."""
+"""Display formats by benchmark; all other benchmarks are displayed as plain text."""
 
 
 def page_behind(
     benchmark: str, observation: str, extras: Mapping[str, Any], choices: Sequence[str] = ()
 ) -> BehindPage:
-    """Return the parsed page of an observation.
+    """Parse an observation and return its page.
 
     Args:
         benchmark: name of the benchmark.
         observation: the env's own text.
         extras: the benchmark's JSON about the step before the observation; {} at the start.
-        choices: possible actions, as far as they are known.
+        choices: known possible actions.
     """
     if benchmark == "webshop":
         return read_page(observation, extras, choices)
@@ -139,11 +139,11 @@ def page_behind(
 
 
 MOST_CHARACTERS = 200_000
-"""Maximum length of a step's text; longer texts are cut, and the step is marked."""
+"""Maximum length of a step's text; longer texts are truncated, and the step is marked."""
 
 
 class Behind(NamedTuple):
-    """Data about an episode beyond its own record.
+    """Data about an episode that is not part of its own record.
 
     Attributes:
         benchmark: name of the benchmark.
@@ -163,7 +163,7 @@ class Behind(NamedTuple):
 def steps_of(
     episode: Trajectory | EvalTrajectory, behind: Behind
 ) -> tuple[tuple[StepView, ...], BehindPage]:
-    """Return the steps, and the page of the last observation."""
+    """Return an episode's steps, and the page of its last observation."""
     views, extras = [], dict[str, Any]()
     for place, step in enumerate(episode.steps):
         sampled = _at(behind.sampled, place)
@@ -239,12 +239,12 @@ def system_text(
     episode: Trajectory | EvalTrajectory,
     instruction: str,
 ) -> str | None:
-    """Return the system text; None if it cannot be determined with certainty.
+    """Return an episode's system prompt; None if it cannot be determined with certainty.
 
     Args:
         policy: settings of the policy.
         benchmark: name of the benchmark.
-        about: manifest of the run or config of the evaluation, which contain the prompt file's
+        about: the run's manifest or the evaluation's config, which contains the prompt file's
             hash.
         episode: the episode.
         instruction: the task's instruction.

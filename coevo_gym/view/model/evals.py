@@ -1,4 +1,4 @@
-"""Evaluations: those in their own folders, and those within runs."""
+"""Evaluations, both in their own folders and within runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class EvalRow(FolderRow):
-    """An evaluation in the list, with the success rate averaged over its tasks.
+    """A list row of an evaluation, with the success rate averaged over its tasks.
 
     Attributes:
         source: the run or benchmark that was evaluated.
@@ -71,7 +71,7 @@ class EvalList(Shape):
 
 
 class TypeRow(Rated):
-    """Success on the tasks of one type, averaged over the tasks.
+    """Success on tasks of one type, averaged over these tasks.
 
     Attributes:
         kind: the kind of tag, such as ``category`` or ``subset``.
@@ -85,7 +85,7 @@ class TypeRow(Rated):
 
 
 class EvalDetail(Shape):
-    """An evaluation in full.
+    """An evaluation with all details.
 
     Attributes:
         eval: the evaluation's row in the list.
@@ -95,9 +95,9 @@ class EvalDetail(Shape):
         steps: mean number of env steps per episode.
         end_reasons: number of episodes by end reason.
         pass_at: pass@k by k when there are several samples per task; the keys are numbers as text.
-        types: success by task type, kinds in order.
+        types: success by task type, grouped by kind.
         tokens: the model's ``prompt`` and ``completion`` tokens, and their cost ``usd``.
-        config: all settings that the numbers depend on, without secrets.
+        config: all settings that the results depend on, without secrets.
     """
 
     eval: EvalRow
@@ -113,7 +113,7 @@ class EvalDetail(Shape):
 
 
 class EpisodeRow(Sibling):
-    """An episode of an evaluation in a list.
+    """A list row of an evaluation episode.
 
     Filters: ``success`` (``true`` or ``false``), ``end`` (reason), ``type`` (``kind:value``),
     ``sample``, ``task`` (id), ``q`` (words of name, id and instruction). Sorts: ``name`` (default),
@@ -122,7 +122,7 @@ class EpisodeRow(Sibling):
     Attributes:
         task: id of the task.
         name: name of the task.
-        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        instruction: the task's instruction, truncated to 300 characters.
         sample: index among the task's episodes, from 0.
         tags: the task's tags.
         stored: true if ``evals/{name}/episodes/{id}`` returns the episode.
@@ -143,12 +143,12 @@ class EpisodePage(Paged):
 
 
 class TaskOutcome(Shape):
-    """The result of a held-out task in an evaluation of a run.
+    """The result for a held-out task in an evaluation within a run.
 
     Attributes:
         id: id of the task.
         name: name of the task.
-        instruction: the task's instruction, cut with ``…`` after 300 characters.
+        instruction: the task's instruction, truncated to 300 characters.
         tags: the task's tags.
         success: true if at least half of the task's episodes succeeded.
         share: share of the episodes that succeeded.
@@ -173,16 +173,16 @@ class TaskOutcome(Shape):
 
 
 class EvaluationDetail(Rated):
-    """An evaluation of an arm on its run's held-out tasks, task by task.
+    """An evaluation of an arm on held-out tasks, with the result for each task.
 
     Attributes:
         run: id of the run.
         arm: name of the arm; the baselines are ``random`` and ``warm-up``.
         step: the arm's step.
         split: split of the tasks.
-        steps: all steps with an evaluation of the arm and stored results per task.
+        steps: all steps with an evaluation of the arm whose results per task are stored.
         types: success by task type.
-        tasks: the result of each task, in order.
+        tasks: the result for each task, in order.
     """
 
     run: str
@@ -206,9 +206,9 @@ def eval_rows(shelf: Shelf) -> tuple[EvalRow, ...]:
 
 
 def listed_evals(shelf: Shelf) -> list[EvalRow]:
-    """Return the rows of all evaluations by name, as a terminal lists them.
+    """Return the rows of all evaluations, sorted by name for a listing in a terminal.
 
-    The success is that of the summary; None before the evaluation is finished.
+    The success rate comes from the summary; it is None until the evaluation is finished.
     """
     rows = []
     for shown in shelf.evals():
@@ -220,7 +220,7 @@ def listed_evals(shelf: Shelf) -> list[EvalRow]:
 
 
 def eval_detail(shown: ShownEval) -> EvalDetail:
-    """Return an evaluation.
+    """Return an evaluation with all details.
 
     Raises:
         Damaged: if the evaluation cannot be read.
@@ -261,7 +261,7 @@ def episode_page(shown: ShownEval, query: Query) -> EpisodePage:
 
 
 _SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
-"""Fields of a line that its row shows, too."""
+"""Fields of the results file that a list row also contains."""
 
 
 def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
@@ -286,7 +286,7 @@ def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
     """Return an evaluation episode, without the data that must not reach training.
 
-    Its id is ``TASK.SAMPLE``.
+    Ids have the form ``TASK.SAMPLE``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -301,7 +301,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
             shown.reader.eval_trajectory(config["policy"], 0, task_id, sample) if line else None
         )
         if line is None or episode is None:
-            raise NotFound(f"{shown.id} stores no episode {id[:100]!r}. Ids are TASK.SAMPLE.")
+            raise NotFound(f"{shown.id} has no episode {id[:100]!r}. Ids look like TASK.SAMPLE.")
         tasks, _ = _known(shown)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
@@ -337,7 +337,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
 
 
 def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
-    """Return an evaluation within a run, task by task.
+    """Return a run's evaluation with the result for each task.
 
     Raises:
         NotFound: if there is no such evaluation, or the run did not store results per task.
@@ -349,7 +349,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
         steps = reader.evaluation_steps(arm)
         if not step.isdecimal() or len(step) > 12 or int(step) not in steps:
             raise NotFound(
-                f"{run.id} stores no evaluation of {arm} at step {step[:20]!r}. Stored steps: "
+                f"{run.id} has no stored evaluation of {arm} at step {step[:20]!r}. Stored steps: "
                 f"{', '.join(map(str, steps)) or 'none'}."
             )
         number = int(step)
@@ -389,7 +389,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
 
 
 def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
-    """Return the success by task type."""
+    """Compute the success by task type."""
     of_tag: dict[str, list[float]] = {}
     for row in rows:
         for tag in row.tags:
@@ -450,7 +450,7 @@ def _row(shown: ShownEval) -> EvalRow:
 
 
 def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, int]]]:
-    """Return the tasks, and the keys of the stored episodes."""
+    """Return the evaluated tasks by id, and the keys of the stored episodes."""
     if not shown.folder.database.is_file():
         return {}, set()
     with told_as_damaged():
@@ -460,7 +460,7 @@ def _known(shown: ShownEval) -> tuple[dict[str, EvaluatedTask], set[tuple[str, i
 
 
 def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
-    """Return the grade; for held-out tasks only the parts of the score."""
+    """Return an episode's grade; for held-out tasks, include only the parts of the score."""
     report = dict(episode.report)
     shares = shares_of(report)
     hidden = held_out and shares.keys() != report.keys()
@@ -476,7 +476,7 @@ def _grade(episode: EvalTrajectory, split: str, *, held_out: bool) -> GradeView:
 
 
 def _system(config: Mapping[str, Any], episode: EvalTrajectory, asked: str) -> str | None:
-    """Return a language model's system text if its prompt is the benchmark's own."""
+    """Return a language model's system prompt if it uses the benchmark's own prompt file."""
     chat = (config.get("settings") or {}).get("chat")
     if chat is None:
         return None

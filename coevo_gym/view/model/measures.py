@@ -1,4 +1,4 @@
-"""Measures of a whole run: practice, evolution, costs, and episode lengths."""
+"""Metrics of a whole run: training, evolution, costs, and episode lengths."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from coevo_gym.view.shelf import Line, ShownRun, told_as_damaged
 
 
 class ArmMeasures(Shape):
-    """Practice of an arm, and costs and results of its rounds.
+    """The training of an arm, and the costs and results of its evolution rounds.
 
     Attributes:
         arm: name of the arm.
-        numbers: the latest value of each metric of its curriculum, by name without the prefix
+        numbers: the latest value of each curriculum metric, by name without the prefix
             ``curriculum.``; null if it is not finite.
-        signals: number of signals that fired in the arm; the sum of its ``ArmRow.signals``.
+        signals: number of signals emitted in the arm; the sum of its ``ArmRow.signals``.
         rounds: number of rounds of evolution, without the round that found D_0.
         round_time: share of the arm's wall time spent in these rounds; null without rounds.
     """
@@ -47,7 +47,7 @@ class PurposeUsage(Shape):
     Attributes:
         arm: name of the arm; ``D_0`` for the first task set, which all arms share.
         purpose: purpose of the requests.
-        usage: requests, tokens and cost, and what became of the answers to questions.
+        usage: requests, tokens and cost, and how many answers were used.
     """
 
     arm: str
@@ -90,10 +90,10 @@ class CrossRow(Shape):
 
 
 class RunMeasures(Shape):
-    """Measures of a whole run.
+    """Metrics of a whole run.
 
     Attributes:
-        arms: practice and evolution, one row per arm with at least one step.
+        arms: training and evolution, one row per arm with at least one step.
         cross: outcomes of each arm and the last arm on the same tasks, at their latest evaluations.
         final: success rates on the final tasks, by column and policy; empty if the run scores none.
         lengths: episode lengths of the last evaluation of each policy, if stored.
@@ -110,11 +110,11 @@ class RunMeasures(Shape):
 
 
 class ArmTaskSet(Shape):
-    """The tasks of an arm, and their diversity from round to round.
+    """The diversity of an arm's tasks, round by round.
 
     Attributes:
         arm: name of the arm.
-        self_similarity: SR@5 of the pool after each round, the first task set first: the mean
+        self_similarity: SR@5 of the first task set and of the pool after each later round: the mean
             cosine of a task to its 5 nearest tasks; null if undefined.
         distance: ED_rel after each round: the energy distance of the evolved tasks from the first
             task set; null if undefined.
@@ -138,10 +138,10 @@ class Similarity(Shape):
 
 
 class TaskSet(Shape):
-    """The task sets of the arms that evolved, compared by hashed words of their instructions.
+    """The task sets of arms with evolution rounds, compared by the hashed words in instructions.
 
     Attributes:
-        arms: one entry per arm that evolved.
+        arms: one entry per arm with evolution rounds.
         similarity: similarity of the first task set and of each arm's evolved tasks to the held-out
             tasks; empty if the benchmark is not installed.
     """
@@ -156,7 +156,7 @@ _CURRICULUM = "curriculum."
 
 
 def run_measures(run: ShownRun) -> RunMeasures:
-    """Return the measures of a run so far.
+    """Compute the metrics of a run so far.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -175,7 +175,7 @@ def run_measures(run: ShownRun) -> RunMeasures:
 
 
 def usage_of(rounds: Mapping[str, Sequence[RoundRow]]) -> tuple[PurposeUsage, ...]:
-    """Return model usage by arm and purpose; usage for the shared D_0 is counted once."""
+    """Return model usage by arm and purpose; usage for the first task set is counted only once."""
     found: dict[tuple[str, str], Usage] = {}
     for row in each_once(rounds):
         for purpose, used in row.usage.items():
@@ -281,7 +281,7 @@ class AskedTasks(NamedTuple):
 
 
 def task_set(run: ShownRun) -> TaskSet:
-    """Return the task sets of the arms that evolved.
+    """Compare the task sets of the arms with evolution rounds.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -297,7 +297,7 @@ def task_set(run: ShownRun) -> TaskSet:
 
 
 def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
-    """Return the tasks of each arm that evolved: the first task set, then those of each round."""
+    """Return each evolving arm's tasks: the first task set, then the new tasks of each round."""
     texts = run.reader.instructions()
     rounds = "SELECT arm, id FROM rounds ORDER BY number"
     found: dict[str, dict[str, list[AskedTasks]]] = {}
@@ -312,7 +312,7 @@ def _found_by_arm(run: ShownRun) -> dict[str, list[list[AskedTasks]]]:
 
 
 def _held_out(run: ShownRun) -> Sequence[AskedTasks]:
-    """Return the tasks that arms are compared on; none if the benchmark is not installed."""
+    """Return the tasks used to compare arms; () if the benchmark is not installed."""
     config = run.config
 
     def read() -> tuple[AskedTasks, ...]:

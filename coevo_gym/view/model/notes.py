@@ -1,4 +1,4 @@
-"""Notes by studies: about an arm's episodes over time, and about a single episode."""
+"""Notes that studies wrote on an arm's episodes over time, and on a single episode."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ class NotedTask(Shape):
 
 
 class LabelRow(Shape):
-    """The number of notes of one kind that carry a label.
+    """The notes of one kind that carry a given label, counted over time.
 
     Attributes:
         label: the label.
         failure: true if the label denotes a failure.
-        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
+        tone: ``good`` for a favourable label, ``bad`` for an unfavourable label, or "".
         total: number of notes with the label.
         counts: number of notes with the label in each interval of steps.
         thirds: number of notes about turns in the first, the middle and the last third of an
             episode with several turns; null if no such note has the label.
         latest: a few of the latest stored episodes with such a note, latest first.
-        n_tasks: number of tasks that the notes mention, or else describe.
+        n_tasks: number of tasks that the notes mention or, if they mention none, describe.
         tasks: some of these tasks, sorted by latest note.
     """
 
@@ -100,20 +100,20 @@ class KindOfNotes(Shape):
 
 
 MAX_BINS = 20
-"""Maximum number of ranges of steps in which labels are counted."""
+"""Maximum number of step ranges for which labels are counted."""
 
 MAX_LABELS = 40
-"""Maximum number of labels per kind that are listed; all others are only counted."""
+"""Maximum number of labels listed per kind; all other labels are only counted."""
 
 MOST_LINES = 100
-"""Maximum number of listed lines of an interface."""
+"""Maximum number of lines listed per interface."""
 MOST_CHARACTERS = 2_000
-"""Maximum length of a line; longer lines are cut."""
+"""Maximum length of a line; longer lines are truncated."""
 MOST_RETURNS = 20
-"""Maximum number of listed returns of an interface."""
+"""Maximum number of listed steps at which an interface version was used again."""
 
 EnvSteps = Mapping[int, float]
-"""Env steps that an arm had used by the end of each learner step."""
+"""The cumulative number of env steps at the end of each learner step of an arm."""
 
 
 class InterfaceRow(Shape):
@@ -124,7 +124,7 @@ class InterfaceRow(Shape):
         name: short form of the version.
         step: learner step at which the version was first used.
         env_steps: env steps spent by the end of that step.
-        again: first steps, up to 20, at which the version returned after another one.
+        again: steps (at most 20) at which the version was used again after another version.
         says: lines that the interface adds to the env's own text.
         left: number of lines omitted because there are too many.
         episode: id of the first episode with this version; null if it is not stored.
@@ -146,16 +146,16 @@ def arm_labels(
     env_steps: EnvSteps,
     turns: Iterable[TurnCount] = (),
 ) -> list[KindOfNotes]:
-    """Return the counts of each label in an arm's notes over its steps, by kind of notes.
+    """Count each label in an arm's notes over its steps, grouped by kind of note.
 
-    Notes without a label and notes about interfaces are ignored. The rows of labels have neither
-    episodes nor tasks.
+    Notes without a label and notes about interfaces are ignored. The label rows contain
+    neither episodes nor tasks.
 
     Args:
-        counts: note counts of any arms.
+        counts: note counts, possibly of several arms.
         arm: name of the arm.
         env_steps: env steps by learner step.
-        turns: counts of notes about turns, of any arms.
+        turns: counts of notes about turns, possibly of several arms.
 
     Example:
         >>> counts = [NoteCount("a", 1, "turn", "pass", 3), NoteCount("a", 2, "turn", "late", 1)]
@@ -179,7 +179,7 @@ def arm_labels(
 
 
 def _thirds(turns: Iterable[TurnCount]) -> dict[str, tuple[int, int, int]]:
-    """Return the numbers of notes about early, middle and late turns, by label."""
+    """Count the notes about early, middle and late turns, by label."""
     found: dict[str, Counter[Position]] = {}
     for one in turns:
         if one.turns > 1:
@@ -238,23 +238,23 @@ def parts_of(last: int, most: int = MAX_BINS) -> list[tuple[int, int]]:
 
 
 def is_failure(label: str) -> bool:
-    """Return True if a label stands for a failure, as all do except verdicts and known others."""
+    """Return True if a label stands for a failure; only verdicts and a few known labels do not."""
     return bool(label) and label not in VERDICTS and label not in NO_FAILURES
 
 
 def tone_of(label: str) -> Tone:
-    """Return whether a label is favourable, unfavourable, or neither."""
+    """Return the tone of a label: favourable, unfavourable, or neither."""
     if is_failure(label) or VERDICTS.get(label, 0) < 0:
         return "bad"
     return "good" if VERDICTS.get(label, 0) > 0 else ""
 
 
 def shown_in(notes: Iterable[StoredNote]) -> list[tuple[InterfaceRow, Note]]:
-    """Return the versions in notes of kind :data:`INTERFACE`, each with the first note about it.
+    """Return the interface versions in notes of kind :data:`INTERFACE`, with their first notes.
 
-    They are in order of first use; parts missing in a note's evidence are empty. A version is used
-    again at a step if that step has a note about it and the previous step with such notes has none.
-    If each version was noted only once, later uses are unknown.
+    Versions are in order of first use; parts missing in a note's evidence are empty. A version is
+    used again at a step if that step has a note about the version, but the previous step with notes
+    on interfaces does not. If each version was noted only once, later uses are unknown.
 
     Args:
         notes: notes of one arm, in order.
@@ -290,7 +290,7 @@ def _interface(version: str, step: int, note: Note) -> InterfaceRow:
 
 
 class NumbersOfNotes(Shape):
-    """Numbers from an arm's notes of one kind about steps of episodes, over the arm's steps.
+    """Mean values in an arm's notes of one kind about episode steps, by learner step.
 
     All arrays have one entry per learner step.
 
@@ -332,11 +332,11 @@ class ArmNotes(Shape):
 
 
 class Expected(Shape):
-    """An expected observation after a step.
+    """An observation that was expected after a step.
 
     Attributes:
-        text: the expected text, possibly cut; "" if there is none; null if it equals the actual
-            one.
+        text: the expected text, possibly truncated; "" if there is none; null if it equals the
+            actual text.
         likeness: similarity to the actual observation in [0, 1]; null if not noted.
     """
 
@@ -345,13 +345,13 @@ class Expected(Shape):
 
 
 class NoteView(Shape):
-    """A finding about a training episode.
+    """A study's finding about a training episode.
 
     Attributes:
         kind: name of the study that wrote the note.
         label: a label from the study's own list, or "".
         failure: true if the label denotes a failure.
-        tone: ``good`` or ``bad`` if the label is favourable or not, or "".
+        tone: ``good`` for a favourable label, ``bad`` for an unfavourable label, or "".
         step: the step described, from 1; null for a note about a turn or the whole episode.
         turn: the user's turn described, from 1; null if the note is not about a turn.
         turns: number of turns in the episode; null if the note is not about a turn.
@@ -418,7 +418,7 @@ def arm_notes(run: ShownRun, arm: str) -> ArmNotes:
 
 
 def notes_about(reader: ViewReader, arm: str, step: int, group: str, position: int) -> list[Note]:
-    """Return the notes about one training episode, without those about its interface."""
+    """Return the notes about one training episode, except notes about its interface."""
     found = reader.notes_about(arm, step, group, position)
     return [note for note in found if note.kind != INTERFACE]
 
@@ -434,7 +434,7 @@ def note_views(notes: list[Note], split: str) -> tuple[NoteView, ...]:
 
 
 def interface_of(reader: ViewReader, arm: str, version: str) -> InterfaceRow | None:
-    """Return the notes on an interface version; None if there are none."""
+    """Return the row of an interface version; None if there are no notes about it."""
     known = _interfaces(reader, arm, {})
     return next((one for one in known if version in (one.version, one.name)), None)
 
@@ -505,7 +505,7 @@ def _numbers(means: Iterable[NoteMeans]) -> Iterable[NumbersOfNotes]:
 
 
 def _kind(run: ShownRun, arm: str, found: KindOfNotes) -> KindOfNotes:
-    """Add the latest episodes and the tasks of the most frequent labels."""
+    """Add the latest episodes and the tasks for the most frequent labels."""
     reader, rows = run.reader, list(found.labels)
     for at, row in enumerate(rows[:MOST_LABELLED]):
         tasks = reader.tasks_noted(arm, found.kind, row.label)

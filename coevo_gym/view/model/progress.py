@@ -29,7 +29,7 @@ class ProgressView(Shape):
         arm: the arm in training; "" before the first one.
         arms_done: number of finished arms.
         arms_total: number of arms in the run.
-        done: amount of the phase that is done, in ``unit``; null if unknown.
+        done: completed part of the phase, in ``unit``; null if unknown.
         total: size of the phase, in ``unit``; null if unknown.
         unit: unit of ``done`` and ``total``, such as ``env steps``.
         share: estimated share of the whole run that is done, in [0, 1]; null if unknown.
@@ -69,7 +69,7 @@ _STATES: Mapping[WorkState, State] = {
 
 
 def progress_of(run: ShownRun) -> ProgressView:
-    """Return a run's progress: as reported by the run, or else estimated from its files.
+    """Return a run's progress as reported by the run, or else as estimated from its files.
 
     Raises:
         Damaged: if the run's settings cannot be read.

@@ -1,4 +1,4 @@
-"""Rounds of evolution: rows, and single rounds with their contexts and drafts."""
+"""Rounds of evolution as list rows, and single rounds with their contexts and drafts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RoundRow(Shape):
         env_steps: env steps that the arm had spent by then.
         first: true for the round that found the arm's initial tasks (D_0).
         kinds: number of contexts given to the explorer, by kind.
-        contexts: number of contexts; for a round without guidance, the number of tasks wanted.
+        contexts: number of contexts; for a round without guidance, the number of requested tasks.
         drafts: number of drafts tried.
         accepted: number of drafts that passed every gate.
         held: number of drafts awaiting review.
@@ -105,7 +105,7 @@ def rounds_of(run: ShownRun, arm: str) -> tuple[RoundRow, ...]:
 
 
 def each_once(rounds: Mapping[str, Sequence[RoundRow]]) -> list[RoundRow]:
-    """Return the rounds of all arms, with the first round, which arms share, only once."""
+    """Return the rounds of all arms, but only one copy of the first round, which all arms share."""
     found: dict[tuple[str, str], RoundRow] = {}
     for row in chain.from_iterable(rounds.values()):
         found.setdefault(("" if row.first else row.arm, row.id), row)
@@ -121,7 +121,7 @@ def round_detail(run: ShownRun, arm: str, id: str) -> RoundDetail:
     run.require_arm(arm)
     rows = {row.id: row for row in rounds_of(run, arm)}
     if id not in rows:
-        raise NotFound(f"{arm} has no {id[:60]!r} in {run.id}.")
+        raise NotFound(f"{arm} has no round {id[:60]!r} in {run.id}.")
     reader = run.reader
     try:
         applied = reader.round(arm, id)

@@ -1,4 +1,4 @@
-"""The list of runs, and single runs with their arms side by side."""
+"""The list of runs, and single runs with the results of all their arms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from coevo_gym.view.shelf import Line, Shelf, ShownRun, told_as_damaged
 
 
 class RunRow(FolderRow):
-    """A run in the list, with the success of its last arm on held-out tasks.
+    """A list row of a run, with the success of its last arm on held-out tasks.
 
     Attributes:
         preset: its preset or settings file; "" for settings from Python.
@@ -56,7 +56,7 @@ class RunList(Shape):
 class ArmRow(TableRow):
     """An arm of a run, or a baseline without training (``random``, ``warm-up``).
 
-    The numbers on held-out tasks are the final ones, or those of the latest evaluation.
+    Results on held-out tasks are the final results, or else come from the latest evaluation.
 
     Attributes:
         method: name of its method; "" for a baseline.
@@ -66,7 +66,7 @@ class ArmRow(TableRow):
         pool_size: number of tasks in the pool.
         groups: number of groups used for training.
         trajectories: number of stored episodes.
-        signals: number of signals fired, by kind.
+        signals: number of signals emitted, by kind.
         drafts: number of drafts tried.
         accepted: number of drafts that passed every gate.
         over: true if the arm is finished.
@@ -122,7 +122,7 @@ class Series(Shape):
 
 
 class RunDetail(Shape):
-    """A run with its arms side by side.
+    """A run with the results of all its arms.
 
     Attributes:
         id: id of the run, used in paths.
@@ -139,11 +139,11 @@ class RunDetail(Shape):
         training: training success, one series per arm.
         gates: number of rejected drafts by gate over all arms, largest first; held drafts are under
             ``hold``.
-        signals: number of signals fired by kind, over all arms.
-        record: the episodes that the run stores: ``signals`` (groups that fired a signal), ``all``
+        signals: number of signals emitted by kind, over all arms.
+        record: the episodes that the run stores: ``signals`` (only groups with a signal), ``all``
             or ``none``.
         stores: flags for ``choices``, ``tokens`` and ``advantages``: true if the run stores them.
-            Runs by older versions store none.
+            Runs made by older versions store none of them.
         config: the run's settings, without secrets.
         manifest: other inputs that determine the result: versions, hashes, git commit.
         notes: sentences to read before interpreting the numbers.
@@ -177,7 +177,7 @@ def run_list(shelf: Shelf) -> RunList:
 
 
 def run_detail(run: ShownRun) -> RunDetail:
-    """Return a run with its arms side by side.
+    """Return a run with the results of all its arms.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -210,7 +210,7 @@ def run_detail(run: ShownRun) -> RunDetail:
 
 
 def listed_runs(shelf: Shelf) -> list[RunRow]:
-    """Return the rows of runs by name, as a terminal lists them."""
+    """Return the rows of all runs, sorted by name for a listing in a terminal."""
     rows = [(run.folder, _row(run)) for run in shelf.runs()]
     return [
         row.model_copy(update={"on_disk": run_on_disk(folder, row.arms)}) for folder, row in rows
@@ -247,7 +247,7 @@ def _when(row: RunRow) -> str:
 
 
 def _counts(run: ShownRun) -> tuple[int, int]:
-    """Return the numbers of stored episodes and tasks, without creating an index."""
+    """Return the number of stored episodes and of stored tasks, without creating an index."""
     if not run.folder.database.is_file():
         return 0, 0
     with told_as_damaged():
@@ -255,7 +255,7 @@ def _counts(run: ShownRun) -> tuple[int, int]:
 
 
 def _table(run: ShownRun) -> list[TableRow]:
-    """Return the final table; before the run is finished, the latest evaluation of each arm."""
+    """Return the final table, or the latest evaluation of each arm if the run is not finished."""
     summary, config = run.summary, run.config
     if summary is not None:
         with told_as_damaged():
@@ -316,7 +316,7 @@ def _method(config: RunConfig, arm: str) -> str:
 
 
 def _counts_of_arms(run: ShownRun) -> dict[str, dict[str, Any]]:
-    """Return the numbers of groups, stored episodes and signals of each arm."""
+    """Count the groups, stored episodes and signals of each arm."""
     found: dict[str, dict[str, Any]] = {}
 
     def of(arm: str) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def _training(run: ShownRun) -> Iterator[Series]:
 
 
 def _added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of counts by name, largest first."""
+    """Add up counts by name, and return the sums, largest first."""
     total = Counter[str]()
     for one in counts:
         total.update(one)
@@ -389,7 +389,7 @@ def _notes(config: RunConfig, manifest: Mapping[str, Any]) -> tuple[str, ...]:
     marks = manifest.get("marks", {})
     return (
         "All arms start from the same warmed-up policy and the same first task set (D_0). Env "
-        "steps count training, exploration and the replays of gates, not warm-up or evaluation.",
+        "steps include training, exploration and replays by gates, but not warm-up or evaluation.",
         f"Success is measured on {config.evaluation.split} tasks, which never reach exploration, "
         f"drafting or training. The policy acts {config.evaluation.manner}.",
         f"All numbers are from one run with seed {config.seed}. The intervals cover the choice of "

@@ -1,4 +1,4 @@
-"""Search over everything shown: tasks and episodes first, then drafts, evaluations and runs."""
+"""Search in tasks and episodes, then in drafts, evaluations and runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from coevo_gym.view.shelf import Shelf, ShownEval, ShownRun, told_as_damaged
 
 
 class Hit(ListRow):
-    """A search result that contains all the words.
+    """A search result, which contains all search words.
 
     Attributes:
         what: kind of result: ``run``, ``task``, ``trajectory``, ``draft``, ``eval`` or ``episode``.
         path: API path without ``/api/``; the page's address is ``#/`` plus this path.
         run: id of the run or evaluation.
         title: name of the result.
-        text: the instruction or the actions, cut with ``…`` after 300 characters.
+        text: the instruction or the actions, truncated to 300 characters.
         note: a short remark, such as the arm and the outcome.
     """
 
@@ -45,7 +45,7 @@ class SearchResult(Shape):
 
     Attributes:
         q: the search words.
-        hits: the results: tasks first, then trajectories, then the rest.
+        hits: the results: tasks first, then trajectories, then all other kinds.
         totals: number of results by kind.
         read: share of episodes whose actions are already searchable, in [0, 1].
     """
@@ -62,7 +62,7 @@ _MOST = 200
 
 
 def search(shelf: Shelf, query: Query) -> SearchResult:
-    """Return everything that contains all the words; runs that cannot be read are skipped.
+    """Find everything that contains all search words; skip runs that cannot be read.
 
     Raises:
         BadRequest: if there are no words, or a parameter is invalid.
@@ -109,7 +109,7 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
 
 
 def task_hits(run: ShownRun) -> Iterator[Hit]:
-    """Yield the tasks of a run."""
+    """Yield a search result for each task of a run."""
     for row in task_rows(run):
         yield Hit(
             what="task",
@@ -137,7 +137,7 @@ def trajectory_hit(run: ShownRun, row: TrajectoryRow) -> Hit:
 
 
 def draft_hits(run: ShownRun) -> Iterator[Hit]:
-    """Yield the drafts of a run."""
+    """Yield a search result for each draft of a run."""
     for row in draft_rows(run):
         outcome = "accepted" if row.accepted else f"rejected by {row.gate}"
         yield Hit(
@@ -152,7 +152,7 @@ def draft_hits(run: ShownRun) -> Iterator[Hit]:
 
 
 def episode_hits(shown: ShownEval) -> Iterator[Hit]:
-    """Yield the episodes of an evaluation."""
+    """Yield a search result for each episode of an evaluation."""
     for row in episode_rows(shown):
         yield Hit(
             what="episode",
@@ -166,7 +166,7 @@ def episode_hits(shown: ShownEval) -> Iterator[Hit]:
 
 
 def named_hits(shelf: Shelf) -> Iterator[Hit]:
-    """Yield all runs and evaluations, which are found by their names."""
+    """Yield a search result for each run and evaluation, which are searched by name."""
     for run in shelf.runs():
         yield Hit(
             what="run",

@@ -1,4 +1,4 @@
-"""An arm over time: the table of its steps, and its groups."""
+"""The learner steps of an arm as a table, and the arm's groups of rollouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class StepTable(Shape):
-    """All steps of an arm, by column; the arrays have equal length.
+    """All steps of an arm, as columns of equal length.
 
     Attributes:
         arm: name of the arm.
@@ -27,8 +27,8 @@ class StepTable(Shape):
         groups: number of groups recorded in each step.
         episodes: number of episodes in these groups.
         successes: number of these episodes that solved their task.
-        signals: number of signals fired in each step, by kind.
-        stored: number of stored episodes of each step.
+        signals: number of signals emitted in each step, by kind.
+        stored: number of stored episodes from each step.
         series: every metric that the run logs per step, by name; null if a step has no value.
         rounds: applied rounds, each with the step after which it was applied.
     """
@@ -58,12 +58,12 @@ class GroupRow(ListRow):
         step: learner step that recorded the group.
         task: the group's task.
         size: the planned number of rollouts K.
-        episodes: number of rollouts that arrived.
+        episodes: number of finished rollouts.
         successes: number of rollouts that solved the task.
         score: mean score of the rollouts.
-        signals: kinds of signals fired in the group, without duplicates.
+        signals: kinds of signals emitted in the group, without duplicates.
         stored: true if the group's episodes are stored.
-        outcome: ``all``, ``some`` or ``none`` of the rollouts succeeded; left out of responses.
+        outcome: ``all``, ``some`` or ``none`` of the rollouts succeeded; not part of responses.
     """
 
     id: str
@@ -110,7 +110,7 @@ _GROUP = (
 
 
 def step_table(run: ShownRun, arm: str) -> StepTable:
-    """Return all steps of an arm, by column.
+    """Return all steps of an arm, as columns.
 
     Raises:
         NotFound: if the run has no such arm.

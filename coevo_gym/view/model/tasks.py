@@ -22,7 +22,7 @@ from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
 class TaskPractice(Shape):
-    """Training of one arm on a task.
+    """An arm's training on a task.
 
     Attributes:
         arm: name of the arm.
@@ -45,9 +45,9 @@ class TaskCard(TaskBrief):
         round: the round that first found the task; "" for a native task.
         first: true if the task belongs to the first task set (D_0).
         signal: kind of the signal or other reason that led to the task, or "".
-        parents: ids of the tasks that this task grew from.
-        success: share of its training episodes that solved the task; null if it was never
-            practised.
+        parents: ids of the tasks that this task evolved from.
+        success: share of its training episodes that solved the task; null if no arm has
+            trained on it.
     """
 
     arms: tuple[str, ...]
@@ -59,7 +59,7 @@ class TaskCard(TaskBrief):
 
 
 class TaskRow(TaskCard, ListRow):
-    """A task of a run in a list.
+    """A list row of a task in a run.
 
     Filters: ``arm`` (whose pool contains the task), ``origin``, ``round``, ``signal`` (kind that
     led to the task), ``practised`` (``true`` or ``false``), ``success_from``, ``success_to``
@@ -69,8 +69,8 @@ class TaskRow(TaskCard, ListRow):
     Attributes:
         split: always ``train``; tasks of other splits are not listed.
         step: the step after which its round was applied; null for a native task.
-        children: number of tasks that grew from this task.
-        generation: 0 for a native task; for others, one more than their parents' generation.
+        children: number of tasks that evolved from this task.
+        generation: 0 for a native task; otherwise, one more than the parents' generation.
         practice: training on the task, by arm.
         episodes: number of training episodes, over all arms.
         successes: number of these episodes that solved the task.
@@ -137,7 +137,7 @@ class BeforeAndAfter(Shape):
 
 
 class TaskDetail(Shape):
-    """A task of a run: its origin, its verification, and the policy's success on it.
+    """A task of a run, with its origin, its verification, and the policy's success on the task.
 
     Attributes:
         task: the task's row in the list.
@@ -152,7 +152,7 @@ class TaskDetail(Shape):
         lineage: ancestors and descendants of the task.
         story: the draft behind the task, with the walk and each gate's verdict; null if no round
             made the task.
-        practice: every group in which the task was practised, by arm, then by step.
+        practice: every group of rollouts of the task, by arm, then by step.
         arms: training on the task, by arm.
         interfaces: a pair of episodes for each arm whose interface changed between two stored
             episodes.
@@ -183,7 +183,7 @@ Rows = Mapping[str, TaskRow]
 
 
 class Family:
-    """Parents and children of all tasks of a run.
+    """The parents and children of all tasks in a run.
 
     Args:
         lineage: the arm, the round, the task, and a parent or "", for each task that joined a pool.
@@ -213,7 +213,7 @@ class Family:
         self._generations: dict[str, int] = {}
 
     def generation(self, task: str) -> int:
-        """Return 0 for a task that no round made; for others, one more than their parents."""
+        """Return a task's generation: 0 if no round made the task, else its parents' plus 1."""
         waiting = [task]
         while waiting:
             here = waiting[-1]
@@ -259,7 +259,7 @@ def lineage_of(id: str, rows: Rows) -> Lineage:
 
 
 def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tuple[str, int]]:
-    """Yield a task and all tasks reachable from it, each once, with the distance."""
+    """Yield a task and every task reachable from it once, with the distance between them."""
     seen, here, distance = {start}, [start], 0
     while here:
         yield from ((task, distance) for task in here)
@@ -270,7 +270,7 @@ def _around(start: str, next_to: Callable[[str], Iterable[str]]) -> Iterator[tup
 
 
 MOST_READ = 16
-"""Maximum number of episodes read from either end of a task's history."""
+"""Maximum number of episodes read from each end of a task's history."""
 
 
 def task_page(run: ShownRun, query: Query) -> TaskPage:
@@ -337,8 +337,8 @@ def _before_and_after(
     """Return two stored episodes of a task with an interface change between them, if any.
 
     The version is part of an episode's body, so at most 2 × ``MOST_READ`` episodes are read:
-    forward from the first step to a failed one, and backward from the last step to one that solved
-    the task with another version.
+    forward from the first step to a failed episode, and backward from the last step to an episode
+    that solved the task with another version.
     """
     rows = trajectories_where(index, "t.arm = ? AND t.task_id = ?", arm, task_id)
     early = next((row for row in rows[:MOST_READ] if not row.success), rows[0] if rows else None)

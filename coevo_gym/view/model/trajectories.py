@@ -1,4 +1,4 @@
-"""Single training episodes."""
+"""Details of single training episodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GradeView(Shape):
 
 
 class TrajectoryDetail(Shape):
-    """A whole episode.
+    """A complete episode, with its task, steps, grade and notes.
 
     Attributes:
         id: id of the episode, used in paths.
@@ -54,18 +54,18 @@ class TrajectoryDetail(Shape):
         group: id of its group; "" in an evaluation.
         position: position in the group or among the task's episodes, from 0.
         size: K of the group, or number of episodes of the task.
-        split: split of the task. Data of any split other than ``train`` must not reach training.
+        split: split of the task. Data from any split other than ``train`` must not reach training.
         notice: a warning to read before using the episode, such as that it is evaluation data, or
             "".
         task: the episode's task.
         instruction: the full instruction.
-        system: system text of the policy, as far as it can be reconstructed from the run's
-            settings; null if the policy reads no chat or the prompt file has changed since.
+        system: the policy's system prompt, reconstructed from the run's settings; null if the
+            policy does not use chat or the prompt file has changed since.
         steps: steps of the episode.
         last_observation: the observation after the last action.
         last_page: the parsed page of that observation.
         grade: the grade of the episode.
-        signals: signals that the episode fired.
+        signals: signals emitted for the episode.
         siblings: all episodes of the group, including this one.
         policy_version: version of the policy at the start; null in an evaluation.
         advantage: advantage used for learning, as in its row.
@@ -112,7 +112,7 @@ class TrajectoryDetail(Shape):
 
 
 def trajectory_detail(run: ShownRun, id: str) -> TrajectoryDetail:
-    """Return a whole episode, by its id ``ARM.GROUP.POSITION``.
+    """Return a complete episode by its id ``ARM.GROUP.POSITION``.
 
     Raises:
         NotFound: if the episode is not stored.
@@ -189,7 +189,7 @@ def _place(run: ShownRun, id: str) -> tuple[str, str, int]:
 
 def _not_there(run: ShownRun, id: str) -> NotFound:
     return NotFound(
-        f"{run.id} stores no episode {id[:100]!r}. Ids are ARM.GROUP.POSITION; this run stores "
+        f"{run.id} has no episode {id[:100]!r}. Ids look like ARM.GROUP.POSITION. It stores "
         f"only the episodes selected by store.record = {run.config.store.record!r}."
     )
 

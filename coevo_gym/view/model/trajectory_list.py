@@ -1,4 +1,4 @@
-"""Training episodes in lists: rows, and the filters of a list in SQL."""
+"""Training episodes as list rows, and the filters of these lists in SQL."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Sibling(Ended):
     """Another episode of the same group, or of the same task in an evaluation.
 
     Attributes:
-        id: id of the episode in paths; of a training episode, ``ARM.GROUP.POSITION``.
+        id: id of the episode, used in paths; ``ARM.GROUP.POSITION`` for a training episode.
         position: position in the group, or among the task's episodes, from 0.
-        signals: kinds of signals that the episode fired.
+        signals: kinds of signals emitted for the episode.
     """
 
     id: str
@@ -28,13 +28,13 @@ class Sibling(Ended):
 
 
 class TrajectoryRow(Sibling):
-    """A training episode in a list.
+    """A list row of a training episode.
 
     Filters: ``arm``, ``step``, ``step_from``, ``step_to``, ``group``, ``task`` (id), ``success``
     (``true`` or ``false``), ``signal`` (kind, ``any`` or ``none``), ``end`` (reason),
     ``score_from``, ``score_to``, ``steps_from``, ``steps_to`` (env steps), ``version`` (of the
-    policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice that the
-    episode was told, ``any`` or ``none``), ``q`` (words of the task's name and
+    policy), ``error`` (``true``: an action had no effect), ``advice`` (id of advice given to
+    the episode, ``any`` or ``none``), ``q`` (words of the task's name and
     instruction, the id, and the actions). Sorts: ``step`` (default), ``score``, ``steps``,
     ``success``, ``advantage``.
 
@@ -44,8 +44,8 @@ class TrajectoryRow(Sibling):
         group: id of its group.
         task: the episode's task.
         policy_version: version of the policy at the start of the episode.
-        errors: number of actions without effect; null until the index has read the episode.
-        advice: ids of the advice that its cues name; empty until the index has read the episode.
+        errors: number of actions that had no effect; null until the index has read the episode.
+        advice: ids of advice in the episode's cues; empty until the index has read the episode.
         advantage: advantage used for learning, averaged over steps if it differs by step; null if
             not stored.
     """
@@ -88,7 +88,7 @@ _COLUMNS: Mapping[str, str] = {
     "advantage": "t.advantage",
     "_place": "t.number",
 }
-"""Columns by field, for filtering and sorting lists of episodes."""
+"""SQL columns by field, for filtering and sorting lists of episodes."""
 
 _SELECTED = (
     "SELECT t.number, t.arm, t.step, t.group_id, t.position, t.version, t.success, t.score, "
@@ -149,7 +149,7 @@ def trajectories_where(index: Index, condition: str, *values: Any) -> list[Traje
 
 
 def all_trajectories(run: ShownRun) -> list[TrajectoryRow]:
-    """Return all stored episodes with their searchable words, as far as they have been read.
+    """Return all stored episodes, with the searchable words that have been read so far.
 
     Raises:
         Damaged: if the run cannot be read.
@@ -174,7 +174,7 @@ def _row(
     advantage: float | None, task: str, name: str | None, instruction: str | None,
     origin: str | None,
 ) -> TrajectoryRow:  # fmt: skip
-    """Return a row of the list; the task has no name if it is gone."""
+    """Return a list row; the name of a task that no longer exists is empty."""
     return TrajectoryRow(
         id=f"{arm}.{group}.{position}",
         arm=arm,

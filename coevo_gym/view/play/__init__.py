@@ -1,1 +1,1 @@
-"""Pages and sessions for people who play episodes, in a browser or in a terminal."""
+"""Pages and sessions for users who play episodes, in a browser or in a terminal."""

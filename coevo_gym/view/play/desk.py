@@ -1,4 +1,4 @@
-"""A manager of the episodes that people play in a server's pages."""
+"""A manager for the episodes that users play in the browser."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ class NotPossible(Exception):
 
 @dataclass
 class _Seat:
-    """An episode in progress or finished, with its env.
+    """An episode, in progress or finished, with its env.
 
     Attributes:
         id: secret id, known only to the episode's page.
         game: the episode.
         env: the env; None once the episode is over and the env was released.
-        used_at: time of the last use, by the desk's clock.
+        used_at: time of the last use according to the desk's clock.
         refusal: why the last action was refused.
         fault: the engine's error; "" while the engine works.
         shown: the last state that could be read, used if the engine has failed.
@@ -93,8 +93,8 @@ class Desk:
         clock: monotonic clock in seconds.
 
     Raises:
-        NotPossible: by every method, if a request cannot be fulfilled.
-        CoevoError: by every method, if an operation fails in a lower layer.
+        NotPossible: raised by every method if a request cannot be fulfilled.
+        CoevoError: raised by every method if an operation fails in a lower layer.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Desk:
         self._closed = False
 
     def about(self) -> Json:
-        """Return the benchmark, and where demonstrations are saved."""
+        """Return information about the benchmark and about the file for demonstrations."""
         return {
             "name": self.source.name,
             "benchmark": self.source.benchmark,
@@ -140,9 +140,9 @@ class Desk:
         }
 
     def begin(self, wanted: str | None = None) -> Json:
-        """Begin an episode of the given task, or of any task.
+        """Start an episode of the given task, or of any task.
 
-        If a score is kept, the score's next task is used, and no other task may be requested.
+        If a score is kept, the next task is fixed, and no other task may be requested.
         """
         task, seed = self._pick(wanted)
         self._make_room()
@@ -242,7 +242,7 @@ class Desk:
         if task is None:
             self._missing("All tasks of this evaluation have been played, or are being played.")
         if wanted not in (None, task.id):
-            self._missing("A score takes the tasks in order: begin the next one.")
+            self._missing("A score uses a fixed order of tasks. Start the next task instead.")
         return task, self.scores.seed_of(task)
 
     @staticmethod
@@ -268,7 +268,7 @@ class Desk:
             gone = [live[0], *gone]
         for seat in gone:
             with seat.lock:
-                self._remove(seat, "it was left alone, and another episode took its place")
+                self._remove(seat, "it was idle and was replaced by another episode")
 
     @contextmanager
     def _taken(self, id: str) -> Iterator[_Seat]:
@@ -276,21 +276,21 @@ class Desk:
         with self._lock:
             seat = self._seats.get(id)
         if seat is None:
-            self._missing("This episode is no longer there. Begin another one.")
+            self._missing("This episode no longer exists. Start another episode.")
         with seat.lock:
             with self._lock:
                 if id not in self._seats:
-                    self._missing("This episode is no longer there. Begin another one.")
+                    self._missing("This episode no longer exists. Start another episode.")
             seat.used_at = self._clock()
             yield seat
 
     def _check_under_way(self, seat: _Seat, step: int) -> None:
         if seat.fault:
-            why = "The engine has failed: go on where you were, or begin another episode."
+            why = "The engine has failed. Continue the episode, or start another one."
         elif seat.game.played is not None:
             why = "The episode is over."
         elif step != len(seat.game.taken):
-            why = "The episode has gone on meanwhile, perhaps in another tab: look again."
+            why = "The episode has changed, perhaps in another tab. Check its new state."
         else:
             return
         raise NotPossible(409, why, self._state(seat))
@@ -337,7 +337,7 @@ class Desk:
         seat.env = seat.game.env = self._shelf.take(self.source.split)
 
     def _remove(self, seat: _Seat, why: str) -> None:
-        """Remove an episode and close its engine, with the seat's lock held."""
+        """Remove an episode and close its engine; the caller must hold the seat's lock."""
         with self._lock:
             if self._seats.pop(seat.id, None) is None:
                 return
@@ -351,7 +351,7 @@ class Desk:
             seat.env = None
 
     def _state(self, seat: _Seat, have: int = 0) -> Json:
-        """Return the state for the page, with the seat's lock held."""
+        """Return an episode's state for its page; the caller must hold the seat's lock."""
         game = seat.game
         if seat.env is not None and not seat.fault:
             seat.shown = state_of(game)
@@ -374,7 +374,7 @@ class Desk:
 
     @staticmethod
     def _unseen(task: Task) -> Json:
-        """Return the state of an episode that failed to begin."""
+        """Return the state of an episode that failed to start."""
         return {
             "task": {"id": task.id, "name": task.name, "split": str(task.split)},
             "benchmark": task.benchmark,
@@ -389,7 +389,7 @@ class Desk:
 
 
 def _row(task: Task) -> Json:
-    """Return a task as a row: names, instruction, and the name stem of its variants."""
+    """Return a task's list row, with the name stem that its variants share."""
     stem = task.name.rpartition("_")[0]
     return {
         "id": task.id,

@@ -1,4 +1,4 @@
-"""An episode played by a person, run and recorded like an agent's."""
+"""Episodes played by a user, run and recorded like an agent's episodes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coevo_gym.episodes.live import LiveEpisode
 
 
 class Played(NamedTuple):
-    """The record of a finished episode that a person has played.
+    """The record of a finished episode that a user played.
 
     Attributes:
         counted: the episode as an evaluation record, for tables.
@@ -30,7 +30,7 @@ class Played(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PersonEpisode:
-    """An :class:`~coevo_gym.episodes.episode.Episode` that a person plays.
+    """An :class:`~coevo_gym.episodes.episode.Episode` that a user plays.
 
     Attributes:
         task: the task.
@@ -47,7 +47,7 @@ class PersonEpisode:
         self.task.require_asked("play")
 
     def shown(self, view: View) -> View:
-        """Return the person's view, which is the agent's view."""
+        """Return the user's view, which is the same as an agent's view."""
         return view
 
     def record(self, env: TaskEnv, acts: Sequence[Act], shown: Sequence[str]) -> Played:
@@ -57,7 +57,7 @@ class PersonEpisode:
 
 
 class RefusedAction(NamedTuple):
-    """A refused action, which takes no step.
+    """A refused action, which does not count as a step.
 
     Attributes:
         reason: the reason, in a few words.
@@ -71,8 +71,8 @@ class RefusedAction(NamedTuple):
 class PlayedGame:
     """One episode, played action by action.
 
-    An action that is impossible and reveals nothing about the world takes no step: the episode
-    restarts and repeats the previous steps, which leads to the same state. So a typo leaves no
+    An impossible action that reveals nothing about the world does not count: the episode restarts
+    and repeats the previous steps, which leads to the same state. Therefore, a typo leaves no
     trace in the record, but every action that reveals something about the world counts, as it does
     for an agent.
 
@@ -119,7 +119,7 @@ class PlayedGame:
 
     @property
     def under_way(self) -> bool:
-        """Return True if an action can be taken: begun, not over, and with a working engine."""
+        """Return True if an action can be taken: the episode is running and its engine works."""
         return self._live is not None and self.played is None
 
     def begin(self) -> None:
@@ -186,7 +186,7 @@ class PlayedGame:
         return outcome
 
     def _refused(self) -> RefusedAction | None:
-        """Return why the last action had no effect; None if it had one."""
+        """Return why the last action had no effect; None if it had an effect."""
         bare = self._bare
         info = bare.info
         if info["action_valid"] or bare.calls:

@@ -1,4 +1,4 @@
-"""A person's score: episodes stored in an evaluation folder like those of an agent."""
+"""A user's score, kept as episodes in an evaluation folder, just like an agent's episodes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from coevo_gym.store.folder import write_json
 
 
 class Scores:
-    """One person's episodes on the tasks of an evaluation.
+    """A user's episodes on the tasks of an evaluation.
 
-    Tasks come in the order of the evaluation, so that players cannot pick easy ones. The first
+    Tasks come in the order of the evaluation, so that players cannot pick easy tasks. The first
     finished episode of a task counts. An abandoned episode is recorded as lost, and its task may be
     played again. Not thread-safe.
 
     Args:
         folder: folder of the episodes.
-        job: the evaluation: the person and the tasks.
+        job: the evaluation, with the user and the tasks.
         kept: the folder, opened for writing.
     """
 
@@ -37,7 +37,7 @@ class Scores:
         self._seed = job.assembly.config.seed
 
     def make_env(self) -> gym.Env[str, str]:
-        """Create an env configured like that of every agent in this evaluation."""
+        """Create an env with the configuration that every agent gets in this evaluation."""
         return self._job.assembly.make_env(self._job.split)
 
     def next(self, *, besides: set[str] | frozenset[str] = frozenset()) -> Task | None:
@@ -51,11 +51,11 @@ class Scores:
         return next(waiting, None)
 
     def seed_of(self, task: Task) -> int:
-        """Return the env seed of a task, the same for every agent."""
+        """Return a task's env seed, which is the same for every agent."""
         return seed_of_sample(self._seed, task, 0)
 
     def add(self, task: Task, record: EvalTrajectory) -> None:
-        """Add an episode unless its task already counts; the last task ends the evaluation.
+        """Add an episode unless its task already counts; the last task completes the evaluation.
 
         Raises:
             StoreError: if the episode cannot be written.
@@ -69,7 +69,7 @@ class Scores:
             write_json(self.folder.summary, to_json(self._job, found))
 
     def lose(self, task: Task, steps: int, reason: EndReason, why: str) -> None:
-        """Record an episode that began but did not finish.
+        """Record an episode that started but did not finish.
 
         Raises:
             StoreError: if the record cannot be written.
@@ -91,7 +91,7 @@ class Scores:
 
 @contextmanager
 def open_scores(name: str, benchmark: str, split: str) -> Iterator[Scores]:
-    """Open or create a person's score by name, locked against other writers.
+    """Open or create a user's score by name, and lock it against other writers.
 
     Raises:
         ConfigError: if another evaluation has that name, or the name is invalid.

@@ -1,4 +1,4 @@
-"""The server for the pages on which people play."""
+"""The server for the pages on which users play episodes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from coevo_gym.view.shell import STATIC, guarded
 logger = logging.getLogger(__name__)
 
 BODY_BYTES = 256 << 10
-"""Maximum size of a request; an env cuts an action at 20,000 characters."""
+"""Maximum size of a request in bytes; envs truncate actions to 20,000 characters."""
 TOKEN = "x-play-token"  # noqa: S105 (the name of a header)
 ResultT = TypeVar("ResultT")
 Answer = Callable[[Request], Awaitable[Response]]
 
 
 class PlayFace:
-    """Routes of the pages on which people play.
+    """Routes for the pages on which users play episodes.
 
     Every request must contain the token in the page, so only a browser that loaded the page from
     this server can play or watch. Engine operations run in threads that live as long as the server,
@@ -55,7 +55,7 @@ class PlayFace:
 
     @property
     def routes(self) -> list[BaseRoute]:
-        """Return the routes of the page and its requests."""
+        """Return the routes for the page and for the requests that it sends."""
         game = "/api/play/games/{id}"
         return [
             Route("/", self._page),
@@ -104,7 +104,7 @@ class PlayFace:
         return await self._do(partial(self._desk.give_up, request.path_params["id"], step))
 
     def _of_game(self, work: Callable[[str], Any]) -> Callable[[Request], Awaitable[Any]]:
-        """Return a handler that needs only the id of the episode."""
+        """Return a request handler that only needs the episode's id."""
 
         async def answer(request: Request) -> Any:
             return await self._do(partial(work, request.path_params["id"])) or {}
@@ -118,12 +118,12 @@ class PlayFace:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _told(self, answer: Callable[[Request], Awaitable[Any]]) -> Answer:
-        """Return a route that checks the token and responds with JSON, also on errors."""
+        """Return a route that checks the token and responds with JSON, even to failed requests."""
 
         async def route(request: Request) -> Response:
             sent = request.headers.get(TOKEN, "")
             if not hmac.compare_digest(sent.encode(), self.token.encode()):
-                why = "This page is of a server that is gone. Load it again."
+                why = "This page belongs to a server that has stopped. Reload it."
                 return JSONResponse({"message": why}, 403)
             try:
                 return JSONResponse(await answer(request))
@@ -135,13 +135,13 @@ class PlayFace:
                 return JSONResponse({"message": f"{error}"}, 409)
             except Exception as error:
                 logger.exception("a page's request failed")
-                return JSONResponse({"message": f"{type(error).__name__} in the server"}, 500)
+                return JSONResponse({"message": f"The server failed: {type(error).__name__}."}, 500)
 
         return route
 
 
 def make_app(face: PlayFace) -> ASGIApp:
-    """Create the guarded ASGI app for the routes; it closes them at shutdown."""
+    """Create the guarded ASGI app that serves the routes and closes them at shutdown."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -162,20 +162,20 @@ async def _body(request: Request) -> dict[str, Any]:
         NotPossible: if the body is not sent as JSON; a form on another site cannot send JSON.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
-        raise NotPossible(415, "Send JSON, as application/json.")
+        raise NotPossible(415, "The request body must be JSON, sent as application/json.")
     try:
         told = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError) as error:
-        raise NotPossible(400, f"This is not JSON: {error}") from error
+        raise NotPossible(400, f"The request body is not valid JSON: {error}") from error
     if not isinstance(told, dict):
-        raise NotPossible(400, "Send a JSON object.")
+        raise NotPossible(400, "The request body must be a JSON object.")
     return told
 
 
 def _text(told: dict[str, Any], name: str) -> str:
     value = told.get(name)
     if not isinstance(value, str):
-        raise NotPossible(400, f"{name!r} must be a text.")
+        raise NotPossible(400, f"{name!r} must be a string.")
     return value
 
 

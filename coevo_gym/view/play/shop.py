@@ -1,4 +1,4 @@
-"""WebShop pages for play by hand, with the action behind each element."""
+"""WebShop pages for human players, with the action behind each element."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class PlayShopPage(ShopPage):
     """A page of the shop, with the action of every clickable element.
 
     Attributes:
-        things: its buttons, in the order of the page.
-        listed: the products of a page of results.
+        things: the buttons of the page, in order.
+        listed: the products on a page of results.
         choices: options of the product.
     """
 
@@ -69,7 +69,7 @@ class PlayShopPage(ShopPage):
 
 
 def read_shop(view: View) -> PlayShopPage | None:
-    """Return the page of a view; None if not every clickable element is found on the page.
+    """Return a view's page of the shop; None if a clickable element was not found on the page.
 
     Example:
         >>> from coevo_gym.testing import make_env

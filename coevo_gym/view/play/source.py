@@ -23,7 +23,7 @@ from coevo_gym.store.folder import RunFolder
 
 @dataclass(frozen=True)
 class PlaySource:
-    """Tasks to play, and envs to play them in.
+    """A source of tasks to play, and of envs for these tasks.
 
     Attributes:
         name: name of the source: the benchmark, or the run.
@@ -42,7 +42,7 @@ class PlaySource:
     make_env: Callable[[], gym.Env[str, str]]
 
     def made_by(self, make_env: Callable[[], gym.Env[str, str]]) -> PlaySource:
-        """Return a source of the same tasks with other envs."""
+        """Return a source of the same tasks that creates different envs."""
         return replace(self, make_env=make_env)
 
     @cached_property
@@ -71,7 +71,7 @@ class PlaySource:
         return spec.title if spec else self.benchmark
 
     def drawn(self, seed: int | None) -> Task:
-        """Return the initial task of an env with this seed; a random task for None."""
+        """Return the first task of an env with a seed, or a random task if the seed is None."""
         return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
 
     def matching(self, search: str) -> Sequence[Task]:
@@ -128,7 +128,7 @@ def run_source(folder: RunFolder) -> PlaySource:
     def find_tasks() -> Sequence[Task]:
         found = evolved_tasks(folder)
         if not found:
-            raise ConfigError(f"No task has evolved in {folder.path.name} yet.")
+            raise ConfigError(f"No tasks have evolved in {folder.path.name} yet.")
         return found
 
     return PlaySource(

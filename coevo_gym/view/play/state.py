@@ -1,4 +1,4 @@
-"""The state of an episode for its page: the agent's view, and the grade once it is over."""
+"""The state of an episode for its page: the agent's view, and finally the grade."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def apps_of(view: View) -> tuple[str, ...]:
 
 
 def read_docs(view: View) -> dict[str, Any]:
-    """Return the documentation printed so far; nothing that the agent has not seen.
+    """Return only the documentation that was printed in the episode so far.
 
     Returns:
         ``apps`` (app names), ``apis`` (for each requested app, name and description of its APIs)
@@ -85,7 +85,7 @@ def state_of(game: PlayedGame) -> Json:
     """Return the state of an episode for its page.
 
     Only the id, name and split come from the task; everything else comes from the view. So the
-    state contains no verifier and no solution.
+    state contains neither the verifier nor the solution.
 
     Args:
         game: an episode that has begun.

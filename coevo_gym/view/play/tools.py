@@ -1,4 +1,4 @@
-"""Callable functions: their documentation, and a parser for calls typed by a person."""
+"""Documentation of callable functions, and a parser for calls typed by a user."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ToolParameter(NamedTuple):
 
 
 class Tool(NamedTuple):
-    """A function that may be called now.
+    """A function that can currently be called.
 
     Attributes:
         name: its name.
@@ -57,7 +57,7 @@ class Tool(NamedTuple):
 
 
 def read_tools(view: View) -> tuple[Tool, ...]:
-    """Return the functions that a view offers; () if it offers none."""
+    """Return the functions that a view offers (possibly none)."""
     try:
         return tuple(_tool(tool["function"]) for tool in json.loads(view.info["bfcl.tools"]))
     except KeyError:
@@ -93,7 +93,7 @@ def _parameter(name: str, schema: Mapping[str, Any], required: bool) -> ToolPara
 
 
 def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
-    """Return the message for a line, or the reason why the line is not sent.
+    """Convert a typed line to the message to send, or return why the line is not sent.
 
     Only two kinds of lines are sent: calls of offered functions, with or without the surrounding
     brackets, and the command ``end``, alone or followed by words for the user, which ends the turn.
@@ -126,7 +126,7 @@ def meant(line: str, tools: Sequence[Tool]) -> str | RefusedAction:
 _END = re.compile(r"end(?:\s+(.*))?", re.DOTALL | re.IGNORECASE)
 _NAME = re.compile(r"[\[\s]*([^\W\d][\w.]*)(\s*\()?")
 _FEW_WORDS = 5
-"""Minimum number of words of a sentence that may begin with a function's name."""
+"""Minimum number of words in a sentence that may begin with a function's name."""
 
 
 def _closing(words: str | None) -> str | RefusedAction:
@@ -135,7 +135,7 @@ def _closing(words: str | None) -> str | RefusedAction:
     name = _NAME.match(words)
     if parse_message(words) or (name and name[2]):
         return RefusedAction(
-            f"{words[:80]!r} looks like a call. Send it without end, or say it in words."
+            f"{words[:80]!r} looks like a call. Send it without end, or rephrase it."
         )
     return words
 
@@ -156,11 +156,11 @@ def _why_not(said: str, calls: Sequence[Call | Malformed], offered: Mapping[str,
             return f"{name} is a function: call it as {offered[name].signature}."
         if close := _close(name, offered):
             return f"There is no function {name[:80]}.{close}"
-    return "This calls no function. To end the turn, type end, or end and what you want to say."
+    return "This is not a function call. To end the turn, type end, or end followed by a message."
 
 
 def _close(name: str, offered: Mapping[str, Tool]) -> str:
-    """Return the offered function with the most similar name, or ""."""
+    """Suggest the offered function with the most similar name; return "" if there is none."""
     names = {known.lower(): known for known in offered}
     found = get_close_matches(name.rpartition(".")[2].lower(), names, n=1)
     return f" Did you mean {names[found[0]]}?" if found else ""
@@ -188,7 +188,7 @@ def message(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def action_of(benchmark: str, view: View, typed: str) -> str | RefusedAction:
-    """Return the action for a person's input, or the reason for a refusal."""
+    """Return the action for a user's input, or the reason for refusing the input."""
     return meant(typed, read_tools(view)) if benchmark == "bfcl" else typed
 
 

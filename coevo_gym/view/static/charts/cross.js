@@ -23,7 +23,7 @@
     const of = both + onlyA + onlyB + neither;
     const name = (text) => html`<${Words} text=${text} most=${60} />`;
     return html`<table class="cross">
-      <caption class="sr">Tasks by the sides that solve them</caption>
+      <caption class="sr">Number of tasks that each side solves</caption>
       <thead><tr><td></td><th scope="col">${name(b)} solves</th><th scope="col">${name(b)} fails</th></tr></thead>
       <tbody>
         <tr><th scope="row">${name(a)} solves</th>

@@ -25,7 +25,7 @@
       { label: "0\u202f%", sample: "bar", colour: shade(0) },
       { label: "50\u202f%", sample: "bar", colour: shade(0.5) },
       { label: "100\u202f%", sample: "bar", colour: shade(1) },
-      { label: "no episodes: no box", sample: "bar", colour: "none" },
+      { label: "no box: no episodes", sample: "bar", colour: "none" },
     ],
 
     table: ({ rows, columns, cells, y }) => {
@@ -113,7 +113,7 @@
     parts: () => [],
 
     table: ({ nodes }) => ({
-      head: ["task", "found", "parents", "because of", ""],
+      head: ["task", "found in", "parents", "reason", ""],
       rows: placed(nodes).map(({ label, round, href, kind, said, parents }) => [
         { text: label, href },
         foundIn(round),
@@ -144,7 +144,7 @@
         ...row,
         name: shorten(row.label, width - x(row) - 16 - beside(row), row.here ? 13.6 : 12), // it is bold
         below: [foundIn(row.round), row.said].filter(Boolean).join(" · "),
-        tip: () => [shorten(row.label, 900), row.kind && `because of: ${row.kind}`, row.said].filter(Boolean).join("\n"),
+        tip: () => [shorten(row.label, 900), row.kind && `reason: ${row.kind}`, row.said].filter(Boolean).join("\n"),
       }));
       const aside = { y, fontSize: 11, fill: "var(--chart-soft)" };
       const solid = ({ here }) => (here ? "var(--chart-0)" : "var(--chart-paper)");

@@ -125,7 +125,7 @@
         <button class="primary" disabled=${busy || !typed.trim()}>Send</button>
         <button type="button" disabled=${busy} onClick=${() => take(`end ${typed}`)} title="Sends the text in the field, or “Done.” if it is empty">End the turn</button>
       </div>
-      <p class="soft small">Function calls do not end the turn. To finish it, press “End the turn”; then the user continues or the episode ends.</p>
+      <p class="soft small">Function calls do not end the turn. To end the turn, press “End the turn”. Then the user continues or the episode ends.</p>
     </form>`;
   };
 

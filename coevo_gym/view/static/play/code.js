@@ -106,7 +106,7 @@
         (name) => html`<button type="button" key=${name} aria-pressed=${app === name ? "true" : "false"} class=${cls({ chosen: app === name })}
           onClick=${() => { setApp(name); setApi(""); setSearch(""); }}>${name}</button>`,
       )}</div>
-      ${!app && html`<p class="soft small">Choose an app to see its APIs. As for an agent, requesting documentation takes a step.</p>`}
+      ${!app && html`<p class="soft small">Choose an app to see its APIs. Requesting documentation takes a step, as it does for an agent.</p>`}
       ${app && !listed && html`<p><button type="button" disabled=${busy} onClick=${() => run(ask.app(app))}>List the APIs of ${app}</button> <span class="soft small">takes a step</span></p>`}
       ${listed && html`<input type="search" class="full" aria-label="Find an API" placeholder=${`Find among ${listed.length} APIs`} value=${search} onInput=${(event) => setSearch(event.target.value)} autocomplete="off" />`}
       <ul class="plain tool-list">${shown.map(
@@ -116,7 +116,7 @@
           ${api === name && html`<div class="tool-form">
             ${known
               ? html`<${ApiDoc} doc=${known} label=${`${app}.${name}`} />`
-              : html`<p><button type="button" disabled=${busy} onClick=${() => run(ask.api(app, name))}>Show its documentation</button> <span class="soft small">takes a step</span></p>`}
+              : html`<p><button type="button" disabled=${busy} onClick=${() => run(ask.api(app, name))}>Show the documentation</button> <span class="soft small">takes a step</span></p>`}
             <button type="button" class="link" onClick=${() => put(`apis.${app}.${name}(${neededOf(known)})`)}>Insert a call</button>
           </div>`}
         </li>`,

@@ -18,7 +18,7 @@
   /** The grader's checks, failures first. */
   const Checks = ({ checks }) => {
     const sorted = [...checks.filter((one) => one.passed === false), ...checks.filter((one) => one.passed !== false)];
-    return html`<ul class="plain checks" aria-label="Checks of the grader">
+    return html`<ul class="plain checks" aria-label="Grader's checks">
       ${sorted.map(
         ({ name, passed, said }, i) => html`<li key=${i}>
           <span class=${cls("mark", { good: passed === true, bad: passed === false })} aria-hidden="true">${passed === true ? "✓" : passed === false ? "✗" : "·"}</span>

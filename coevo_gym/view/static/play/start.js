@@ -86,10 +86,10 @@
     return html`<main id="main" class="start">
       <div class="page-head"><h1>Play ${about.name}</h1></div>
       <p class="note">${about.title}</p>
-      <p class="note">You get the same text, actions and number of steps as an agent. Invalid actions do not take a step. The episode is graded at the end.
+      <p class="note">You get the same text, actions and number of steps as an agent. Invalid actions do not count as steps. The episode is graded at the end.
         ${" "}${about.split === "train"
           ? html`You can save a solved episode as a demonstration in <code>${about.demonstrations}</code>.`
-          : html`These are ${about.split} tasks: their episodes are counted, but cannot become demonstrations.`}</p>
+          : html`These are ${about.split} tasks: their episodes count, but cannot be saved as demonstrations.`}</p>
       ${about.score && html`<${play.Score} score=${about.score} />`}
       ${about.first && html`<section class="asked" aria-label="Requested task">
         <${coevo.Prose} text=${about.first.instruction} most=${1200} /><p class="soft small mono"><${coevo.Words} text=${about.first.name} /></p></section>`}

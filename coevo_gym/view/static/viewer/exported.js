@@ -49,7 +49,7 @@
         arrivals.set(name, resolve);
         const script = document.createElement("script");
         script.src = `data/${name}.js`;
-        script.onerror = () => reject(problem(404, "NotFound", `The file data/${name}.js is missing beside this page.`));
+        script.onerror = () => reject(problem(404, "NotFound", `The file data/${name}.js is missing. Copy the whole folder of the export.`));
         document.head.appendChild(script);
       });
       parts.set(name, here);
@@ -109,7 +109,7 @@
       const wanted = given(value);
       if (!wanted.length || ["page", "per_page", "sort"].includes(name)) continue;
       const rule = rules.filters[name];
-      if (!rule) throw problem(400, "BadRequest", `There is no parameter ${name} here.`);
+      if (!rule) throw problem(400, "BadRequest", `Unknown parameter ${name}.`);
       rows = rows.filter((row) => matches[rule[0]](fieldOf(row, rule[1]), wanted));
     }
     return rows;
@@ -131,7 +131,7 @@
     const by = params.sort || "";
     if (by) {
       const key = rules.sorts[by.replace(/^-/, "")];
-      if (!key) throw problem(400, "BadRequest", `There is no sort ${by}.`);
+      if (!key) throw problem(400, "BadRequest", `Unknown sort ${by}.`);
       rows = sorted(rows, key, by.startsWith("-") ? -1 : 1);
     }
     const size = Number(params.per_page || PER_PAGE);

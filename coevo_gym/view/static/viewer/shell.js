@@ -183,7 +183,7 @@
 
   coevo.views.NotFound = () => html`<${Page} title="Page not found">
     <${coevo.Empty} title=${`There is no page ${window.location.hash || "at this address"}.`}>
-      The link may be from an older version, or to a deleted run. <a href="#/">All runs</a>
+      The link may come from an older version, or point to a deleted run. <a href="#/">All runs</a>
     <//>
   <//>`;
 

@@ -38,7 +38,7 @@
   ];
 
   const MEANING =
-    "Utility: success of the rollouts that were told it minus success of the others in their groups, as a moving average. Rollouts are told several at once, so their utilities are not independent.";
+    "Utility: success of the rollouts that received the advice minus success of the other rollouts in their groups, as a moving average. Rollouts receive several pieces of advice at once, so utilities are not independent.";
 
   const droppedOf = (dropped) => Object.entries(dropped).map(([why, n]) => `${inWords(why)} ${count(n)}`).join(", ");
 
@@ -53,7 +53,7 @@
     const found = coevo.useData(["runs", run, "arms", arm, "advice"], {}, { run });
     if (!found.error && !found.data?.rows.length) return null;
     return html`<${Loaded} of=${found}>${({ held, dropped, rows }) => html`
-      <${Section} title=${nameOf(rows)} id="advice" note=${`Lessons from finished rollouts, told to some later training rollouts. ${MEANING}`}
+      <${Section} title=${nameOf(rows)} id="advice" note=${`Lessons from finished rollouts, given to some later training rollouts. ${MEANING}`}
         aside=${html`<a href=${link(["runs", run, "arms", arm, "advice"])}>All ${count(rows.length)}</a>`}>
         <p>${count(held)} in the pool${Object.keys(dropped).length > 0 && `; dropped: ${droppedOf(dropped)}`}.</p>
         <${Rows} run=${run} arm=${arm} rows=${rows.slice(0, FEW)} label=${nameOf(rows)} keys=${false} />
@@ -64,20 +64,20 @@
     const found = coevo.useData(["runs", run, "arms", arm, "advice"], {}, { run });
     const name = nameOf(found.data?.rows || []);
     return html`<${Page} title=${`${name} of ${arm}`} crumbs=${coevo.armCrumbs(run, arm)} run=${run} wide
-      actions=${html`<a class="button" href=${link(["runs", run, "trajectories"], { arm, advice: "any" })}>Episodes that were told any</a>`}>
+      actions=${html`<a class="button" href=${link(["runs", run, "trajectories"], { arm, advice: "any" })}>Episodes with advice</a>`}>
       <${Loaded} of=${found}>${(data) => data.rows.length === 0
-        ? html`<${Empty} title="This arm has no advice."><p>Only methods that tell lessons of earlier rollouts to later ones have a pool of them.</p><//>`
+        ? html`<${Empty} title="This arm has no advice."><p>Only methods that give lessons from earlier rollouts to later rollouts have advice.</p><//>`
         : html`
           <${Figures} of=${[["In the pool", count(data.held)], ...Object.entries(data.dropped).map(([why, n]) => [`Dropped: ${inWords(why)}`, count(n)])]} />
           <p class="note">${MEANING}</p>
           <${Rows} run=${run} arm=${arm} rows=${data.rows} label=${name} />
-          ${data.left > 0 && html`<p class="note">${count(data.left)} more with a lower utility.</p>`}`}<//>
+          ${data.left > 0 && html`<p class="note">${count(data.left)} more pieces of advice have a lower utility.</p>`}`}<//>
     <//>`;
   };
 
   const OverTime = ({ row }) => {
     const series = useMemo(() => [{ label: "utility", bold: true, points: row.steps.map((x, i) => ({ x, y: row.utilities[i] })) }], [row]);
-    if (!row.steps.length) return html`<${Empty} title="Not measured yet."><p>It is measured in groups in which some rollouts are told it and others are told nothing.</p><//>`;
+    if (!row.steps.length) return html`<${Empty} title="Not measured yet."><p>Utility is measured in groups in which some rollouts receive the advice and others receive none.</p><//>`;
     return html`<${Chart} kind="lines" title="Utility over time" series=${series} x=${{ label: "learner step" }} y=${{ label: "utility", domain: [-1, 1] }} note=${MEANING} />`;
   };
 
@@ -90,8 +90,8 @@
     const found = coevo.useData(["runs", run, "trajectories"], { ...filters, sort: "-step", per_page: MOST_TOLD }, { run });
     coevo.useUntilRead(found);
     return html`<${Loaded} of=${found}>${(page) => html`
-      <${Table} label="Episodes that were told it" rows=${page.rows} columns=${coevo.trajectoryColumns(kinds)} keyOf=${(row) => row.id} href=${(row) => link(["runs", run, "trajectories", row.id])}
-        empty=${html`<${Empty} title=${page.read < 1 ? "The episodes are still being read." : "No stored episode was told it."} />`} />
+      <${Table} label="Episodes with this advice" rows=${page.rows} columns=${coevo.trajectoryColumns(kinds)} keyOf=${(row) => row.id} href=${(row) => link(["runs", run, "trajectories", row.id])}
+        empty=${html`<${Empty} title=${page.read < 1 ? "The episodes are still being read." : "No stored episode has this advice."} />`} />
       ${page.total > page.rows.length && html`<p><a href=${link(["runs", run, "trajectories"], filters)}>All ${plural(page.total, "episode")}</a></p>`}`}<//>`;
   };
 
@@ -108,7 +108,7 @@
     <p>Origin: ${row.episode ? html`<a href=${link(["runs", run, "trajectories", row.episode])}>an episode</a>` : "an episode that is not stored"} of the task
       ${" "}<a href=${link(["runs", run, "tasks", row.task.id])}><${Words} text=${row.task.instruction || row.task.name || row.task.id} most=${160} /></a></p>
     <${Section} title="Usefulness"><${OverTime} row=${row} /><//>
-    <${Section} title="Episodes that were told it" id="told"><${Told} run=${run} arm=${arm} id=${row.id} /><//>`;
+    <${Section} title="Episodes with this advice" id="told"><${Told} run=${run} arm=${arm} id=${row.id} /><//>`;
 
   coevo.views.Advice = ({ run, arm, id }) => {
     const found = coevo.useData(["runs", run, "arms", arm, "advice"], {}, { run });
@@ -126,7 +126,7 @@
   const ToldAdvice = ({ episode }) => {
     const { advice } = episode;
     if (!advice?.length) return null;
-    return html`<details class="more told" open=${advice.length < 3}><summary>Told ${plural(advice.length, "piece", "pieces")} of advice</summary>
+    return html`<details class="more told" open=${advice.length < 3}><summary>Received ${plural(advice.length, "piece", "pieces")} of advice</summary>
       <ul class="says">${advice.map((one) => html`<li key=${one.id}><a href=${placeOf(episode.run, episode.arm, one.id)}><${Words} text=${textOf(one.texts)} most=${300} /></a>
         ${whenOf(one.texts) && html` <span class="soft">for tasks like: <${Words} text=${whenOf(one.texts)} most=${200} /></span>`}</li>`)}</ul></details>`;
   };

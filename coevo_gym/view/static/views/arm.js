@@ -44,7 +44,7 @@
         <${coevo.Chart} kind="lines" title="Success in training" series=${success} rounds=${rounds} x=${x} y=${{ label: "success", format: "percent" }} />
         <${coevo.Chart} kind="lines" title="Signals per step" series=${signals} x=${x} y=${{ label: "signals", format: "count" }} none="No signals yet." />
       </div>
-      <div class="filters"><${Select} label="Other numbers" name="metric" value=${metric} options=${names.map((name) => [name, name])} /></div>
+      <div class="filters"><${Select} label="Other metrics" name="metric" value=${metric} options=${names.map((name) => [name, name])} /></div>
       ${chosen && html`<${coevo.Chart} kind="lines" title=${metric} series=${chosen} x=${x} y=${{ label: metric }} />`}`;
   };
 

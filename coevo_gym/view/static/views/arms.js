@@ -97,7 +97,7 @@
       <${Loaded} of=${detail}>${(whole) => names.length < 2 ? html`<${NeedsTwo} />` : html`
         <form class="filters" onSubmit=${(event) => event.preventDefault()}><${PairFilter} names=${names} pair=${pair} /><${TextFilter} value=${params.q} label="Words in the task" /></form>
         <${HeldOut} run=${run} detail=${whole} pair=${pair} />
-        <${Section} title="Training tasks" note="Success of all training episodes so far. Arms practise a task at different times and different numbers of times, so differences here do not measure which arm is better.">
+        <${Section} title="Training tasks" note="Success over all training episodes so far. Arms train on a task at different times and with different frequencies, so these differences do not show which arm is better.">
           <${TrainingTasks} run=${run} detail=${whole} pair=${pair} params=${params} />
         <//>`}<//>
     <//>`;
@@ -110,7 +110,7 @@
     return html`<section class="side-column" aria-label=${`Arm ${arm}`}>
       <div class="section-head"><h2><a href=${link(["runs", run, "arms", arm])}><${Words} text=${arm} most=${48} /></a></h2><${Rate} n=${practice.successes} of=${practice.episodes} /></div>
       <${Loaded} of=${found} lines=${3}>${(page) => page.rows.length === 0
-        ? html`<p class="soft">${practice.episodes ? "No episode of this task is stored. By default, a run stores the episodes of groups with a signal." : "This arm has not practised this task."}</p>`
+        ? html`<p class="soft">${practice.episodes ? "No episode of this task is stored. By default, a run stores the episodes of groups with a signal." : "This arm has not trained on this task."}</p>`
         : html`<${Table} label=${`Episodes of ${arm}`} rows=${page.rows} keys=${false} columns=${[{ label: "Episode", cell: (row) => html`step ${count(row.step)}, episode ${row.position + 1}` }, ...coevo.trajectoryColumns(kinds, { place: false }).slice(1, 5)]} keyOf=${(row) => row.id} href=${(row) => link(["runs", run, "trajectories", row.id])} />
             ${page.total > page.rows.length && html`<a href=${link(["runs", run, "trajectories"], { task, arm })}>All ${plural(page.total, "episode")}</a>`}`}<//>
     </section>`;
@@ -137,7 +137,7 @@
       <${Loaded} of=${found}>${(detail) => names.length < 2 ? html`<${NeedsTwo} />` : html`
         <blockquote class="asked"><${Words} text=${detail.instruction} most=${600} /></blockquote>
         <form class="filters" onSubmit=${(event) => event.preventDefault()}><${PairFilter} names=${names} pair=${pair} /></form>
-        <${coevo.Chart} kind="lines" title="Share of solved episodes by group" series=${series} x=${{ label: "learner step" }} y=${{ label: "solved", format: "percent", domain: [0, 1] }} none="Neither arm has practised this task yet." />
+        <${coevo.Chart} kind="lines" title="Share of solved episodes by group" series=${series} x=${{ label: "learner step" }} y=${{ label: "solved", format: "percent", domain: [0, 1] }} none="Neither arm has trained on this task yet." />
         <div class="side">${pair.map((arm) => html`<${Column} key=${arm} run=${run} arm=${arm} task=${detail.task.id} kinds=${kinds} detail=${detail} />`)}</div>`}<//>
     <//>`;
   };

@@ -36,7 +36,7 @@
   const Side = ({ name, label, place, success, samples: [fewest, most], only }) => html`<div class="card">
     <h3>${name}: <a href=${placeOf(place)}><${Words} text=${label} most=${80} /></a></h3>
     <p><b class="num">${percent(success)}</b> <span class="soft">solved${most > 1 ? `, ${fewest === most ? "" : `${fewest} to `}${most} episodes per task` : ""}</span></p>
-    ${only > 0 && html`<p class="soft">${plural(only, "task")} without a result on the other side are excluded.</p>`}
+    ${only > 0 && html`<p class="soft">Excluded: ${plural(only, "task")} without a result on the other side.</p>`}
   </div>`;
 
   // ---- the difference -------------------------------------------------------------------------
@@ -114,7 +114,7 @@
         const { found, links_a, links_b } = data;
         const several = Math.max(found.samples_a[1], found.samples_b[1]) > 1;
         const linked = [...found.won, ...found.lost].some(({ id }) => links_a[id] && links_b[id]);
-        const beside = linked ? "A name links to both episodes side by side." : "The steps of these episodes are not stored.";
+        const beside = linked ? "Click a name to see both episodes side by side." : "The steps of these episodes are not stored.";
         return html`
           <${Sides} data=${data} a=${a} b=${b} />
           <p class="headline">${data.verdict}</p>

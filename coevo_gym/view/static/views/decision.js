@@ -25,7 +25,7 @@
           <span class="mono choice-text"><${Words} text=${text} most=${160} />${i === taken && html`<span class="sr"> (chosen)</span>`}</span></li>`;
       })}</ol>
       ${(left > 0 || all) && choices.length > MOST_CHOICES && html`<button type="button" class="link" onClick=${() => setAll(!all)}>${all ? "Show fewer" : `Show ${left} more`}</button>`}
-      ${!known && html`<p class="soft">This run does not store their probabilities.</p>`}
+      ${!known && html`<p class="soft">This run does not store the candidates' probabilities.</p>`}
     </div>`;
   };
 
@@ -57,7 +57,7 @@
       })}</p>
       ${tokens.length > most && html`<button type="button" class="link" onClick=${() => setMost(most + 5 * MOST_TOKENS)}>Show more of the remaining ${plural(tokens.length - most, "token")}</button>`}
       ${by === "logprob" && html`<p class="legend soft"><span class="tok" style=${{ "--tone": "0" }}>certain</span> <span class="tok" style=${{ "--tone": "0.35" }}>17 %</span> <span class="tok" style=${{ "--tone": "1" }}>under 1 %</span></p>`}
-      ${by === "advantage" && html`<p class="legend soft">${given(advantage) ? `Advantage of this step: ${coevo.signed(advantage, 3)}, equal for all its tokens.` : "This run does not store the advantages of this episode."}</p>`}
+      ${by === "advantage" && html`<p class="legend soft">${given(advantage) ? `Advantage of this step: ${coevo.signed(advantage, 3)}, the same for all its tokens.` : "This run does not store the advantages of this episode."}</p>`}
     </div>`;
   };
 
@@ -88,7 +88,7 @@
       ${extras && html`<details class="more"><summary>More data</summary><${coevo.Facts} value=${step.extras} /></details>`}
       ${step.page.admissible?.length > 0 && html`<details class="more"><summary>${plural(step.page.admissible.length, "possible action")}</summary>
         <ul class="plain mono admissible">${step.page.admissible.map((action) => html`<li><${Words} text=${action} most=${160} /></li>`)}</ul></details>`}
-      ${step.cut && html`<p class="soft">A text of this step was too long and was cut.</p>`}`;
+      ${step.cut && html`<p class="soft">A text in this step was too long and has been truncated.</p>`}`;
   };
 
   Object.assign(coevo, { Did, Choices, Tokens });

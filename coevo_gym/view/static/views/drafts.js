@@ -36,7 +36,7 @@
     const [worst] = Object.entries(page.gates).filter(([gate]) => gate !== "hold");
     return html`<div class="gates">
       <div>
-        ${worst && html`<p class="headline"><b>${worst[0]}</b> rejects most: ${count(worst[1])} of ${plural(all, "draft")} (${percent(worst[1] / all, 0)}).</p>`}
+        ${worst && html`<p class="headline"><b>${worst[0]}</b> rejects the most: ${count(worst[1])} of ${plural(all, "draft")} (${percent(worst[1] / all, 0)}).</p>`}
         <${coevo.Chart} kind="rows" title="Drafts by verdict" rows=${rows} fills=${[{ label: "drafts", style: 0 }]} x=${{ label: "drafts" }} none="No drafts yet." />
       </div>
       <div class="reasons"><h3>Most common reasons</h3>
@@ -58,7 +58,7 @@
     const rounds = coevo.useRounds(run, arms.map(([name]) => name));
     const gates = Object.keys(found.data?.gates || {}).map((gate) => [gate, gate]);
     return html`<${Page} title="Drafts and gates" crumbs=${[["Runs", "#/"], [run, link(["runs", run])]]} run=${run} tab="drafts" wide>
-      <p class="note">A draft is a proposed task. Gates check it in order, for example that it can be solved and is new. The first gate that rejects it decides.</p>
+      <p class="note">A draft is a proposed task. Gates check each draft in order, for example that it can be solved and is new. The first gate that rejects a draft decides.</p>
       <form class="filters" onSubmit=${(event) => event.preventDefault()}>
         <${TextFilter} value=${params.q} label="Words in the task or the reason" />
         <${Select} label="Arm" name="arm" value=${params.arm} options=${arms} />
@@ -71,7 +71,7 @@
       <${Loaded} of=${found}>${(page) => html`
         ${(page.total > 0 || params.gate) && html`<${Gates} page=${page} params=${params} run=${run} />`}
         <${Table} label="Drafts" rows=${page.rows} columns=${draftColumns(kinds)} keyOf=${(draft) => `${draft.arm} ${draft.round} ${draft.position}`} href=${draftHref(run)}
-          empty=${html`<${coevo.NoMatch} noun="draft"><p>Evolution rounds propose drafts. Arms with a fixed task set have none.</p><//>`} />
+          empty=${html`<${coevo.NoMatch} noun="draft"><p>Evolution rounds propose drafts. Arms with a fixed task set do not have any.</p><//>`} />
         <${Pager} of=${page} noun="draft" />`}<//>
     <//>`;
   };
@@ -88,10 +88,10 @@
     <h3><${Kind} kind=${context.kind} kinds=${kinds} />${context.task?.id && html` <span class="soft">in the task</span> <a href=${link(["runs", run, "tasks", context.task.id])}><${Words} text=${context.task.instruction || context.task.name} most=${160} /></a>`}</h3>
     ${context.summary && html`<${Prose} text=${context.summary} />`}
     ${context.target?.length > 0 && html`<p>Target: ${context.target.map((tag) => html`<${Tag}>${tag}<//> `)}</p>`}
-    ${context.signal && html`<details class="more" open=${open}><summary>Numbers of the signal</summary><${Facts} value=${context.signal.evidence || context.signal} /></details>`}
+    ${context.signal && html`<details class="more" open=${open}><summary>Evidence for the signal</summary><${Facts} value=${context.signal.evidence || context.signal} /></details>`}
     ${context.brief && html`<details class="more"><summary>Analysis of the rollout</summary><${Facts} value=${context.brief} /></details>`}
     ${context.evidence?.length > 0 && html`<details class="more" open=${open}><summary>Rollout ${context.actions?.length ? html`<${Outcome} success=${context.success} />` : ""}</summary><${Exchanges} of=${context.evidence} label="Rollout" /></details>`}
-    ${context.contrast?.length > 0 && html`<details class="more"><summary>Rollout of the same group with the other outcome</summary><ol class="mono">${context.contrast.map((action) => html`<li><${Words} text=${action} most=${200} /></li>`)}</ol></details>`}
+    ${context.contrast?.length > 0 && html`<details class="more"><summary>Rollout from the same group with the opposite outcome</summary><ol class="mono">${context.contrast.map((action) => html`<li><${Words} text=${action} most=${200} /></li>`)}</ol></details>`}
     ${context.problems?.length > 0 && html`<ul class="notes">${context.problems.map((problem) => html`<li><${Words} text=${problem} most=${400} /></li>`)}</ul>`}
   </div>`;
 
@@ -106,13 +106,13 @@
   const Story = ({ story, kinds, run, open = true }) => html`
     ${story.context && html`<${Section} title="Starting point"><${Context} context=${story.context} kinds=${kinds} run=${run} open=${open} /><//>`}
     <${Section} title="Exploration" id="walks">
-      ${story.walks.length === 0 && coevo.lacks("trajectories") && html`<p class="soft">Walks are not in this file.</p>`}
+      ${story.walks.length === 0 && coevo.lacks("trajectories") && html`<p class="soft">This file does not contain walks.</p>`}
       ${story.walks.length === 0 && !coevo.lacks("trajectories") && html`<p class="soft">No exploration: rules made this draft from its parent task.</p>`}
       ${story.walks.map((walk) => html`<details class="walk" key=${walk.number} open=${story.walks.length === 1 || walk.number === 0}><summary><b>Walk ${walk.number + 1}</b> <span class="soft">${plural(walk.exchanges.length, "action")}</span></summary><${Exchanges} of=${walk.exchanges} label=${`Walk ${walk.number + 1}`} /></details>`)}
-      ${story.proposal && html`<details class="more"><summary>Proposal of the model</summary><${Facts} value=${story.proposal} /></details>`}
+      ${story.proposal && html`<details class="more"><summary>The model's proposal</summary><${Facts} value=${story.proposal} /></details>`}
       ${story.actions.length > 0 && html`<details class="more" open><summary>Proposed reference solution</summary><ol class="mono">${story.actions.map((action) => html`<li><${Words} text=${action} most=${240} /></li>`)}</ol></details>`}
     <//>
-    <${Section} title="Verdicts of the gates" id="gates"><${GateList} gates=${story.gates} /><//>`;
+    <${Section} title="Gate verdicts" id="gates"><${GateList} gates=${story.gates} /><//>`;
 
   coevo.views.Draft = ({ run, draft }) => {
     const kinds = coevo.useKinds();
@@ -125,7 +125,7 @@
         ${story.decision && html`<p class="notice">Manual review: ${story.decision.what}${story.decision.reason && html`: <${Words} text=${story.decision.reason} most=${400} />`}</p>`}
         <${Story} story=${story} kinds=${kinds} run=${run} />
         ${story.elsewhere.length > 0 && html`<${Section} title="Same draft in other rounds"><ul>${story.elsewhere.map((one) => html`<li>${one.arm}, ${one.round}: ${one.accepted ? "accepted" : one.gate}</li>`)}</ul><//>`}
-        <details class="more"><summary>Draft as data</summary><${Facts} value=${story.body} most=${120} /></details>`}<//>
+        <details class="more"><summary>Draft data</summary><${Facts} value=${story.body} most=${120} /></details>`}<//>
     <//>`;
   };
 

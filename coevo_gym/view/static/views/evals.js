@@ -28,7 +28,7 @@
       href: hrefOf && hrefOf(`${kind}:${one.value}`),
     })); // prettier-ignore
     const left = mine.length - shown.length;
-    const note = `Success with its 95\u202f% interval, and the number of tasks.${given(all) ? ` The vertical line marks all tasks: ${percent(all)}.` : ""}${left ? ` Shows the ${shown.length} types with the most tasks, of ${shown.length + left}.` : ""}`;
+    const note = `Success with its 95\u202f% interval, and the number of tasks.${given(all) ? ` The vertical line marks the success on all tasks: ${percent(all)}.` : ""}${left ? ` Shows the ${shown.length} of ${shown.length + left} types with the most tasks.` : ""}`;
     return html`${kinds.length > 1 && html`<${Choice} label="Grouping of tasks" value=${kind} onChange=${choose} options=${kinds.map((one) => [one, words(one)])} />`}
       <${Chart} kind="intervals" title=${`Success by ${words(kind)}`} rows=${rows} at=${all} note=${note}
         x=${{ label: "success", format: "percent", domain: [0, 1] }} />`;
@@ -74,7 +74,7 @@
       given(data.scenario_success) && ["Scenarios", percent(data.scenario_success), "with all tasks solved"],
       ["Tasks", count(row.n_tasks), row.samples > 1 && `${row.samples} episodes each`],
       ["Episodes", count(row.done), row.done < row.total && `of ${count(row.total)}`],
-      row.lost > 0 && ["Lost", count(row.lost), "excluded from all numbers"],
+      row.lost > 0 && ["Lost", count(row.lost), "excluded from all results"],
       ["Env steps", decimal(data.steps, 1), "per episode"],
       tokens.prompt + tokens.completion > 0 && ["Tokens", count(tokens.prompt + tokens.completion)],
       tokens.usd > 0 && ["Cost", `$${tokens.usd.toFixed(2)}`],
@@ -116,7 +116,7 @@
   const Lengths = ({ id, total }) => {
     const found = coevo.useRows(["evals", id, "episodes"], total);
     if (!found || !found.rows.length) return null;
-    const note = found.rows.length < total ? `Counts only ${count(found.rows.length)} episodes.` : "";
+    const note = found.rows.length < total ? `Includes only ${count(found.rows.length)} episodes.` : "";
     return html`<${coevo.LengthsChart} episodes=${found.rows} note=${note} />`;
   };
 
@@ -204,8 +204,8 @@
           <${Figures} of=${[
             ["Success", html`<${Success} of=${data} />`],
             ["Tasks", count(data.tasks.length), data.split],
-            ["Got better", count(n("better")), "since the previous one"],
-            ["Got worse", count(n("worse")), "since the previous one"],
+            ["Got better", count(n("better")), "since the previous evaluation"],
+            ["Got worse", count(n("worse")), "since the previous evaluation"],
           ]} />
           <${Section} title="By task type"><${ByType} types=${data.types} all=${data.success} hrefOf=${(type) => place(data.step, { type })} /><//>
           <${Section} title="Tasks">

@@ -61,11 +61,11 @@
   const Lengths = ({ of }) => html`<div class="chart-grid">${of.map(
     ({ policy, solved, failed }) => html`<${Chart} key=${policy} kind="columns" stacked title=${policy} height=${180}
       columns=${histogram([solved, failed])} fills=${[{ label: "solved", style: 2, hatch: 0 }, { label: "failed", style: 1, hatch: 1 }]}
-      x=${{ label: "env steps of an episode" }} y=${{ label: "episodes", format: "count" }} />`,
+      x=${{ label: "env steps per episode" }} y=${{ label: "episodes", format: "count" }} />`,
   )}</div>`;
 
   const Cross = ({ of }) => of.map((row) => html`<p key=${row.baseline}>Task by task, at the latest evaluations: <b>${count(row.both)}</b> solved by both
-    <b> <${Words} text=${row.ours} most=${60} /></b> and <b><${Words} text=${row.baseline} most=${60} /></b>, <b>${count(row.only_ours)}</b> by the first alone, <b>${count(row.only_baseline)}</b> by the second alone, <b>${count(row.neither)}</b> by neither.</p>`);
+    <b> <${Words} text=${row.ours} most=${60} /></b> and <b><${Words} text=${row.baseline} most=${60} /></b>, <b>${count(row.only_ours)}</b> only by the first, <b>${count(row.only_baseline)}</b> only by the second, <b>${count(row.neither)}</b> by neither.</p>`);
 
   const Final = ({ of }) => {
     const policies = [...new Set(Object.values(of).flatMap(Object.keys))];
@@ -74,7 +74,7 @@
       { label: "Final tasks", cell: (name) => html`<${Words} text=${name} most=${60} />` },
       ...Object.entries(of).map(([column, rates]) => ({ label: column, num: true, cell: (name) => percent(rates[name]) })),
     ]} />
-    <p class="note">Scored once, after the last step of training, on tasks that nothing else uses. Whole scenarios: share of the scenarios whose tasks are all solved.</p>`;
+    <p class="note">Scored once, after the last step of training, on tasks that are not used for anything else. Whole scenarios: share of the scenarios in which all tasks are solved.</p>`;
   };
 
   /** What was measured on held-out tasks beside the success rates. */
@@ -85,7 +85,7 @@
 
   const Loss = ({ losses }) => {
     const series = useMemo(() => [{ label: "loss", points: losses.map((y, i) => ({ x: i + 1, y })), bold: true }], [losses]);
-    return html`<${Section} title="Warm-up" id="warm-up"><${Chart} kind="lines" title="Loss of imitating reference solutions" series=${series}
+    return html`<${Section} title="Warm-up" id="warm-up"><${Chart} kind="lines" title="Imitation loss on reference solutions" series=${series}
       x=${{ label: "imitation step" }} y=${{ label: "loss" }} height=${200} /><//>`;
   };
 
@@ -95,20 +95,20 @@
     return html`<${Loaded} of=${found} lines=${3}>${({ arms, lengths, usage, warmup_loss: losses }) => {
       const evolved = arms.filter(({ rounds }) => rounds > 0);
       return html`
-        <${Section} title="Practice" id="practice">
-          ${arms.length > 0 ? html`<${ArmsTable} label="What the arms practised" arms=${arms} lines=${PRACTICE} />` : html`<p class="note">No step is over yet.</p>`}<//>
+        <${Section} title="Training" id="practice">
+          ${arms.length > 0 ? html`<${ArmsTable} label="Training by arm" arms=${arms} lines=${PRACTICE} />` : html`<p class="note">No step has finished yet.</p>`}<//>
         <${Section} title="Evolution" id="evolution" note="Costs and results of the rounds after the first task set.">
-          ${evolved.length > 0 ? html`<${ArmsTable} label="What evolution cost and yielded" arms=${evolved} lines=${EVOLUTION} />` : html`<p class="note">No rounds of evolution took place in this run.</p>`}
+          ${evolved.length > 0 ? html`<${ArmsTable} label="Costs and results of evolution" arms=${evolved} lines=${EVOLUTION} />` : html`<p class="note">This run had no rounds of evolution.</p>`}
           ${usage.length > 0 && html`<h3 class="sub">Model requests in rounds</h3><${Table} label="Model requests by purpose" rows=${withTotal(usage)} keys=${false} columns=${USAGE} keyOf=${({ arm, purpose }) => `${arm} ${purpose}`} />
-            <p class="note">Requests answered from a tape are included. A step of a walk has no answer that a rule could replace.</p>`}<//>
-        <${Section} title="Length of episodes" id="lengths" note="Episodes of each policy's last evaluation on held-out tasks.">
+            <p class="note">Requests answered from a tape (a recording) are included. Answers for steps of walks are never replaced by a rule.</p>`}<//>
+        <${Section} title="Episode lengths" id="lengths" note="Episodes of each policy's last evaluation on held-out tasks.">
           ${lengths.length > 0 ? html`<${Lengths} of=${lengths} />` : html`<p class="note">This run does not store how each evaluation episode ended.</p>`}<//>
         ${losses.length > 0 && html`<${Loss} losses=${losses} />`}`;
     }}<//>`;
   };
 
   /** The sections of a run's page, for its contents. */
-  const IDS = [["success", "Success"], ["curriculum", "Curriculum"], ["practice", "Practice"], ["evolution", "Evolution"], ["lengths", "Episodes"], ["notes", "Notes"], ["settings", "Settings"]];
+  const IDS = [["success", "Success"], ["curriculum", "Curriculum"], ["practice", "Training"], ["evolution", "Evolution"], ["lengths", "Episodes"], ["notes", "Notes"], ["settings", "Settings"]];
 
   /** Signals by kind, a bar for each arm. */
   const signalBars = (run, kinds) => {
@@ -132,8 +132,8 @@
     const series = (name) => of.arms.map((one) => ({ label: one.arm, style: style[one.arm], points: one[name].map((y, x) => ({ x, y })) }));
     const x = { label: "round; 0 is D_0" };
     return html`<div class="chart-pair">
-      <div><${Chart} kind="lines" title="Self-similarity of the pool" series=${series("self_similarity")} x=${x} y=${{ label: "SR@5" }} height=${200} /><p class="note"><${Term} name="sr" />: lower is more diverse.</p></div>
-      <div><${Chart} kind="lines" title="Distance of evolved tasks from D_0" series=${series("distance")} x=${x} y=${{ label: "ED_rel", format: "percent" }} height=${200} /><p class="note"><${Term} name="ed" />: higher is further away.</p></div>
+      <div><${Chart} kind="lines" title="Self-similarity of the pool" series=${series("self_similarity")} x=${x} y=${{ label: "SR@5" }} height=${200} /><p class="note"><${Term} name="sr" />: lower values mean more diversity.</p></div>
+      <div><${Chart} kind="lines" title="Distance of evolved tasks from D_0" series=${series("distance")} x=${x} y=${{ label: "ED_rel", format: "percent" }} height=${200} /><p class="note"><${Term} name="ed" />: higher values mean a larger distance.</p></div>
     </div>`;
   };
 
@@ -143,7 +143,7 @@
     const columns = d3.range(n).map((i) => ({ label: (i / n).toFixed(n > 10 ? 2 : 1), values: sets.map(({ counts }, k) => share(counts[i], totals[k])) }));
     return html`<${Chart} kind="columns" title="Similarity to the held-out tasks" columns=${columns} fills=${sets.map(({ label }, i) => ({ label: `${label}, ${plural(totals[i], "task")}`, style: i }))}
       x=${{ label: "highest cosine to a held-out task" }} y=${{ label: "share of tasks", format: "percent" }} height=${200} />
-      <p class="note"><${Term} name="similarity" />: bars near 1 would mean tasks that almost repeat one.</p>`;
+      <p class="note"><${Term} name="similarity" />: bars near 1 mean that some tasks almost repeat a held-out task.</p>`;
   };
 
   /** How the task sets of the arms grew, by the words of the tasks. */

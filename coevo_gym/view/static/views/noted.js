@@ -67,7 +67,7 @@
   const LabelTasks = ({ run, of }) => html`<details class="label-tasks"><summary>${plural(of.n_tasks, "task")}</summary>
     <ul class="plain">${of.tasks.map(({ task, n, step }) => html`<li key=${task.id}><a href=${link(["runs", run, "tasks", task.id])}><${Words} text=${task.instruction || task.name || task.id} most=${110} /></a>
       <span class="soft">${plural(n, "note")}, latest at step ${count(step)}</span></li>`)}</ul>
-    ${of.n_tasks > of.tasks.length && html`<p class="note">${plural(of.n_tasks - of.tasks.length, "task")} more.</p>`}</details>`;
+    ${of.n_tasks > of.tasks.length && html`<p class="note">${plural(of.n_tasks - of.tasks.length, "more task")}.</p>`}</details>`;
 
   const Label = ({ of }) => html`<${Tag} tone=${of.tone}><${Words} text=${inWords(of.label)} most=${34} /><//>`;
 
@@ -78,10 +78,10 @@
     const failures = of.labels.some(({ failure }) => failure);
     return html`
       <${Chart} kind="columns" stacked title=${`${failures ? "Failures" : "Labels"}: ${inWords(of.kind)}`} columns=${columns} fills=${fills} x=${x} y=${y}
-        note=${`Share of each ${failures ? "failure" : "label"} among the notes with a label. Click a bar to see the episodes of its steps.`}
+        note=${`Share of each ${failures ? "failure" : "label"} among the notes with a label. Click a bar to see the episodes in its steps.`}
         none="No notes yet." />
       <${Table} label=${`Labels of ${inWords(of.kind)}`} rows=${of.labels} columns=${LABEL_COLUMNS(run, of)} keyOf=${(row) => row.label} keys=${false} />
-      ${of.left > 0 && html`<p class="note">${plural(of.left, "label")} more, all less frequent.</p>`}`;
+      ${of.left > 0 && html`<p class="note">${plural(of.left, "less frequent label")} not listed.</p>`}`;
   };
 
   // ---- numbers of its notes -----------------------------------------------------------------
@@ -104,7 +104,7 @@
     const name = inWords(of.kind);
     return html`<div class="chart-pair">
       ${of.likeness.length > 0 && html`<${Chart} kind="lines" title=${`Similarity of observations: ${name}`} series=${alike} x=${x} y=${share}
-        note="Similarity of the next observation to the expected one, and to the observation before the step. A prediction of no change has the second similarity." />`}
+        note="Similarity of the next observation to the expected one, and to the observation before the step. A prediction of no change would score the second similarity." />`}
       ${of.value.length > 0 && html`<${Chart} kind="lines" title=${`Value of notes: ${name}`} series=${values} x=${x} y=${value} />`}</div>`;
   };
 
@@ -115,9 +115,9 @@
     if (!of.says.length) return html`<span class="soft">Adds nothing to the env's text.</span>`;
     const list = (lines) => html`<ul class="says">${lines.map((line, i) => html`<li key=${i}><${Words} text=${line} most=${600} /></li>`)}</ul>`;
     const folded = of.says.slice(most);
-    const left = of.left > 0 && html`<p class="note">${plural(of.left, "line")} more.</p>`;
+    const left = of.left > 0 && html`<p class="note">${plural(of.left, "more line")}.</p>`;
     return html`<div>${list(of.says.slice(0, most))}
-      ${folded.length > 0 ? html`<details class="more"><summary>${plural(folded.length, "line")} more</summary>${list(folded)}${left}</details>` : left}</div>`;
+      ${folded.length > 0 ? html`<details class="more"><summary>${plural(folded.length, "more line")}</summary>${list(folded)}${left}</details>` : left}</div>`;
   };
 
   const INTERFACE_COLUMNS = (run) => [
@@ -133,13 +133,13 @@
     const found = coevo.useData(["runs", run, "arms", arm, "notes"], {}, { run });
     if (!found.error && !["kinds", "numbers", "interfaces"].some((part) => found.data?.[part]?.length)) return null;
     return html`<${Loaded} of=${found}>${({ kinds, numbers, interfaces, left }) => html`
-      ${kinds.length > 0 && html`<${Section} title="Labels" id="labels" note="Labels that studies gave to training episodes and their steps.">
+      ${kinds.length > 0 && html`<${Section} title="Labels" id="labels" note="Labels that studies assigned to training episodes and their steps.">
         ${kinds.map((of) => html`<${Labels} key=${of.kind} run=${run} arm=${arm} of=${of} />`)}<//>`}
-      ${numbers?.length > 0 && html`<${Section} title="Numbers of notes" id="numbers" note="Means over the notes about steps of training episodes.">
+      ${numbers?.length > 0 && html`<${Section} title="Numbers in notes" id="numbers" note="Mean values of the notes about steps of training episodes.">
         ${numbers.map((of) => html`<${Numbers} key=${of.kind} of=${of} />`)}<//>`}
       ${interfaces.length > 0 && html`<${Section} title="Interfaces" id="interfaces" note="Each version with its first step and the text that it adds to the env's own text.">
         <${Table} label="Interfaces" rows=${interfaces} columns=${INTERFACE_COLUMNS(run)} keyOf=${(row) => row.version} keys=${false} />
-        ${left > 0 && html`<p class="note">${plural(left, "interface")} between these are not shown.</p>`}<//>`}`}<//>`;
+        ${left > 0 && html`<p class="note">Not shown: ${plural(left, "interface")} between these.</p>`}<//>`}`}<//>`;
   };
 
   // ---- one episode --------------------------------------------------------------------------
@@ -193,7 +193,7 @@
     const whole = labelled(episode);
     const shown = new Set(whole.map(({ kind }) => kind));
     const kinds = [...new Set(episode.notes.map(({ kind }) => kind))].filter((kind) => !shown.has(kind));
-    return html`<${Section} title="Notes" id="noted" note="Notes of studies about this episode.">
+    return html`<${Section} title="Notes" id="noted" note="Notes that studies wrote about this episode.">
       ${whole.length > 0 && html`<div class="cards">${whole.map((note) => html`<${AllLabels} note=${note} hrefOfStep=${hrefOfStep} />`)}</div>`}
       ${kinds.map((kind) => html`<${LikenessBySteps} key=${kind} kind=${kind} notes=${episode.notes.filter((note) => note.kind === kind)} />`)}
       <div class="cards">${kinds.map(
@@ -245,7 +245,7 @@
           <p class="expected-head"><b>Expected ${h ? `${h + 1} steps later` : "next"}</b> <span class="soft">${inWords(note.kind)}, source: ${note.source}</span>
             ${given(likeness) && html`<${Likeness} of=${likeness} floor=${h ? null : note.floor} />`}</p>
           ${text === null
-            ? html`<p class="soft">Equal to the observed text.</p>`
+            ? html`<p class="soft">Identical to the observed text.</p>`
             : html`<div class="expected-pair"><div><p class="did-label">Expected</p>${text ? html`<${coevo.Prose} class="code" text=${text} most=${400} />` : html`<p class="soft">Nothing.</p>`}</div>
               <div><p class="did-label">Observed</p>${came === null ? html`<p class="soft">The episode had ended.</p>` : html`<${coevo.Prose} class="code" text=${came} most=${400} />`}</div></div>`}
         </div>`;
@@ -263,7 +263,7 @@
     if (!version) return html`<div class="shown-with">${told}</div>`;
     return html`<div class="shown-with">${told}
       <details class="more"><summary>Interface <${Words} text=${name} most=${34} /></summary>
-        ${by ? html`<${Lines} of=${by} most=${Infinity} />` : html`<p class="soft">Its text is not stored.</p>`}
+        ${by ? html`<${Lines} of=${by} most=${Infinity} />` : html`<p class="soft">The interface's text is not stored.</p>`}
         ${by && html`<p><a href=${link(["runs", episode.run, "arms", episode.arm])}>All interfaces of ${episode.arm}</a></p>`}</details></div>`;
   };
 

@@ -145,8 +145,8 @@
   };
 
   const ORDERS = [
-    ["fell", "Largest fall", "Success in the last period with episodes, minus the best one before"],
-    ["rose", "Largest rise", "Success in the last period with episodes, minus the worst one before"],
+    ["fell", "Largest fall", "Success in the last period with episodes, minus the best earlier success"],
+    ["rose", "Largest rise", "Success in the last period with episodes, minus the worst earlier success"],
     ["of", "Most episodes", "Total number of episodes"],
   ];
 
@@ -167,9 +167,9 @@
       row.cells.flatMap(({ n, of }, j) => (of ? [{ row: i, column: j, value: n / of, said: `${n} of ${plural(of, "episode")} solved` }] : [])),
     );
     const note = [
-      "Percentage of solved episodes. No box: no episodes of the task in this period.",
-      rows.length < all.length && `Shows ${count(rows.length)} of ${plural(all.length, "task")} practised by ${table.arm}.`,
-      found.rows.length < found.total && `Counts only the first ${count(found.rows.length)} groups.`,
+      "Percentage of solved episodes. A missing box means that the task had no episodes in the period.",
+      rows.length < all.length && `Shows ${count(rows.length)} of ${plural(all.length, "task")} that ${table.arm} trained on.`,
+      found.rows.length < found.total && `Includes only the first ${count(found.rows.length)} groups.`,
     ].filter(Boolean).join(" "); // prettier-ignore
     return html`<div>
       <${Choice} label="Order of the tasks" value=${order} options=${ORDERS} onChange=${setOrder} />

@@ -64,14 +64,14 @@
     const all = aroundStep(found.rows, step);
     const fell = all.filter(({ change }) => change < 0);
     return html`
-      <p class="note">${arm} practised ${plural(all.length, "task")} both before and after this round; ${count(fell.length)} of them ${fell.length === 1 ? "is" : "are"} solved less often since then. Groups are small, so check the numbers of episodes.</p>
+      <p class="note">${arm} trained on ${plural(all.length, "task")} both before and after this round; ${count(fell.length)} of them ${fell.length === 1 ? "has" : "have"} been solved less often since then. Groups are small, so check the number of episodes.</p>
       <${Table} label="Training tasks solved less often since this round" rows=${fell.slice(0, MOST_TASKS)} keys=${false} keyOf=${({ task }) => task.id} href=${({ task }) => link(["runs", run, "tasks", task.id])} columns=${[
         { label: "Training task", wide: true, cell: ({ task }) => html`<${Words} text=${task.instruction || task.name} most=${200} />` },
         { label: "Before", cell: ({ until }) => html`<${Rate} n=${until[0]} of=${until[1]} />` },
         { label: "After", cell: ({ since }) => html`<${Rate} n=${since[0]} of=${since[1]} />` },
         { label: "Change (points)", num: true, cell: ({ change }) => coevo.signed(100 * change, 0) },
       ]} />
-      ${fell.length > MOST_TASKS && html`<p class="soft">The ${MOST_TASKS} largest falls of ${count(fell.length)}.</p>`}`;
+      ${fell.length > MOST_TASKS && html`<p class="soft">Shows the ${MOST_TASKS} largest falls of ${count(fell.length)}.</p>`}`;
   };
 
   const BeforeAfter = ({ run, arm, round }) => {
@@ -82,15 +82,15 @@
     const start = first ? kept.find((one) => one.arm === START) : undefined;
     return html`<${Section} title="Changes after this round" id="changed">
       ${!coevo.lacks("evaluations") && html`<h3 class="sub">On held-out tasks</h3>`}
-      ${coevo.lacks("evaluations") ? "" : point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">There is no evaluation after this round, or its results by task are not stored.</p>`}
-      ${!round.first && html`<h3 class="sub">On the tasks of the pool</h3><${Practised} run=${run} arm=${arm} step=${round.step} />`}
+      ${coevo.lacks("evaluations") ? "" : point ? html`<${Changed} run=${run} arm=${arm} point=${point} start=${start} />` : detail && html`<p class="soft">There is no evaluation after this round, or its per-task results are not stored.</p>`}
+      ${!round.first && html`<h3 class="sub">On tasks in the pool</h3><${Practised} run=${run} arm=${arm} step=${round.step} />`}
     <//>`;
   };
 
   const Contexts = ({ detail, run, kinds }) => {
     const { contexts, round } = detail;
     if (!contexts.length) {
-      return html`<p class="soft">${round.first ? `It searched all training scenarios for ${plural(round.contexts, "task")} without guidance.` : "It explored without guidance."}</p>`;
+      return html`<p class="soft">${round.first ? `This round searched all training scenarios for ${plural(round.contexts, "task")} without guidance.` : "This round explored without guidance."}</p>`;
     }
     return html`<div class="cards one">${contexts.map((context) => html`<${coevo.Context} key=${context.id} context=${context} kinds=${kinds} run=${run} />`)}</div>`;
   };

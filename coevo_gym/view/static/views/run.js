@@ -64,8 +64,8 @@
       [run, kinds],
     );
     return html`<div class="chart-pair">
-      <${coevo.Chart} kind="rows" title="Drafts rejected, by gate" rows=${gates} fills=${[{ label: "drafts", style: 1 }]} x=${{ label: "drafts" }} none="No draft was rejected." />
-      <${coevo.Chart} kind="rows" title="Signals, by arm" rows=${signals.rows} fills=${signals.fills} x=${{ label: "signals" }} none="No signals yet." />
+      <${coevo.Chart} kind="rows" title="Rejected drafts by gate" rows=${gates} fills=${[{ label: "drafts", style: 1 }]} x=${{ label: "drafts" }} none="No draft was rejected." />
+      <${coevo.Chart} kind="rows" title="Signals by arm" rows=${signals.rows} fills=${signals.fills} x=${{ label: "signals" }} none="No signals yet." />
     </div>`;
   };
 

@@ -57,7 +57,7 @@
     return html`<${Page} title="Runs" wide>
       <${Loaded} of=${found}>${({ runs, evals }) => html`
         ${runs.length === 0 ? html`<${NoRuns} />` : html`<${Table} label="Runs" rows=${runs} columns=${RUN_COLUMNS} keyOf=${(run) => run.id} href=${(run) => (run.problem ? null : link(["runs", run.id]))} />`}
-        ${evals.length > 0 && html`<${Section} title="Evaluations" note="Results of coevo eval. Open one to see its episodes.">
+        ${evals.length > 0 && html`<${Section} title="Evaluations" note="Results of coevo eval. Open an evaluation to see its episodes.">
           <${Table} label="Evaluations" rows=${evals} keys=${false} keyOf=${(one) => one.id} href=${(one) => (one.problem ? null : link(["evals", one.id]))} columns=${EVAL_COLUMNS} />
         <//>`}`}<//>
     <//>`;

@@ -36,7 +36,7 @@
       const arms = [...new Set(detail.practice.map((point) => point.arm))];
       return coevo.practiceSeries(run, whole ? coevo.trainedOf(whole) : arms, arms, detail.practice);
     }, [detail, whole]);
-    if (!detail.practice.length) return html`<${Empty} title="No arm has practised this task yet." />`;
+    if (!detail.practice.length) return html`<${Empty} title="No arm has trained on this task yet." />`;
     return html`<${coevo.Chart} kind="lines" title="Share of solved episodes by group" series=${series} x=${{ label: "learner step" }} y=${{ label: "solved", format: "percent", domain: [0, 1] }} />`;
   };
 
@@ -52,14 +52,14 @@
     const rows = detail.practice;
     return rows.length > 0 && html`<details class="more" open=${rows.length <= 12}><summary>All groups</summary>
       <${Table} label="Groups of the task" rows=${rows.slice(0, 300)} columns=${practiceColumns} keyOf=${(point) => `${point.arm} ${point.id}`} href=${(point) => link(["runs", run, "arms", point.arm, "groups", point.id])} />
-      ${rows.length > 300 && html`<p class="soft">The first 300 of ${count(rows.length)} groups.</p>`}</details>`;
+      ${rows.length > 300 && html`<p class="soft">Shows the first 300 of ${count(rows.length)} groups.</p>`}</details>`;
   };
 
   /** For each arm, an early and a late episode with different interfaces. */
   const Interfaces = ({ detail, run }) => {
     const path = (id) => `runs/${run}/trajectories/${id}`;
     return detail.interfaces.length > 0 && html`<${Section} title="Before and after an interface change" note="An early and a late episode of one arm with different versions of its interface.">
-      <ul>${detail.interfaces.map((pair) => html`<li key=${pair.arm}><a href=${link(["side"], { a: path(pair.before), b: path(pair.after) })}>${pair.arm}: step ${count(pair.before_step)} beside step ${count(pair.after_step)}</a></li>`)}</ul><//>`;
+      <ul>${detail.interfaces.map((pair) => html`<li key=${pair.arm}><a href=${link(["side"], { a: path(pair.before), b: path(pair.after) })}>${pair.arm}: step ${count(pair.before_step)} compared with step ${count(pair.after_step)}</a></li>`)}</ul><//>`;
   };
 
   const Proof = ({ detail }) => {

@@ -65,9 +65,9 @@
         <${Select} label="Actions" name="error" value=${params.error} options=${[["true", "some without effect"]]} />
         <${StepFilter} params=${params} />
       </form>
-      <${Held} params=${params} names=${[["task", "task"], ["group", "group"], ["version", "policy version"], ["advice", "told advice"]]} />
+      <${Held} params=${params} names=${[["task", "task"], ["group", "group"], ["version", "policy version"], ["advice", "advice"]]} />
       <${Loaded} of=${found}>${(page) => html`
-        ${page.read < 1 && html`<p class="note" role="status">${percent(page.read, 0)} of the episodes are indexed. Until all are, the search covers only their tasks.</p>`}
+        ${page.read < 1 && html`<p class="note" role="status">${percent(page.read, 0)} of the episodes are indexed. For all other episodes, the search covers only the task.</p>`}
         <${Table} label="Training episodes" rows=${page.rows} columns=${trajectoryColumns(kinds)} keyOf=${(row) => row.id}
           href=${(row) => link(["runs", run, "trajectories", row.id])}
           empty=${html`<${NoMatch} noun="episode"><p>By default, a run stores the episodes of groups with a signal. To store all episodes, train with <code>--set store.record=all</code>.</p><//>`} />

@@ -91,13 +91,13 @@
     episode.signals.length > 0 &&
     html`<${Section} title="Signals" id="signals" note="Signals of this episode and the numbers behind them.">
       <div class="cards">${episode.signals.map(
-        (signal) => html`<div class="card" key=${signal.kind}><h3><${coevo.Kind} kind=${signal.kind} kinds=${kinds} /></h3><${Facts} value=${signal.evidence} label=${`Evidence of ${signal.kind}`} /></div>`,
+        (signal) => html`<div class="card" key=${signal.kind}><h3><${coevo.Kind} kind=${signal.kind} kinds=${kinds} /></h3><${Facts} value=${signal.evidence} label=${`Evidence for ${signal.kind}`} /></div>`,
       )}</div>
     <//>`;
 
   const LOOKS = [
     ["page", "Page", "Observations as pages, if the benchmark has pages"],
-    ["text", "Text", "Observations as the exact text of the policy's input"],
+    ["text", "Text", "Observations as the exact text that the policy received"],
   ];
 
   const Episode = ({ episode, kinds, params }) => {
