@@ -638,7 +638,7 @@ def test_an_arm_shows_the_tasks_of_a_label_and_numbers_of_its_steps(visit: Visit
     row.locator("summary").click()
     expect(row.locator("li")).to_have_count(2)
     expect(row.locator("li").first).to_contain_text("4 notes, latest at step 31")
-    expect(row).to_contain_text("1 task more.")
+    expect(row).to_contain_text("1 more task.")
     alike, value = page.locator("#numbers figure.chart").all()
     for words in ("expected and observed", "before and after", "difference"):
         expect(alike.locator(".chart-legend")).to_contain_text(words)

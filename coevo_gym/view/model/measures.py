@@ -70,7 +70,7 @@ class Lengths(Shape):
 
 
 class CrossRow(Shape):
-    """The outcomes of an arm and the last arm on the same held-out tasks.
+    """A comparison of an arm's and the last arm's outcomes on the same held-out tasks.
 
     Attributes:
         baseline: name of the first arm.

@@ -128,7 +128,7 @@ class Desk:
         }
 
     def list_tasks(self, search: str = "", page: int = 0) -> Json:
-        """Return a page of the tasks that match all words of a search."""
+        """Return a page of the tasks that contain all words of a search query."""
         found = self.source.matching(search)
         shown = found[page * PAGE : (page + 1) * PAGE]
         self._listed.update((task.id, task) for task in shown)

@@ -75,7 +75,7 @@ class PlaySource:
         return self.tasks[int(np.random.default_rng(seed).integers(len(self.tasks)))]
 
     def matching(self, search: str) -> Sequence[Task]:
-        """Return the tasks whose name or instruction contains every word of a search."""
+        """Return the tasks whose name or instruction contains every word of a search query."""
         words, tasks = search.casefold().split(), self.tasks
         if not words:
             return tasks
