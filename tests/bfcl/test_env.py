@@ -455,6 +455,20 @@ def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
         read_tasks(path)
 
 
+@pytest.mark.parametrize("number", ["Infinity", "-1e999", "NaN"])
+@pytest.mark.parametrize("as_text", [True, False])
+def test_a_config_with_a_number_that_is_not_finite_is_no_task(
+    number: str, as_text: bool, tmp_path: Path
+) -> None:
+    text = '{"TwitterAPI": {"tweet_counter": %s}}' % number
+    data = json.loads(native("base_10").to_json())
+    data["world"]["config"] = text if as_text else json.loads(text)
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(TaskError, match=r"line 1: (?s:.*)config must not contain the number"):
+        read_tasks(path)
+
+
 def test_task_ids_are_distinct() -> None:
     tasks = [each.task for category in wheel.CATEGORIES for each in entries(category)]
     assert len({task.id for task in tasks}) == len({task.name for task in tasks}) == 800
