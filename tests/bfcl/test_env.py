@@ -460,7 +460,7 @@ def test_a_config_that_is_nested_too_deep_is_no_task(tmp_path: Path) -> None:
 def test_a_config_with_a_number_that_is_not_finite_is_no_task(
     number: str, as_text: bool, tmp_path: Path
 ) -> None:
-    text = '{"TwitterAPI": {"tweet_counter": %s}}' % number
+    text = f'{{"TwitterAPI": {{"tweet_counter": {number}}}}}'
     data = json.loads(native("base_10").to_json())
     data["world"]["config"] = text if as_text else json.loads(text)
     path = tmp_path / "tasks.jsonl"
