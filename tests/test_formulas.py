@@ -125,7 +125,11 @@ def test_nothing_selected_is_no_success(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "as JSON"), ('{"a": 1}', "no list"), ('[{"id": "x"}]', "no formula and no inputs")],
+    [
+        ("{", "as JSON"),
+        ('{"a": 1}', "a list of entries"),
+        ('[{"id": "x"}]', "missing formula and inputs"),
+    ],
 )
 def test_a_bad_file_is_explained(
     text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

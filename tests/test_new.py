@@ -183,7 +183,7 @@ class _Broken(CoEvolve):
     ("promise", "words"),
     [
         ("seed", "two identical curricula draw differently"),
-        ("count", "gives 2 tasks"),
+        ("count", "returns 2 tasks"),
         ("state", "draws differently"),
         ("metrics", "metric tasks is not a float"),
         ("twice", "a round is applied twice"),

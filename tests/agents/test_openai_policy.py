@@ -542,7 +542,7 @@ def test_a_request_that_may_pass_the_cap_on_money_is_not_sent(server: FakeOpenAI
         ask(policy, "Hello?")
         with pytest.raises(
             BudgetSpent,
-            match=r"20.0000 USD are spent of max_usd_total=73.0, .* up to 54.0000. Raise max_usd",
+            match=r"20.0000 USD of max_usd_total=73.0 are spent, .* up to 54.0000. Raise max_usd",
         ):
             ask(policy, "Hello?")
 
@@ -579,7 +579,7 @@ def test_a_request_waits_for_room_beside_those_in_flight() -> None:
 def test_a_loaded_state_counts_towards_the_cap(server: FakeOpenAI) -> None:
     with policy_for(server, max_tokens_total=100) as policy:
         policy.load_state_dict(policy.state_dict() | {"prompt_tokens": 99})
-        with pytest.raises(BudgetSpent, match="99 tokens are spent"):
+        with pytest.raises(BudgetSpent, match="99 tokens of max_tokens_total=100 are spent"):
             ask(policy, "Hello?")
 
 
@@ -601,7 +601,7 @@ def test_what_a_server_does_not_tell_counts_the_most_it_can_be(server: FakeOpenA
     with policy_for(server, max_tokens_total=2 * 38) as policy:
         ask(policy, "Hello?")
         ask(policy, "Hello?")
-        with pytest.raises(BudgetSpent, match="76 tokens are spent"):
+        with pytest.raises(BudgetSpent, match="76 tokens of max_tokens_total=76 are spent"):
             ask(policy, "Hello?")
 
 
@@ -612,7 +612,7 @@ def test_a_server_that_tells_nothing_was_spent_reaches_the_cap(server: FakeOpenA
     with policy_for(server, max_usd_total=2 * 60 + 300, **prices) as policy:
         ask(policy, question)
         ask(policy, question)
-        with pytest.raises(BudgetSpent, match=r"120\.0000 USD are spent"):
+        with pytest.raises(BudgetSpent, match=r"120\.0000 USD of max_usd_total=420\.0 are spent"):
             ask(policy, question)
         assert policy.usage.usd == 0.0
         assert policy.capped.tokens == 2 * 55

@@ -164,7 +164,7 @@ def test_a_copy_goes_its_own_way() -> None:
 
 
 def test_another_format_is_refused() -> None:
-    with pytest.raises(ValueError, match="expected 'begin_version', actual: 'hello'"):
+    with pytest.raises(ValueError, match="expected 'begin_version', got 'hello'"):
         Rules("hello")
     with pytest.raises(ValueError, match="version"):
         Rules(KINDS.replace("3", "4", 1))

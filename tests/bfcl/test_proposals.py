@@ -100,7 +100,10 @@ def test_functions_held_out_are_handed_out_and_setup_is_kept() -> None:
         (("[rm_rf(path='/')]",), r"action 1: there is no function 'rm_rf'"),
         (("[lockDoors(unlock=True, door=[])]",), "there is no function 'lockDoors'"),
         (("[pwd(1, 2)]",), "action 1: "),
-        (('<tool_call>{"name": "cd", "arguments": {"folder": "\\ud800"}}</tool_call>',), "written"),
+        (
+            ('<tool_call>{"name": "cd", "arguments": {"folder": "\\ud800"}}</tool_call>',),
+            "not valid",
+        ),
     ],
 )
 def test_what_stands_for_no_draft(actions: tuple[str, ...], reason: str) -> None:

@@ -122,7 +122,7 @@ BAD = {
     "built as a test task": Bad("split_leak", "a test task", draft("mislabel this")),
     "retyped copy": Bad(
         "near_duplicate",
-        "repeats",
+        "the same as that of",
         draft(instruction=KNOWN.instruction.upper().replace(",", ""), index=0),
     ),
     "hardly sure": Bad("confidence", "0.69 sure of it, less than 0.7", proposal(confidence=0.69)),

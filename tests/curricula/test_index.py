@@ -66,7 +66,7 @@ def test_removed_vectors_are_not_found_and_others_keep_their_index(exact_up_to: 
     assert np.mean(kept.nearest(queries, 5).rows == wanted) >= 0.99
     assert {*index.nearest(queries[:1], 10_000).rows[0].tolist()} == {*rest}
     for row in (7, -1, 600):
-        with pytest.raises(IndexError, match=f"no vector {row} to remove"):
+        with pytest.raises(IndexError, match=f"no vector with index {row} to remove"):
             index.remove(row)
 
 

@@ -241,7 +241,7 @@ def test_two_evaluations_with_their_changed_tasks(coevo: Coevo, beside: Path) ->
     assert found["lost"] == []
     text = coevo("compare", "random", "scripted", "--limit", "2")
     assert f"B alone solves {len(failed)}:" in text
-    assert "4 tasks of B are left out" in text
+    assert "4 tasks from B are left out" in text
     assert "A alone solves none." in text
     for number, task in enumerate(found["won"]):
         assert (task["name"] in text) is (number < 2)

@@ -126,7 +126,7 @@ def test_a_run_is_deleted_when_somebody_agrees(
     shutil.copytree(RUN, "runs/table/static-1")
     (Path("evals") / "toy-run").mkdir(parents=True)
     (Path("evals") / "toy-run" / "config.json").write_text('{"policy": "", "tasks": ""}')
-    assert "say runs/toy-run or evals/toy-run" in coevo("runs", "rm", "toy-run", "--yes", code=2)
+    assert "Use runs/toy-run or evals/toy-run" in coevo("runs", "rm", "toy-run", "--yes", code=2)
     coevo("runs", "rm", "evals/toy-run", "runs/toy-run", "runs/../runs/toy-run", "--yes")
     assert not RUN.exists()
     assert not Path("evals/toy-run").exists()

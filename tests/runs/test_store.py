@@ -195,7 +195,7 @@ def test_a_file_that_is_no_store(tmp_path: Path) -> None:
 def test_a_row_that_cannot_be_read_is_explained(store: RunStore) -> None:
     store.add_tasks(TASKS[:2])
     store._db.execute("UPDATE tasks SET body = x'7878'")
-    with pytest.raises(StoreError, match=r"A row of .*run.db cannot be read.*Restore a copy"):
+    with pytest.raises(StoreError, match=r"A row in .*run.db cannot be read.*Restore a copy"):
         store.tasks()
 
 

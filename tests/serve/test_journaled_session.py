@@ -247,7 +247,7 @@ def test_a_full_disk_stops_it_before_it_answers(
 def test_a_file_is_for_one_session_and_one_process(tmp_path: Path) -> None:
     with opened(tmp_path / "a.db"), pytest.raises(StoreError, match="is in use"):
         opened(tmp_path / "a.db")
-    with pytest.raises(StoreError, match=r"made with group_size=2 \(now 3\)"):
+    with pytest.raises(StoreError, match=r"a session with group_size=2 \(now 3\)"):
         opened(tmp_path / "a.db", group_size=3)
     (tmp_path / "b.db").write_text("no database" * 1000)
     with pytest.raises(StoreError, match=r"b\.db"):

@@ -75,7 +75,7 @@ def test_seeds_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
         CELL.model_copy(update={"world": "plain"}),
         CELL.model_copy(update={"curriculum": {"evolve": "off"}}),
     ):
-        with pytest.raises(ConfigError, match="other settings"):
+        with pytest.raises(ConfigError, match="different settings"):
             run_seeds(tmp_path, other, [0])
 
 
@@ -88,7 +88,7 @@ def test_seeds_from_before_there_was_a_setting_are_taken(tmp_path: Path) -> None
     file.write_text(json.dumps(kept))
     assert run_seeds(tmp_path, CELL, [0]) == first
     file.write_text("[]")
-    with pytest.raises(ConfigError, match="other settings"):
+    with pytest.raises(ConfigError, match="different settings"):
         run_seeds(tmp_path, CELL, [0])
 
 

@@ -313,7 +313,7 @@ def test_a_run_that_is_damaged_does_not_hide_the_others(
         <= told
         <= {*("no-manifest", "later", "no-summary", "torn", "empty")}
     )
-    assert "line that is no result" in listed["evals"][0]["problem"]
+    assert "an invalid line" in listed["evals"][0]["problem"]
     for id in ("no-manifest", "later", "no-summary", "torn", "empty"):
         assert refusals(shelf, f"runs/{id}", f"runs/{id}/trajectories", f"runs/{id}/tasks")
     assert json.loads(answer(shelf, "runs/begun"))["stores"]["choices"] is False

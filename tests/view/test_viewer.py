@@ -101,7 +101,7 @@ def test_which_gate_rejects_most_and_why(stranger: Stranger) -> None:
     stranger.link(RUN)
     stranger.link("Drafts and gates")
     assert stranger.clicks == 2
-    expect(stranger.page.locator("main")).to_contain_text("rejects most")
+    expect(stranger.page.locator("main")).to_contain_text("rejects the most")
     expect(stranger.page.locator(".reason")).not_to_have_count(0)
 
 

@@ -74,7 +74,7 @@ BAD = [
     Bad("draft", "the proposal has 2 user messages", proposal(turns=(WISH, "And now?"))),
     Bad("schema", "has 2 actions", proposal((REST[0], "click[buy now]"))),
     Bad("split_leak", "is a val scenario", proposal(HELD.solution, turns=(HELD.instruction,))),
-    Bad("near_duplicate", "repeats", proposal(turns=(GOOD.instruction.upper(),)), (GOOD,)),
+    Bad("near_duplicate", "the same as", proposal(turns=(GOOD.instruction.upper(),)), (GOOD,)),
     Bad("confidence", "0.30 sure", proposal(confidence=0.3)),
     Bad("lexical", "of its words with", proposal(), (GOOD,), {"lexical": 0.5}),
     Bad("build", "", proposal(turns=("Wash my car, please.",))),

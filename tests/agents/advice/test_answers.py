@@ -138,7 +138,7 @@ def test_a_damaged_answer_is_told(tmp_path: Path) -> None:
     table.put([answer("a")])
     with sqlite3.connect(path) as db:
         db.execute("UPDATE answers SET body = x'0102'")
-    with pytest.raises(StoreError, match=r"A row of .*run\.db cannot be read"):
+    with pytest.raises(StoreError, match=r"A row in .*run\.db cannot be read"):
         table.get(["a"])
 
 
