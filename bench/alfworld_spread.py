@@ -1,6 +1,6 @@
 """Spread of repeats of one run on ALFWorld scenes that are set aside, by setting.
 
-A repeat has the warm-up and the first tasks of its seed; only the order of drawn tasks
+A repeat has the warm-up and the initial tasks of its seed; only the order of drawn tasks
 differs. A fifth of the training scenes is set aside (25 of 108), and an arm's number is the mean
 over its last five evaluations there; the last one alone is printed as well. Settings are compared
 here and nowhere else: no validation or test game is looked at.

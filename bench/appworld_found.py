@@ -4,8 +4,8 @@ The tiny policy chooses between calls built from its observations so far. Native
 other calls, so it solves none of them, and a table of them shows no effect of practice. So this
 benchmark uses tasks that the policy can solve: tasks that a scripted explorer found, without
 guidance, in all training scenarios. 30 % of the scenarios are set aside. The policy imitates the
-tasks that were found in the others, and each arm practises there, with first tasks of its own. All
-are evaluated on the tasks found in the set-aside scenarios, in words that no imitated task has.
+tasks that were found in the others, and each arm practises there, with initial tasks of its own.
+All are evaluated on the tasks found in the set-aside scenarios, in words that no imitated task has.
 
 A stopped run is resumed in `runs/appworld_found`, or in --folder. Once the tasks are found, several
 processes may run different seeds there.

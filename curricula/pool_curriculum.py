@@ -107,7 +107,7 @@ class PoolCurriculum:
     Args:
         tasks: training tasks to start with. If there are any, the initial round is skipped.
         selector: weights the tasks; None for uniform weights.
-        growth: plans rounds; None to detect signals and, if ``tasks`` is empty, find first tasks.
+        growth: plans rounds; None to detect signals and, if ``tasks`` is empty, find initial tasks.
         cap: number of visits after which the metrics count a task as used up; None for no limit.
 
     Raises:

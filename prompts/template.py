@@ -208,7 +208,7 @@ def check_body(
 
 
 def has_block(text: str, block: str) -> bool:
-    """Return True if a prompt file has a block."""
+    """Return True if a prompt file contains the given block."""
     return block in _compiled(text).blocks
 
 

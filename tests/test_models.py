@@ -83,11 +83,11 @@ def test_a_name_a_folder_and_a_hub_id(home: Path, tmp_path: Path) -> None:
 def test_a_missing_model_says_what_to_do(home: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelNotFetched, match="Run `coevo model fetch smollm2`"):
         resolve_model("smollm2")
-    with pytest.raises(ModelError, match=r"There is no language model at smolm.*fetch smollm2"):
+    with pytest.raises(ModelError, match=r"No language model found at smolm.*fetch smollm2"):
         resolve_model("smolm")
-    with pytest.raises(ModelError, match="There is no language model at /no/where"):
+    with pytest.raises(ModelError, match="No language model found at /no/where"):
         resolve_model("/no/where")
-    with pytest.raises(ModelError, match=r"There is no language model at \./here"):
+    with pytest.raises(ModelError, match=r"No language model found at \./here"):
         resolve_model("./here")
     with pytest.raises(ModelError, match=r"contains no language model: config\.json"):
         resolve_model(tmp_path)

@@ -86,7 +86,7 @@ class Loop:
 
     def run(self) -> LoopState:
         """Run until the budget is spent or ``events.should_stop()``, checked at step boundaries."""
-        if self.state.step == 0:  # a curriculum without tasks creates its first tasks
+        if self.state.step == 0:  # a curriculum without tasks creates its initial tasks
             if round := self.session.plan():
                 self.run_round(round)
         elif self._was_flying:

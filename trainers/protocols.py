@@ -48,19 +48,19 @@ class LoopConfig(FrozenModel):
             old policy and are weighted by ``learner.importance_cap``.
         study_only_steps: number of initial steps that only roll out, record and study, without
             learning, for example to measure the initial policy's pass rates or to fill memories.
-            They cost env steps like other steps.
-        max_resamples: maximum number of times a step draws replacements for groups whose advantages
-            are all 0, which teach nothing (DAPO: 10). With 0, all groups are learned from.
+            These steps count towards the env-step budget like all other steps.
+        max_resamples: maximum number of times a step replaces groups whose advantages are all 0 and
+            therefore carry no learning signal (DAPO: 10). With 0, no groups are replaced.
         evolve_every_steps: steps between requests for an evolution round; 0 for never. The
             curriculum decides whether a round is due.
-        evolve_at_last_step: True to request a round after the last step, even without training
-            after it.
+        evolve_at_last_step: True to request a round after the last step, although no training
+            follows.
         evaluate_every_steps: steps between evaluations; 0 evaluates only at the start and the end.
         evaluate_from: share of the budget that must be spent before intermediate evaluations start.
         seed: seed for the episodes' envs; a run also plans its rounds with it.
-        seed_of_order: seed for the order in which tasks are drawn, in addition to the run's seed.
-            With a different value, a run is repeated with the same warm-up and initial tasks. An
-            arm may override it.
+        seed_of_order: extra seed for the order in which tasks are drawn. Change it to repeat a run
+            with the same warm-up and initial tasks but a different task order. An arm may override
+            it.
     """
 
     max_steps: int | None = Field(default=None, ge=0)
@@ -113,7 +113,7 @@ class Learner(Protocol):
 
     @property
     def version(self) -> int:
-        """Version of the policy under training."""
+        """Version of the policy being trained."""
         ...
 
     def advantages(
@@ -197,7 +197,7 @@ class LoopState:
 
     @property
     def used(self) -> Usage:
-        """Total model usage over all purposes."""
+        """Total model usage across all purposes."""
         return sum(self.usage.values(), NO_USAGE)
 
     def metrics(self) -> Metrics:

@@ -67,7 +67,7 @@ class ReST:
 
     @property
     def version(self) -> int:
-        """Version of the policy under training."""
+        """Version of the policy being trained."""
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:

@@ -273,7 +273,7 @@ class _Step:
     kept: set[str] = field(default_factory=set)  # ids of groups to learn from
     n_closed: int = 0
     n_stale: int = 0  # closed groups too stale to learn from
-    n_set_aside: int = 0  # closed groups that teach nothing
+    n_set_aside: int = 0  # closed groups without a learning signal
     n_finished: int = 0  # episodes
     lost: list[Lost] = field(default_factory=list)
 

@@ -83,8 +83,8 @@ class GRPOConfig(UpdateConfig):
             trajectory has the same weight (Role-Agent); ``constant``: the sum is divided by
             ``constant_tokens`` per trajectory (Dr. GRPO).
         constant_tokens: divisor per trajectory for ``loss_mean = "constant"``.
-        overlong: treatment of long trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
-            leaves trajectories that hit max_tokens or context_overflow out of the loss, and
+        overlong: handling of overlong trajectories (DAPO): ``keep`` leaves them unchanged, ``mask``
+            excludes trajectories truncated by max_tokens or context_overflow from the loss, and
             ``penalty`` subtracts up to 1 from the outcome.
         overlong_max_tokens: trajectory length in sampled tokens at which the penalty reaches 1.
         overlong_buffer_tokens: the penalty rises from 0 over this many tokens before
@@ -171,9 +171,9 @@ class PPOConfig(UpdateConfig):
         outcome: reward to learn from: the binary success or the benchmark's score.
         level: granularity of values and advantages: one per decision, shared by its tokens
             (``turn``), or one per ``token``.
-        gamma: discount from one decision or token to the next.
-        lam: lambda of generalised advantage estimation. 1 relies on earned rewards only; 0 relies
-            on the predicted values.
+        gamma: discount factor, applied per decision or per token.
+        lam: lambda of generalised advantage estimation: 1 uses only observed rewards; 0 bootstraps
+            from the value estimates (one-step TD).
         value_clip: maximum change of a value within an update; the value loss clips larger changes.
         value_weight: weight of the value loss.
         value_lr: AdamW's learning rate for the value head; None for the policy's default.

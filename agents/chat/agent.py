@@ -230,7 +230,7 @@ class ChatAgent:
         if not isinstance(self.policy, Demonstrable):
             raise ConfigError(
                 f"{type(self.policy).__name__} cannot convert actions to tokens, so it cannot "
-                "imitate them. Use a policy that is trained here."
+                "imitate them. Use a locally trained policy."
             )
         text = answer_of(action, self.prompt.header.answer)
         return self.policy.encode_demonstration(self._stripped(view) or self.messages(view), text)

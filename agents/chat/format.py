@@ -248,7 +248,7 @@ class ChatFormat:
             )
         except (TemplateError, IndexError, TypeError, ValueError) as error:
             raise self._cannot(
-                f"it refuses {', '.join(roles) or 'no messages'} ({error})"
+                f"it rejects messages with these roles: {', '.join(roles) or 'none'} ({error})"
             ) from error
         assert isinstance(text, str)
         if text.count(_ANSWER) != (_ASSISTANT in roles):

@@ -77,7 +77,7 @@ class Conversation:
         return Message("user", "\n\n".join([*before, text, *self._cues("turn")]))
 
     def said(self, step: int) -> Message:
-        """Return the originally sampled answer to a past step."""
+        """Return the answer that was originally sampled at a past step."""
         turn = self.view.history[step]
         ids = turn.decision.ids if turn.decision is not None else ()
         text = turn.said or answer_of(turn.action, self.prompt.header.answer)

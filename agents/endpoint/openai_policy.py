@@ -62,7 +62,7 @@ class _Fault(NamedTuple):
 class OpenAIPolicy:
     """A policy that uses an OpenAI-compatible endpoint; it cannot be trained.
 
-    Requests run concurrently, up to ``max_concurrency`` over all calls; answers are returned in the
+    Requests run concurrently, up to ``max_concurrency`` across calls; answers are returned in the
     order of the requests. Only transport faults, timeouts, 408, 409, 425, 429, 5xx and responses
     that are not chat completions are retried. Bad output is data: an empty, filtered or truncated
     answer is a completion, and a prompt that does not fit finishes with ``OVERFLOW``. Without
@@ -160,7 +160,7 @@ class OpenAIPolicy:
 
     @property
     def capped(self) -> Cost:
-        """Cost counted towards the caps: at least the cost of the texts sent and received."""
+        """Cost charged against the caps; never less than that of the text sent and received."""
         return self._meter.total
 
     def in_words(self) -> str:

@@ -237,7 +237,7 @@ def own_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
 
 @torch.no_grad()
 def merged_weights(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
-    """Yield all weights by the model's names, with adapters merged in fp32 and without copies."""
+    """Yield weights by parameter name, merging adapters in fp32 without copying other weights."""
     adapted = {
         f"{name}.base_layer.weight": module
         for name, module in model.named_modules()

@@ -365,8 +365,8 @@ class LanguageModel:
             )
         if not sample.temperature > 0:
             raise ConfigError(
-                f"A segment was sampled at temperature {sample.temperature}. Learning needs "
-                "samples with a temperature above 0."
+                f"A segment was sampled at temperature {sample.temperature}. Learning requires "
+                "samples drawn at a temperature above 0."
             )
         return sample
 

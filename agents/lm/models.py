@@ -105,7 +105,7 @@ def list_models() -> list[ModelRow]:
 def resolve_model(path: str | Path) -> str:
     """Convert a model's name or path to an argument for ``from_pretrained``.
 
-    The path is a folder, a name under ``$COEVO_HOME/models``, or an id of the Hugging Face Hub such
+    The path is a folder, a name under ``$COEVO_HOME/models``, or a Hugging Face Hub model ID such
     as ``org/name``, which is returned unchanged.
 
     Raises:
@@ -129,8 +129,8 @@ def resolve_model(path: str | Path) -> str:
     if isinstance(path, str) and text.count("/") == 1 and not text.startswith((".", "/", "~")):
         return text
     raise ModelNotFound(
-        f"There is no language model at {text}. Pass a folder written by `save_pretrained`, an id "
-        f"of the Hugging Face Hub (org/name), or a name such as smollm2 (`coevo model fetch "
+        f"No language model found at {text}. Pass a folder written by `save_pretrained`, a Hugging "
+        "Face Hub model ID (org/name), or a short name such as smollm2 (`coevo model fetch "
         "smollm2`)."
     )
 

@@ -237,7 +237,7 @@ class TransformersPolicy(LanguageModel):
         return TokenDecision(prompt_ids, ids, (0.0,) * len(ids))
 
     def train(self, mode: bool = True) -> None:
-        """Start an update, freeing the prefix cache, or end an update."""
+        """Begin an update, which clears the prefix cache, or return to sampling."""
         super().train(mode)
         if mode and self._prefixes is not None:
             self._prefixes.clear()

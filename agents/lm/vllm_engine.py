@@ -83,8 +83,8 @@ class VLLMEngine:
                 import vllm
             except ModuleNotFoundError as error:
                 raise ImportError(
-                    f"This policy needs vLLM. {extra_advice('vllm')} (Linux with an NVIDIA GPU, "
-                    "several GB), or set policy.kind to transformers."
+                    f"This policy needs vLLM. {extra_advice('vllm')} (requires Linux and an NVIDIA "
+                    "GPU; downloads several GB), or set policy.kind to transformers."
                 ) from error
             self._vllm, cache = vllm, config.kv_cache_gib
             try:
@@ -103,9 +103,9 @@ class VLLMEngine:
                 )
             except (ValueError, RuntimeError, OSError) as error:
                 raise ModelError(
-                    f"vLLM could not start with {folder}: {error}\nIf memory is insufficient, "
-                    f"lower max_context (now {max_context:,}; the cache must fit one such "
-                    "context) or gpu_memory_utilization, or set kv_cache_gib."
+                    f"vLLM could not start with {folder}: {error}\nIf there is not enough "
+                    f"memory, lower max_context (currently {max_context:,}; the KV cache must hold "
+                    "a full context) or gpu_memory_utilization, or set kv_cache_gib."
                 ) from error
 
     def generate(

@@ -103,7 +103,7 @@ def play(
     ] = True,
     name: Annotated[
         str | None,
-        typer.Option(help="Save the score as an evaluation with this name, after each task."),
+        typer.Option(help="After each task, save the score as an evaluation with this name."),
     ] = None,
     keep: Annotated[
         Path | None,

@@ -88,9 +88,9 @@ class RunProgress:
             )
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce the expected work; a time estimate is printed after a model's first answers.
+        """Set the expected env steps; a time estimate is printed once a model has answered.
 
-        Nothing is printed for work without a model, because such work is short.
+        Phases without a model are short, so no estimate is printed for them.
         """
         self._pace.expect(steps, whole=whole)
         self._expected = words
@@ -182,7 +182,7 @@ class _Spinning(ProgressSink):
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
         """Begin a phase."""
-        if self._name:  # the context manager has announced its own phase
+        if self._name:  # the context manager has started its own phase
             self._tell(name)
         self._name, self._total, self._shown = name, total, 0
 

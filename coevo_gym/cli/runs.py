@@ -34,7 +34,7 @@ _STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "damaged
 @app.command("list")
 def list_runs(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Table whose cells to list.")
+        str | None, typer.Argument(metavar="TABLE", help="Table to list the cells of.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -243,7 +243,7 @@ def _add(drawn: Table, row: RunRow | TableOfRuns | EvalRow, *cells: str) -> None
 
 
 def _state(state: str, progress: WorkProgress | None) -> str:
-    """Format a state in its colour, with phase and remaining time if the work is running."""
+    """Format a state in its colour, with phase and remaining time if it is running."""
     text = state
     if state == "running" and progress is not None and progress.state == "running":
         how_far = f" {progress.done / progress.total:.0%}" if progress.total else ""

@@ -170,7 +170,7 @@ def report(
 
     for target in (output, picture):
         if target is not None and (target.is_dir() or not target.parent.is_dir()):
-            raise ConfigError(f"Cannot write to {target}. Name a file in an existing folder.")
+            raise ConfigError(f"Cannot write to {target}. Specify a file in an existing folder.")
     try:
         say(f"Report: {write_report(folder, output)}")
     except StoreError as error:

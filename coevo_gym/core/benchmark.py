@@ -53,7 +53,7 @@ class Replay:
     """The result of running a list of actions on a task in a fresh engine.
 
     Attributes:
-        errors: error text of each action, "" if it worked; length n.
+        errors: error message for each action, "" if it worked; length n.
         scores: score in [0, 1] that the episode would get if it ended before any action
             (``scores[0]``), or after each action; length n + 1.
         fingerprint: hash of the final state, including everything the verdict depends on.

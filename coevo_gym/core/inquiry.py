@@ -90,7 +90,7 @@ class Analyst:
 
     Attributes:
         advisor: the advisor that answers questions.
-        scope: the scope for naming the work that asks questions.
+        scope: the scope that names the step or round that asks questions.
         sampling: settings for sampling answers.
     """
 

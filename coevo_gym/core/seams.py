@@ -76,7 +76,7 @@ class Memory(Protocol):
     """State that is built up from notes; it does not use I/O, clock or framework."""
 
     def note(self, notes: Notes) -> None:
-        """Record the notes of a learner step."""
+        """Record the notes from a learner step."""
         ...
 
     def metrics(self) -> dict[str, float]:
@@ -231,7 +231,7 @@ class Curriculum(Memory, Protocol):
         ...
 
     def note(self, notes: Notes) -> None:
-        """Record the notes of a learner step; ignored by default."""
+        """Record the notes from a learner step. The default implementation does nothing."""
 
     def plan(self, rng: Generator) -> Round | None:
         """Return the round of evolution that is due, or None.

@@ -20,7 +20,7 @@ T = TypeVar("T")
 logger = logging.getLogger("coevo_gym.waiting")
 
 HowFar = Callable[[str, int, int], None]
-"""A callback that receives a description of the work, the amount done, and the total amount."""
+"""A callback that receives a description of the operation, the amount done and the total."""
 
 Acted = Callable[[int, int], None]
 """A callback that receives the env steps that agents have just taken, and the tokens that models
@@ -62,7 +62,7 @@ def followed_by(follower: HowFar) -> AbstractContextManager[None]:
 def how_far(what: str, done: int, total: int) -> None:
     """Report progress to the current follower, if there is one; the call is cheap.
 
-    ``what`` names the work with its unit, such as ``"making the world (MB)"``.
+    ``what`` names the operation with its unit, such as ``"making the world (MB)"``.
     """
     if follower := _follower.get():
         follower(what, done, total)
@@ -76,7 +76,7 @@ def watched_by(watcher: Acted) -> AbstractContextManager[None]:
 def acted(steps: int, tokens: int) -> None:
     """Report the env steps and tokens since the last call, without waiting for an episode's end.
 
-    Call it with two zeros just before the work, so that the time it takes can be measured.
+    Call it with two zeros just before the operation starts, so that it can be timed.
     """
     if watcher := _watcher.get():
         watcher(steps, tokens)
@@ -150,7 +150,7 @@ class Pace:
 
     @property
     def whole_s(self) -> float | None:
-        """Estimated seconds for all of the work; None before any progress."""
+        """Estimated seconds for the whole operation; None before any progress."""
         return None if self.rate is None else self.total / self.rate
 
     def left_s(self) -> float | None:

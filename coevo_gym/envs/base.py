@@ -169,7 +169,7 @@ class TaskEnv(gym.Env[str, str]):
 
     @abstractmethod
     def _act(self, action: str) -> Frame:
-        """Carry out an action and return a frame; an invalid action must not raise an exception."""
+        """Execute an action and return a frame; an invalid action must not raise an exception."""
 
     def _review(self, verifier: Verifier, frame: Frame) -> Frame:
         """Let the judge inspect the engine's latest frame, after ``_begin`` and each ``_act``.
@@ -283,7 +283,7 @@ class TaskEnv(gym.Env[str, str]):
         self._limited = True
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Carry out one action.
+        """Execute one action.
 
         Args:
             action: text; overlong or malformed text does not raise an error.

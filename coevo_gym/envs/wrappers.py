@@ -83,7 +83,7 @@ class ChooseAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         return self._offer(*self.env.reset(seed=seed, options=options))
 
     def step(self, action: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Carry out the choice at this index."""
+        """Execute the choice at the given index."""
         text = self.choices[action] if 0 <= action < len(self.choices) else ""
         observation, reward, terminated, truncated, info = self.env.step(text)
         observation, info = self._offer(observation, info)

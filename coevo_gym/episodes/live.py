@@ -78,7 +78,7 @@ class LiveEpisode(Generic[RecordT]):
         return None
 
     def step(self, act: Act) -> Outcome[RecordT] | None:
-        """Carry out the agent's act; return the outcome if the episode ends, else None.
+        """Execute the agent's act; return the outcome if the episode ends, else None.
 
         Raises:
             ConfigError: if a wrapper of the env repeats or skips the step.

@@ -60,12 +60,12 @@ class StaticSettings(FrozenModel):
     """Settings for methods whose tasks stay the same."""
 
     native: bool = False
-    """Train on all native training tasks instead of the first tasks."""
+    """Train on all native training tasks instead of the initial tasks."""
 
 
 @method("static", curriculum={"growth": {"kind": "none"}})
 def static(settings: StaticSettings, kit: Kit) -> Method:
-    """Train on the first tasks for the whole run."""
+    """Train on the initial tasks for the whole run."""
     return static_tasks(kit, native=settings.native)
 
 
@@ -74,7 +74,7 @@ def static_tasks(kit: Kit, *, native: bool, selector: Selector | None = None) ->
 
     Args:
         kit: the parts and settings.
-        native: True for all native training tasks, False for the first tasks.
+        native: True for all native training tasks, False for the initial tasks.
         selector: draws the tasks; None for the selector in the settings.
     """
     tasks = kit.native_tasks if native else ()

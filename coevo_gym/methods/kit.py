@@ -98,7 +98,7 @@ class Kit:
         curriculum: settings for the pool, its selector and its growth.
         learner: settings for the learner.
         make_env: creates a raw env with the training split.
-        policy: returns the policy under training, which the first call creates.
+        policy: returns the policy being trained, which the first call creates.
         first_round: returns the round that finds the first ``n`` tasks according to
             ``curriculum.initial``. Arms with the same ``curriculum.initial`` and ``n`` share this
             round, so they begin with the same tasks.
@@ -108,10 +108,10 @@ class Kit:
         group_size: K, number of rollouts in a group.
         study_only_steps: number of first steps in which the policy is not trained.
         embedder: creates the text embedder according to ``curriculum.embedder``.
-        language_model: True if the policy under training is a language model.
+        language_model: True if the policy being trained is a language model.
         answer_form: form of a language model's answers; None for other policies.
         asked: the model that rounds query; None if rounds do not query a model.
-        tries: creates an agent that acts with the policy under training, at a given temperature.
+        tries: creates an agent that acts with the policy being trained, at a given temperature.
         analyst: returns the model that studies query, which the first call creates. If a method's
             studies query it, the method's settings need a member ``questions_per_step``.
         max_envs: maximum number of live envs.

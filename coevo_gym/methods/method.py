@@ -25,7 +25,7 @@ class Method(MethodParts):
         learner: settings for the learner.
         credit: computes advantages from outcomes; None for the credit in the learner's settings.
         evolver: runs rounds; None if the curriculum never plans rounds.
-        first_round: finds the first tasks; None if the curriculum already has tasks.
+        first_round: finds the initial tasks; None if the curriculum already has tasks.
         coach: assigns an interface and cues to training episodes; None for no coach.
         studies: write notes about each step's groups.
         memories: grow from the notes, by name. The names are also used for saving and restoring.

@@ -29,7 +29,7 @@ _COEVOLVE = {
     ("bfcl", _SMALL): ("58.0", "63.0"),
     ("webshop", _SMALL): ("75.0", "80.6"),
 }
-"""Published success rates (in percent) of GRPO on the first tasks and on an evolving task set."""
+"""Published success rates (in percent) of GRPO on the initial tasks and on an evolving task set."""
 _REMARKS = {
     "alfworld": "; the paper does not say on which games. Its shares fit the 140 of valid_seen; "
     "here the 134 of valid_unseen are scored",

@@ -11,7 +11,7 @@ from coevo_gym.methods.coevolve import coevolve, random_append, static
 
 static_band = static.preset(
     "static_band",
-    "Train on the first tasks, but skip tasks that always or never succeed.",
+    "Train on the initial tasks, but skip tasks that always or never succeed.",
     curriculum={"selector": {"kind": "band", "cap": None}},
 )
 shuffled = random_append.preset(

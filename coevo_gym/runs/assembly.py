@@ -351,7 +351,7 @@ class Assembly:
 def check_gates(settings: ArmConfig | RunConfig, *, reads: bool) -> None:
     """Check that the settings include all models that the gates need.
 
-    ``reads`` is True if the policy under training is a language model.
+    ``reads`` is True if the policy being trained is a language model.
 
     Raises:
         ConfigError: if a model is missing.
@@ -397,7 +397,7 @@ def one_thread(config: RunConfig) -> Iterator[None]:
 
 @contextmanager
 def restoring(saved: Checkpoint, policy: LearnablePolicy) -> Iterator[None]:
-    """Report errors in restoring a checkpoint, and check the policy's weights afterwards.
+    """Report errors raised while restoring a checkpoint, then check the policy's weights.
 
     Raises:
         StoreError: if the checkpoint does not fit or leads to weights that are not finite; the

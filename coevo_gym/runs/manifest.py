@@ -76,7 +76,7 @@ def note_interface(folder: RunFolder, arm: str, version: str, step: int) -> None
 def mark_of(config: RunConfig, arm: ArmConfig) -> str:
     """Return a caveat for comparisons of an arm with other arms; "" for most arms.
 
-    The run's own settings count as well, because they apply to the first tasks of all arms.
+    The run's own settings count as well, because they apply to the initial tasks of all arms.
     """
     marks = {
         "judged, not proven": "paper" in (config.gates.accept, arm.gates.accept),

@@ -27,7 +27,7 @@ from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The planned work of one arm; if arms differ, the maximum over all arms.
+    """The planned work of one arm; if arms differ, the maximum across all arms.
 
     Attributes:
         steps: learner steps; None if training is limited by env steps.
@@ -70,7 +70,7 @@ class RunPlan:
 
 
 def plan(config: RunConfig, device: Device = H200) -> RunPlan:
-    """Plan the work of one arm of a run.
+    """Plan one arm of a run.
 
     ``device`` trains the policy if it is a language model.
     """

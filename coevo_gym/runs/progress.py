@@ -31,7 +31,7 @@ class ProgressSink(Protocol):
     """A receiver of progress reports, which may ignore any of them."""
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Begin a part of the work, such as a cell of a table, which has its own phases.
+        """Begin a part with phases of its own, such as a cell of a table.
 
         Args:
             number: number of the part, from 1.
@@ -53,7 +53,7 @@ class ProgressSink(Protocol):
         return
 
     def expect(self, steps: int, words: str, *, whole: bool = False) -> None:
-        """Announce the maximum env steps in the rest of the phase, for time estimates.
+        """Report the maximum env steps in the rest of the phase, for time estimates.
 
         Args:
             steps: the maximum.
@@ -74,7 +74,7 @@ class ProgressSink(Protocol):
         return
 
     def spent(self, cost: Cost) -> None:
-        """Report the total cost of the work, or of the current part, so far."""
+        """Report the total cost so far, or the cost of the current part."""
         return
 
     def say(self, text: str) -> None:
@@ -150,7 +150,7 @@ class ProgressFile:
     """A progress receiver that also writes a folder's ``progress.json``.
 
     The file is written at the first phase, at the end, and about once a second in between. If it
-    cannot be written, the work continues after one warning. ``work`` is a kind of work from
+    cannot be written, the run continues after one warning. ``work`` is a kind of work from
     :class:`~coevo_gym.store.progress.WorkProgress`.
 
     Example:
@@ -202,7 +202,7 @@ class ProgressFile:
                 self._writer = None
 
     def part(self, number: int, of: int, name: str, later_s: float | None = None) -> None:
-        """Record the start of a part of the work, and forward it."""
+        """Record that a part has started, and pass the call on."""
         with self._lock:
             self._end_phase()
             self._before, self._here = self._before + self._here, Cost()
@@ -211,7 +211,7 @@ class ProgressFile:
         self._inner.part(number, of, name, later_s)
 
     def phase(self, name: str, total: int, done: int = 0, *, similar: int = 0) -> None:
-        """Record the start of a phase of the work, and forward it."""
+        """Record that a phase has started, and pass the call on."""
         with self._lock:
             self._end_phase()
             self._pace = PhasePace(total, done, clock=self._clock)

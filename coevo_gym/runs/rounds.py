@@ -34,7 +34,7 @@ def stack(
     """Wrap an evolver with storage and, if configured, with a similarity filter and seeding.
 
     The filter keeps the tasks of one bin of similarity. The seed of a round seeds the sampling of
-    the policy under training. ``arm`` is None for the rounds that find first tasks. See
+    the policy being trained. ``arm`` is None for the rounds that find initial tasks. See
     :class:`StoredEvolver` for ``shared`` and ``on_known``.
 
     Raises:
@@ -65,7 +65,7 @@ LANDING = "landing"
 class StoredEvolver:
     """An evolver that stores the result of every round, and reuses it for the same round.
 
-    Arms that look for the same number of first tasks therefore begin with the same tasks, and a
+    Arms that look for the same number of initial tasks therefore begin with the same tasks, and a
     resumed run does not depend on its explorer repeating itself.
 
     Tasks that users have released or imported since (``coevo tasks review``, ``coevo tasks
@@ -130,7 +130,7 @@ class StoredEvolver:
 
 
 class DrawnAside:
-    """An evolver that seeds the sampling of the policy under training with the round's seed.
+    """An evolver that seeds the sampling of the policy being trained with the round's seed.
 
     A round's result then depends only on the round and the weights. Sampling in training is the
     same if a round is run or its result is already stored.

@@ -14,20 +14,20 @@ _SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Stopped(Exception):
-    """Raised when the user stops the work early; finished work is saved."""
+    """Raised when the user stops a command early; finished work is saved."""
 
 
 class StopRequest:
     """A context manager that handles SIGINT and SIGTERM; calling it returns True after a signal.
 
-    After the first signal, the work continues to the next point where it can be saved. The second
+    After the first signal, the command continues until it can save its work. The second
     signal stops it at once; everything reported as saved is already on disk.
 
     Args:
         at_once: called at the second signal; None exits the process.
 
     Attributes:
-        waits_for: returns a description of the work that has to finish first; "" if unknown.
+        waits_for: returns a description of the operation that has to finish first; "" if unknown.
     """
 
     def __init__(self, at_once: Callable[[], NoReturn] | None = None) -> None:

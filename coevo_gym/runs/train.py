@@ -1,4 +1,4 @@
-"""Training of a whole run: baselines, warm-up, first tasks (D_0), then each arm.
+"""Training of a whole run: baselines, warm-up, initial tasks (D_0), then each arm.
 
 Every phase saves its result and skips work that is already saved. An interrupted run is therefore
 resumed by running it again, and finishes as if it had never stopped.
@@ -310,7 +310,7 @@ class _Run:
                 keep_score(self.folder, store, policy, step, name, found)
 
     def _find_first_tasks(self, store: RunStore) -> None:
-        """Run the rounds that find the arms' first tasks, and store the parents of these tasks.
+        """Run the rounds that find the arms' initial tasks, and store the parents of these tasks.
 
         All of these rounds explore with the run's settings, not with those of an arm.
         """
@@ -348,17 +348,17 @@ class _Run:
         if not result.accepted:
             if result.held:
                 raise CoevoError(
-                    f"All {len(result.held)} first tasks are held for review, so there is nothing "
-                    "to train on. Loosen the rules in gates.hold, or set them only for arms "
+                    f"All {len(result.held)} initial tasks are held for review, so there are no "
+                    "tasks to train on. Loosen the rules in gates.hold, or set them only for arms "
                     "(arm.NAME.set), and start over with --overwrite."
                 )
             raise CoevoError(
-                f"The explorer did not find any first tasks: {_judged(result)}. To explore longer, "
-                "raise explorer.walks or explorer.max_steps."
+                f"The explorer did not find any initial tasks: {_judged(result)}. "
+                "Increase explorer.walks or explorer.max_steps to explore for longer."
             )
         if len(result.accepted) < wanted:
             self.progress.say(
-                f"The explorer found {len(result.accepted)} of {wanted} first tasks: "
+                f"The explorer found {len(result.accepted)} of {wanted} initial tasks: "
                 f"{_judged(result)}."
             )
         parents = {id for task in result.accepted for id in task.parents}

@@ -1,4 +1,4 @@
-"""Numbers of denied system calls, and rules that deny calls depending on their arguments."""
+"""Syscall numbers that are always denied, and rules that deny a call based on its arguments."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def make_app(
 
 
 async def _sweep(session: JournaledSession) -> None:
-    """Take back lapsed tickets at regular intervals, even if no client calls."""
+    """Reclaim expired tickets at regular intervals, even without client requests."""
     while True:
         await asyncio.sleep(SWEEP_S)
         try:

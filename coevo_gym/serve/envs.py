@@ -40,7 +40,7 @@ class LocalSession:
     """An adapter that lets envs in this process use a session.
 
     Episodes end with the process, so their tickets are returned when the session is opened again.
-    The session runs its evolution rounds by itself; :meth:`take` waits for the first tasks.
+    The session runs its evolution rounds by itself; :meth:`take` waits for the initial tasks.
 
     Args:
         session: session that provides the tasks.
@@ -52,7 +52,7 @@ class LocalSession:
 
     @property
     def lease_s(self) -> float:
-        """Seconds after which a ticket without a renewal lapses."""
+        """Seconds after which a ticket expires unless it is renewed."""
         return self._session.lease_s
 
     @property

@@ -41,7 +41,7 @@ class ServedCurriculum:
         evolve_every_groups: groups between two evolution rounds.
         initial_size: number of tasks that the first round looks for.
         seed: seed of the whole task stream.
-        lease_s: seconds after which a ticket without a renewal lapses.
+        lease_s: seconds after which a ticket expires unless it is renewed.
         max_staleness: maximum number of policy versions that a group may span and still count.
         max_steps: maximum steps per episode; None for the benchmark's default.
     """

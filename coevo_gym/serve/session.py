@@ -105,7 +105,7 @@ class JournaledSession:
         seed: seed of the whole task stream.
         max_reissues: maximum number of retries for one position in a group.
         max_staleness: maximum number of policy versions that a group may span and still count.
-        lease_s: seconds after which a ticket without a renewal lapses.
+        lease_s: seconds after which a ticket expires unless it is renewed.
         monotonic: clock of this process, in seconds.
         recover: if a call cannot be replayed, continue from the state before it. A copy of the
             whole journal is kept, and all issued tickets become void.
@@ -139,7 +139,7 @@ class JournaledSession:
             "groups_per_step": groups_per_step,
             "seed": seed,
             "max_reissues": max_reissues,
-            "lease_s": lease_s,  # needed to replay lapses
+            "lease_s": lease_s,  # needed to replay expirations
         }
         if max_staleness:  # absent in journals of older versions
             made_with["max_staleness"] = max_staleness
@@ -275,7 +275,7 @@ class JournaledSession:
             return self._session.ended(id)
 
     def give_back(self, ticket_id: str, reason: EndReason) -> str:
-        """Take back the ticket of an unfinished episode, and return its final status."""
+        """Release an unfinished episode's ticket, and return the ticket's final status."""
         id = self._own(ticket_id)
         with self._lock:
             out = self._ticket(id) is not None
@@ -288,7 +288,7 @@ class JournaledSession:
             return bool(self._do("renew", {"ticket": self._own(ticket_id)}, changes=bool))
 
     def take_in_lapsed(self) -> None:
-        """Take back tickets whose lease has lapsed; call this regularly."""
+        """Reclaim tickets whose leases have expired; call this periodically."""
         with self._lock:
             self._do("sweep", {}, changes=lambda _: False)
 

@@ -92,9 +92,9 @@ class WorkProgress(FrozenModel):
 
 
 def read_progress(folder: Path) -> WorkProgress | None:
-    """Read the progress of the work in a folder; return None if there is none.
+    """Read the progress file in a folder; return None if there is none.
 
-    If the work was killed, its file still says ``running``, but no process holds the file's lock.
+    If the process was killed, the file still says ``running``, but no process holds its lock.
     The state is then reported as ``stopped``.
     """
     try:
@@ -109,7 +109,7 @@ def read_progress(folder: Path) -> WorkProgress | None:
 
 
 class ProgressWriter:
-    """A writer for the progress file, which stays open while the work continues.
+    """A writer for the progress file, which stays open while the process runs.
 
     Readers always see a complete file. Each version is locked from before it gets its name until
     the next version has it, so that readers can distinguish running from killed work. The file

@@ -89,9 +89,9 @@ class RunReader:
         self.path = path
         if not path.is_file():
             raise StoreError(
-                f"{path}, which contains the run's tasks and rounds, is missing. A run creates it "
-                "after its warm-up. If this run had finished its warm-up, restore the file, or "
-                "train again with --overwrite."
+                f"{path}, which contains the run's tasks and rounds, is missing. It is created at "
+                "the end of the warm-up. If the run was already past its warm-up, restore the file "
+                "or train again with --overwrite."
             )
         self._check_version(self._rows("PRAGMA user_version")[0][0])
 

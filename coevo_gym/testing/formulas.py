@@ -443,7 +443,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("file", type=Path, help="JSON file with the entries")
     parser.add_argument(
-        "--only", default="", metavar="PREFIX,…", help="formulas whose names start with a prefix"
+        "--only", default="", metavar="PREFIX,…", help="name prefixes of the formulas to compare"
     )
     options = parser.parse_args(arguments)
     only = [prefix for prefix in options.only.split(",") if prefix]

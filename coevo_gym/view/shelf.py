@@ -160,7 +160,7 @@ class ShownRun:
         return self._lines.read()
 
     def lines_of(self, arm: str, event: Literal["step", "eval"] = "step") -> dict[int, Line]:
-        """Return the metrics lines of an arm's steps or evaluations, by step."""
+        """Return the metrics lines of an arm's steps or evaluations, in step order."""
         return {
             line["step"]: line
             for line in self.lines

@@ -34,7 +34,7 @@ class ExplorerConfig(FrozenModel):
     broken: float = Field(default=0.4, ge=0, le=1)
     """(noisy) Share of the supplied tasks that no episode can solve."""
     easy: float = Field(default=0.0, ge=0, le=1)
-    """(noisy) Share of the first tasks that the initial policy already solves, based on success in
+    """(noisy) Share of initial tasks that the initial policy already solves, based on success in
     8 attempts. These tasks are never broken."""
     walks: int = Field(default=2, ge=1)
     """Walks per context. With a target, the scripted explorer makes one walk of half the length."""
@@ -43,7 +43,7 @@ class ExplorerConfig(FrozenModel):
     concurrency: int = Field(default=8, ge=1)
     """(model) Number of contexts to explore at once."""
     temperature: float = Field(default=0.7, ge=0)
-    """(model) Sampling temperature; 0 is greedy. Unguided walks, such as those for the first tasks,
+    """(model) Sampling temperature; 0 is greedy. Unguided walks, such as those for initial tasks,
     always use 1."""
     max_answer_tokens: int = Field(default=2048, ge=1)
     """(model) Maximum number of tokens per summary and per answer with proposals."""

@@ -50,7 +50,7 @@ class UnprovenEvolver:
     derived from; all other tasks are drawn at random. Each task is charged the maximum env steps of
     one walk, so an arm that requests more tasks pays for them.
 
-    A share of the first tasks may be easy: as many tasks as are requested are attempted
+    A share of the initial tasks may be easy: as many tasks as are requested are attempted
     :data:`TRIES` times, and the tasks solved most often are used unbroken. These attempts belong to
     the experiment and are not charged to any arm.
 
@@ -59,7 +59,7 @@ class UnprovenEvolver:
         native: the training tasks to draw from.
         broken: share of the tasks, except the easy ones, that cannot be solved, in [0, 1].
         steps_each: env steps charged per task.
-        easy: share of easy tasks among the first tasks, in [0, 1].
+        easy: share of easy tasks among the initial tasks, in [0, 1].
         solver: solver that attempts tasks to find easy tasks; required if ``easy`` > 0.
 
     Raises:
@@ -123,7 +123,7 @@ class UnprovenEvolver:
     def _easiest(self, drawn: list[Task], rng: Generator) -> list[Task]:
         """Attempt as many other tasks as were drawn, and return the tasks solved most often.
 
-        The returned tasks replace the first tasks that were drawn.
+        The returned tasks replace the initial tasks that were drawn.
         """
         n = round(self.easy * len(drawn))
         if not n or self.solver is None:

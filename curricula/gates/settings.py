@@ -64,7 +64,7 @@ class SolveConfig(FrozenModel):
     on: bool = False
     """Try new tasks before they are accepted."""
     solver: Literal["policy", "explorer"] = "policy"
-    """Model that tries new tasks: the ``policy`` under training in its current state, or the
+    """Model that tries new tasks: the ``policy`` being trained, in its current state, or the
     ``explorer``'s model."""
     tries: int = Field(default=4, ge=1)
     """Trial episodes per task."""

@@ -233,7 +233,7 @@ class GuidedGrowth(_RoundsFromPractice):
 
     kind: Literal["signals"] = "signals"
     contexts: Literal["signals", "coverage", "learnable", "progress", "mixed"] = "signals"
-    """Starting points for a round. signals: rollouts that signals were detected in (the paper).
+    """Starting points for a round. signals: rollouts in which signals were detected (the paper).
     coverage: trained tasks that are least similar to explored tasks. learnable: trained tasks that
     are solved about half the time. progress: trained tasks similar to tasks whose pass rates are
     changing. mixed: half signals, half coverage."""
@@ -270,7 +270,7 @@ class GrowthConfig(FrozenModel):
     initial_size: int = Field(default=100, gt=0)
     """Number of tasks to find before training begins (the paper's N)."""
     initial: Literal["unguided", "coverage"] = "unguided"
-    """Search strategy for the first tasks. unguided: explore any training scenario (the paper),
+    """Search strategy for the initial tasks. unguided: explore any training scenario (the paper),
     with four drafts per requested task. coverage: explore targets that cover the most kinds of
     tasks, with three drafts per requested task."""
     growth: Growths = GuidedGrowth()

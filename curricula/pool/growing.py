@@ -31,7 +31,7 @@ def diversity(sets: Sequence[Sequence[str]]) -> list[Diversity]:
     """Return the diversity of a growing task set after each addition, based on hashed words.
 
     Args:
-        sets: instructions of the first tasks (D_0), then the instructions that each round added.
+        sets: instructions of the initial tasks (D_0), then the instructions that each round added.
 
     Example:
         >>> [round(one.self_similarity, 2) for one in diversity([["buy a", "buy b"], ["sell c"]])]
@@ -54,7 +54,7 @@ class GrowingSet:
     only once, so all additions together cost about as much as one computation for the final set.
 
     Args:
-        first: (n, dim) vectors of the first tasks (D_0); may be empty.
+        first: (n, dim) vectors of the initial tasks (D_0); may be empty.
         k: number of neighbours in SR@k.
 
     Example:

@@ -116,7 +116,7 @@ class Callers:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of taken tickets, ended tickets and dropped reports, by event or reason."""
+        """Counts of taken tickets, ended tickets and dropped reports, by event or reason."""
         return {name: self._counts[name] for name in _COUNTS}
 
     def known(self, request: str | None) -> Ticket | None:

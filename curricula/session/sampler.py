@@ -51,7 +51,7 @@ class EvolvingTaskSampler(StreamSampler, gym.Wrapper[Any, Any, Any, Any], Record
             Their tasks are drawn and their groups recorded together. 1 records each group as it
             closes.
         evolve: ``"inline"`` runs an evolution round inside ``reset()`` when a round is due (the
-            first round finds the first tasks); ``"manual"`` leaves rounds to :meth:`evolve`.
+            first round finds the initial tasks); ``"manual"`` leaves rounds to :meth:`evolve`.
         evolve_every_groups: number of groups between two rounds, if ``curriculum`` is a name.
         seed: seed for the whole stream of tasks, rounds and episodes.
         evolver: runs the rounds; None to explore without a model.

@@ -176,7 +176,7 @@ class CurriculumSession:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of tickets by event and of dropped reports by reason.
+        """Counts of tickets by event and of dropped reports by reason.
 
         The events are ``taken``, ``reported``, ``given_back`` and ``lapsed``. A report is dropped
         as ``double`` if its ticket was already reported, as ``late`` if the ticket was given back

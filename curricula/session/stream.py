@@ -99,7 +99,7 @@ class TaskStream:
             self.evolve()
         found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later) and self._inline:
-            self.session.evolve()  # another thread's round finds the first tasks
+            self.session.evolve()  # another thread's round finds the initial tasks
             found = self.session.take(slot=slot, policy_version=policy_version, request=request)
         if isinstance(found, Later):
             raise TaskError(f"No ticket is available. {found.reason}")

@@ -267,7 +267,9 @@ def test_a_template_without_a_system_message_says_that_a_cue_cannot_stand_there(
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     format_ = ChatFormat(tokenizer(refuses + TEMPLATES["chatml"]))
     agent = ChatAgent(Drawing(format_, ["hm"]), SILENT)
-    with pytest.raises(ModelError, match=r"it refuses system, user \(no system\)"):
+    with pytest.raises(
+        ModelError, match=r"it rejects messages with these roles: system, user \(no system\)"
+    ):
         played(agent, [Cue("Explore.", "system")], envs)
     assert played(agent, [Cue("Explore.", "first"), Cue("Vary.", "turn", strip=True)], envs).steps
 

@@ -27,7 +27,7 @@ def curriculum(n_tasks: int = 20, **settings: Any) -> CoEvolve:
 
 
 def practise(c: CoEvolve, rounds: int = 4, *, calls: tuple[str, ...] = ("press", "done")) -> None:
-    """Mixed groups on the first tasks of the pool: each fires a boundary signal."""
+    """Mixed groups on the initial tasks of the pool: each fires a boundary signal."""
     for i in range(rounds):
         c.record([group([1, 0, 0], c.pool[i], calls=calls, id=f"g{i}")])
 

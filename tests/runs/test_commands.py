@@ -129,7 +129,7 @@ def test_an_explorer_that_finds_nothing_is_explained(
     monkeypatch.setattr(ToyBenchmark, "drafts", lambda *_: [])
     nothing = ("--name", "nothing", "--set", "warmup.n_tasks=0")
     text = coevo("train", TOY, *nothing, code=1)
-    assert "did not find any first tasks: 0 drafts" in text
+    assert "did not find any initial tasks: 0 drafts" in text
     shutil.rmtree(finished.with_name("nothing"))
 
 
@@ -145,7 +145,7 @@ def test_an_explorer_that_finds_few_tasks_is_told_of(
     monkeypatch.setattr(ToyBenchmark, "drafts", one_idea)
     few = ("--name", "few", "--set", "warmup.n_tasks=0", "--set", "loop.max_env_steps=1")
     text = coevo("train", TOY, *few)
-    assert re.search(r"found 1 of \d+ first tasks: \d+ drafts, rejected by: near_", text)
+    assert re.search(r"found 1 of \d+ initial tasks: \d+ drafts, rejected by: near_", text)
     shutil.rmtree(finished.with_name("few"))
 
 

@@ -1,4 +1,4 @@
-"""Runs that look for targets: the method, the first tasks, and who shares them."""
+"""Runs that look for targets: the method, the initial tasks, and who shares them."""
 
 from __future__ import annotations
 

@@ -211,14 +211,13 @@ def test_a_run_that_cannot_fit_the_gpu_is_refused(gpu: Callable[[str, float], No
     with pytest.raises(ConfigError) as refused:
         require_memory(settings("coevolve_appworld_qwen3_4b"))
     assert str(refused.value) == (
-        "Qwen/Qwen3-4B-Instruct-2507 does not fit the NVIDIA H100 80GB HBM3 with these settings: "
-        "training takes at least 87 GiB (15 GiB for weights, 45 GiB for gradients and AdamW's "
-        "moments, 7.5 GiB "
-        "for the reference, 20 GiB for vLLM), but it has only 79 GiB. To need less, lower "
-        "policy.vllm.gpu_memory_utilization, train an adapter (policy.model.lora_rank), leave out "
-        "the reference (learner.kl_coef = 0), or choose a smaller model (policy.model.path). "
-        "`coevo train … --dry-run` prints the whole estimate; pass --ignore-memory "
-        "(ignore_memory=True in Python) to start anyway."
+        "Qwen/Qwen3-4B-Instruct-2507 does not fit on the NVIDIA H100 80GB HBM3 with these "
+        "settings: training needs at least 87 GiB (15 GiB for weights, 45 GiB for gradients and "
+        "AdamW's moments, 7.5 GiB for the reference, 20 GiB for vLLM), but only 79 GiB is "
+        "available. To reduce memory use, lower policy.vllm.gpu_memory_utilization, train an "
+        "adapter (policy.model.lora_rank), leave out the reference (learner.kl_coef = 0), or "
+        "choose a smaller model (policy.model.path). `coevo train … --dry-run` prints the whole "
+        "estimate; pass --ignore-memory (ignore_memory=True in Python) to start anyway."
     )
     require_memory(settings("coevolve_appworld_qwen3_4b", "policy.model.lora_rank=64"))
     gpu("NVIDIA H200", 139.8)
@@ -308,7 +307,7 @@ def test_what_is_not_known_is_not_refused(
         settings("alfworld", *SMOL, "policy.model.device=cuda")
     )  # fails for its own cause
     require_memory(settings("alfworld", "policy.kind=openai"))
-    with pytest.raises(ConfigError, match="does not fit the CPU of this machine"):
+    with pytest.raises(ConfigError, match="does not fit on the CPU of this machine"):
         require_memory(settings("alfworld", *SMOL))
 
 

@@ -141,7 +141,7 @@ def test_arms_that_judge_are_marked() -> None:
     assert make_manifest(resolved, task_sets={})["marks"] == {"judged": "judged, not proven"}
     all_begin = {**sets, "gates.accept": "paper", **arm("judged", **{"gates.accept": "verified"})}
     marks = make_manifest(load_config("quickstart", sets=all_begin, environ={}), task_sets={})
-    assert set(marks["marks"]) == {"coevolve", "judged"}, "their first tasks are judged"
+    assert set(marks["marks"]) == {"coevolve", "judged"}, "their initial tasks are judged"
     assert "marks" not in make_manifest(load_config(TOY, environ={}), task_sets={})
 
 
@@ -184,7 +184,7 @@ def test_a_run_whose_tasks_are_tried_and_put_aside(tmp_path: Path) -> None:
 
 def test_a_run_needs_tasks_that_do_not_wait(tmp_path: Path) -> None:
     sets = {"gates.hold.benchmarks": ["toy"], "warmup.max_epochs": 1}
-    with pytest.raises(CoevoError, match=r"first tasks are held for review.*gates\.hold"):
+    with pytest.raises(CoevoError, match=r"initial tasks are held for review.*gates\.hold"):
         coevo_gym.train(TOY, sets=sets, folder=tmp_path / "run")
 
 

@@ -14,7 +14,7 @@ from coevo_gym.store.reader import RunReader
 from tests.runs.conftest import TOY, Child
 
 METHOD = '''
-"""The first tasks, told how often anything was noted."""
+"""The initial tasks, told how often anything was noted."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ from tests.trainers.guiding import ByTally, Outcomes, Tally
 
 @method("told", curriculum={"evolve": "off"})
 def told(kit: Kit) -> Method:
-    """The first tasks, told how often anything was noted."""
+    """The initial tasks, told how often anything was noted."""
     tally = Tally()
     return replace(
         static(StaticSettings(), kit),

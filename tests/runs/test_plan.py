@@ -252,7 +252,7 @@ def test_averaged_weights_take_memory_and_disk() -> None:
     assert averaged.checkpoint - model.checkpoint == 4 * model.trained
     assert averaged.training - model.training == 4 * model.trained
     assert averaged.peaks["update"] - model.peaks["update"] == 4 * model.trained
-    # While the average is evaluated, the weights under training are kept beside it.
+    # While the average is evaluated, the weights being trained are kept beside it.
     assert averaged.peaks["sampling"] - model.peaks["sampling"] == 8 * model.trained
 
 

@@ -24,7 +24,7 @@ SHORT: dict[str, Any] = {
     "loop.evaluate_every_steps": 0,
     "evaluation.n_tasks": 5,
 }
-"""Settings of a run of seconds that explores twice after its first tasks."""
+"""Settings of a run of seconds that explores twice after its initial tasks."""
 
 SETTINGS: dict[str, Any] = SHORT | {
     "arms": ["coevolve"],

@@ -49,7 +49,7 @@ _ALWAYS = (
     # Both would start with random steps, which the curriculum would attribute to the agent.
     "--decorrelate_envs_on_one_worker=False",
     "--decorrelate_experience_max_seconds=0",
-    # A worker waiting for the curriculum's first tasks is silent for longer than the default.
+    # A worker waiting for the curriculum's initial tasks is silent for longer than the default.
     "--heartbeat_reporting_interval=600",
     "--heartbeat_interval=20",
 )

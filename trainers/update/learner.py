@@ -116,7 +116,7 @@ def surrogate(
 
 
 class SurrogateLearner:
-    """A policy under training, with its optimiser, reference and averaged weights.
+    """A policy being trained, with its optimiser, reference and averaged weights.
 
     ``heads`` are further weights to train, each with its learning rate. The seed determines the
     order of minibatches.
@@ -143,7 +143,7 @@ class SurrogateLearner:
 
     @property
     def version(self) -> int:
-        """Version of the policy under training."""
+        """Version of the policy being trained."""
         return self.policy.version
 
     def _minibatches(self, batch: Batch) -> int:

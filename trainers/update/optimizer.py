@@ -163,7 +163,7 @@ class Averageable(Protocol):
     version: int
 
     def parameters(self) -> Iterable[torch.nn.Parameter]:
-        """Return the weights under training."""
+        """Return the weights being trained."""
         ...
 
 
@@ -191,8 +191,8 @@ class AveragedWeights:
         version = self._policy.version
         own = [weight.detach().clone() for weight in self._policy.parameters()]
         put(self._policy, self._average)
-        # Samplers with a copy of the weights reload it when the version changes. A policy under
-        # training has a version of 0 or more, and -1 means unknown, so use values below -1.
+        # Samplers with a copy of the weights reload it when the version changes. A policy that
+        # is trained has a version of at least 0, and -1 means unknown, so use values below -1.
         self._policy.version = -2 - version
         try:
             yield

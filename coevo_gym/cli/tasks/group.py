@@ -239,7 +239,7 @@ def import_tasks(
     if out is not None and run is not None:
         raise ConfigError("Pass --out or --run, not both.")
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise ConfigError(f"Cannot write to {out}. Name a file in an existing folder.")
+        raise ConfigError(f"Cannot write to {out}. Specify a file in an existing folder.")
     folder = RunFolder.of(run) if run is not None else None
     judged: list[ImportedLine] = []
     try:

@@ -90,7 +90,7 @@ class RoomGoal(FrozenModel):
     @classmethod
     def _named(cls, name: str) -> str:
         if not re.fullmatch("[A-Za-z]{0,40}", name):
-            raise ValueError(f"{name!r} is not a type name; use up to 40 letters, such as Mug")
+            raise ValueError(f"{name!r} is not a type name; use at most 40 letters (example: Mug)")
         return name
 
     @model_validator(mode="after")

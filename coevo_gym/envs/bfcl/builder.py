@@ -288,7 +288,7 @@ def _values(result: str) -> list[str]:
 def evidence(task: Task) -> Evidence:
     """Return clues about the calls in each turn and their arguments.
 
-    An answer is a call written out in full, because that would give the solution away.
+    An answer is a call written out in full, because that would reveal the solution.
     """
     assert isinstance(task.world, BFCLWorld)
     assert isinstance(task.verifier, BFCLVerifier)

@@ -22,7 +22,7 @@ _FUNCTION = Dict({"name": ACTION_SPACE, "arguments": ACTION_SPACE})
 class OpenAIToolCalls(gym.Wrapper[str, Any, str, Any], RecordConstructorArgs):
     """A wrapper that takes assistant messages as actions and records the chat.
 
-    An action is an assistant message, as a mapping or as the client's own object. Its
+    An action is an assistant message: a mapping or a message object of the OpenAI client. Its
     ``tool_calls`` are run; a message without any ends the turn. Its ``content`` is a text or a
     list of parts, of which only the texts are used. The env answers invalid JSON arguments with
     an error. An action has 20,000 characters; calls that do not fit are answered as not read.
@@ -97,7 +97,7 @@ def _as_mapping(value: Any) -> dict[str, Any]:
         value = value.model_dump(exclude_none=True)
     if not isinstance(value, Mapping):
         raise TypeError(
-            "The action must be an assistant message, as a mapping or as the client's object, "
+            "The action must be an assistant message (a mapping or an OpenAI message object), "
             f"got {type(value).__name__}"
         )
     return dict(value)

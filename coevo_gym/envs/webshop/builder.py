@@ -171,7 +171,7 @@ def _state(session: Session) -> str:
 def evidence(task: Task) -> Evidence:
     """Return a task's evidence: the kind of product, and the requested attributes and options.
 
-    The product's asin is listed as a word that would give the solution away.
+    The product's asin is listed as a word that would reveal the solution.
     """
     verifier = task.verifier
     assert isinstance(task.world, WebShopWorld)

@@ -115,7 +115,7 @@ class Seat:
 
 
 def serve(wire: Wire) -> None:
-    """Carry out orders until the other end disconnects, then end this process."""
+    """Process orders until the other end disconnects, then end this process."""
     seats: dict[int, Seat] = {}
     with suppress(WireClosed):
         while True:

@@ -54,7 +54,7 @@ class Bury(NamedTuple):
 
 
 def main() -> None:
-    """Carry out requests until the requesting process has ended."""
+    """Process requests until the requesting process has ended."""
     control, parent = int(sys.argv[1]), int(sys.argv[2])
     try:
         watched = os.pidfd_open(parent)
@@ -75,7 +75,7 @@ class Zygote:
         self._ended: dict[int, int] = {}  # pid -> wait status, until requested
 
     def serve(self) -> None:
-        """Carry out requests until the parent disconnects or dies, then end all workers."""
+        """Process requests until the parent disconnects or dies, then end all workers."""
         try:
             self._control.send("ready")
             while True:

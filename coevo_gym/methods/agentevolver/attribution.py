@@ -1,4 +1,4 @@
-"""Studies that label steps as good or bad, using replays or a model, and metrics for them."""
+"""Studies that use replays or a model to label steps as good or bad, and label metrics."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ EXPERIENCE_USE = "experience_use"
 """The kind of notes that compare rollouts with and without an experience."""
 
 OFFERED, REFUSED = "offered", "refused"
-"""Labels of notes with a new experience, which is refused if it gives its task away."""
+"""Labels of notes with a new experience, which is refused if it reveals its task's solution."""
 
 MAX_QUESTIONS = 256
 """Maximum questions of each kind per learner step; the paper's batches have 256 episodes."""
@@ -87,14 +87,14 @@ UNMEASURED = Usefulness()
 _DIGITS = 4
 """Minimum number of digits for a number to be a task's value rather than a count of steps."""
 _ACTIONS = 3
-"""Number of consecutive reference actions that give the reference away."""
+"""Number of consecutive reference actions that reveal the reference."""
 _TOKEN = re.compile(r"\w(?:[\w.,:@/+-]*\w)?")
 
 
 def leak(text: str, benchmark: Benchmark, task: Task, trajectories: Sequence[Trajectory]) -> str:
-    """Return the reason why a text gives a task away, or "" if it does not.
+    """Return why a text would reveal a task's solution, or "" if it would not.
 
-    A text gives a task away if it contains one of the task's answers; a value with at least 4
+    A text reveals a solution if it contains one of the task's answers; a value with at least 4
     digits or an id (a word with letters and digits) that appears in the rollouts but not in the
     instruction; or 3 consecutive actions of a reference (all actions of a shorter reference).
     The benchmark provides the answers.
@@ -126,7 +126,7 @@ def experience_note(
     made: Experience,
     source: Literal["rule", "model"],
 ) -> Note:
-    """Return a note that offers an experience, or refuses it if it gives its task away.
+    """Return a note that offers an experience, or refuses it if it reveals a solution.
 
     ``index`` is the group's first rollout behind the experience, and ``source`` its author.
     """

@@ -203,7 +203,7 @@ class ModelExperiences:
     """A study that asks a model to write experiences about each group's rollouts.
 
     A question shows at most 8 rollouts of one task, and its answer may contain up to 3 experiences.
-    Experiences that give their task away are refused
+    Experiences that reveal a solution are refused
     (:func:`~coevo_gym.methods.agentevolver.experience.leak`). With ``check``, a second question per
     batch asks for a verdict, and unconfirmed experiences are also refused.
 

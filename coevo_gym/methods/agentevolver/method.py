@@ -58,7 +58,7 @@ class AgentEvolverSettings(FrozenModel):
 
     native: bool = True
     """Train on all native training tasks, in addition to the tasks that ``questioning`` finds. If
-    both are false, train on the first tasks of the run."""
+    both are false, train on the initial tasks of the run."""
     questioning: bool = True
     """Find ``curriculum.initial_size`` tasks before the first step, in a separate round for this
     arm. With ``explorer.kind = "model"``, a language model explores, guided by the benchmark's

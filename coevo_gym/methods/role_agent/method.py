@@ -42,7 +42,7 @@ class RoleAgentSettings(FrozenModel):
     """Settings for Role-Agent's predictions and for drawing tasks by failure mode."""
 
     native: bool = True
-    """Train on all native training tasks, as in the paper, instead of the first tasks."""
+    """Train on all native training tasks, as in the paper, instead of the initial tasks."""
     predictor: Literal["auto", "separate", "inline", "empirical", "off"] = "auto"
     """Method of predicting the observations after a step. ``separate``: the policy predicts them in
     a chat that continues after its action and is not trained on. ``inline``: the policy predicts

@@ -198,7 +198,7 @@ class PolicyPredictor(Predictor):
     prediction.
 
     Args:
-        policy: returns the policy under training.
+        policy: returns the policy being trained.
         seed: seed for sampling predictions, which is combined with the first group's id.
 
     Source: World-In-Agent in Role-Agent (arXiv 2606.10917), 3.2.

@@ -28,7 +28,7 @@ _NOTED_CHARS = 300
 
 
 class Foresight:
-    """A study that writes a note about the foresight at each step with predictions.
+    """A study that records how accurate the predictions were at each step that has some.
 
     A note's value is R_pre. Its evidence contains ``likeness``, the similarity for each observation
     within the horizon; ``predicted``, True if the next observation was predicted; ``floor``, the

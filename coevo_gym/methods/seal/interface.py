@@ -116,8 +116,8 @@ class Hint(FrozenModel):
     Attributes:
         name: the name of the error class.
         kinds: kinds of errors that the hint applies to; if empty, any kind.
-        words: words, one of which must be in the error text, ignoring case; if empty, no condition.
-        pattern: a pattern that the error text must also contain; its groups are words in the text.
+        words: the error message must contain one of these words, ignoring case; if empty, any.
+        pattern: a pattern that the message must also contain; its groups are words in the message.
         text: the text to show.
         more: an additional text, which is shown if all names in it are known.
     """
@@ -175,7 +175,7 @@ def _class_of(kind: str, error: str) -> tuple[Hint, Mapping[str, str]]:
 
 
 def _error_in(view: View) -> str:
-    """Return the env's error text, or else the end of the observation."""
+    """Return the env's error message, or else the end of the observation."""
     told = [text for key, text in view.info.items() if key.endswith(".reason") and text]
     return str(told[0]) if told else view.observation[-_TAIL:]
 

@@ -51,7 +51,7 @@ class SEALSettings(FrozenModel):
     task_weights: bool = False
     """Draw tasks by their last failure instead of using ``curriculum.selector``."""
     native: bool = False
-    """Train on all native training tasks, as in the paper, instead of the first tasks."""
+    """Train on all native training tasks, as in the paper, instead of the initial tasks."""
     profile: ProfileConfig = ProfileConfig()
     """Settings for switching cues on and off, and for moving utilities."""
 

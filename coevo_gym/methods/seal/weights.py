@@ -40,7 +40,7 @@ def task_target(
 
     Args:
         label: the task's last label.
-        seen: number of turns n and mean success r for this label over all tasks.
+        seen: number of turns n and mean success r for this label across all tasks.
         min_samples: minimum number of turns with the label.
         alpha: maximum distance of the target from 1.
         confident: minimum count at which the statistics have their full effect.
@@ -298,7 +298,7 @@ class Reweighted:
 
 
 def _mean(advantage: Advantage) -> float:
-    """Return the mean of a trajectory's advantages, which may be nested by step."""
+    """Return the mean of a trajectory's advantages, which may be nested per step."""
     if isinstance(advantage, (int, float)):
         return advantage
     steps = [_mean(each) for each in advantage]

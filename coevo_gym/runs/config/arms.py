@@ -144,7 +144,7 @@ def _arm_config(config: RunConfig, name: str) -> ArmConfig:
 
 
 def asks_policy(settings: ArmConfig | RunConfig) -> bool:
-    """Return True if the policy under training takes part in rounds.
+    """Return True if the policy being trained takes part in rounds.
 
     It takes part by exploring or by trying tasks.
     """
@@ -167,7 +167,7 @@ def _check_models(settings: ArmConfig | RunConfig, policy: str) -> None:
     if settings.evolver.overlap and asks_policy(settings):
         raise ArmError(
             "evolver.overlap",
-            "a round that runs in parallel with training cannot query the policy under training, "
+            "a round that runs in parallel with training cannot query the policy being trained, "
             "because its weights change meanwhile. Choose another explorer.model.kind and "
             "gates.solve.solver, or turn evolver.overlap off.",
         )
@@ -181,13 +181,13 @@ def _check_analyst(arm: ArmConfig, policy: str) -> None:
         raise ArmError(
             "analyst.model.kind",
             f"the studies of arm {arm.name} would show solutions of training tasks to the policy "
-            "under training. Set analyst.model.kind to 'openai', 'transformers' or 'vllm', or turn "
+            "being trained. Set analyst.model.kind to 'openai', 'transformers' or 'vllm', or turn "
             "these solutions off in the method's settings.",
         )
     if policy == "tiny":
         raise ArmError(
             "analyst.model.kind",
-            f"the studies of arm {arm.name} query the policy under training, but policy.kind = "
+            f"the studies of arm {arm.name} query the policy being trained, but policy.kind = "
             "'tiny' only scores actions and cannot write text. Set analyst.model.kind to 'openai', "
             "'transformers' or 'vllm', or train a language model.",
         )

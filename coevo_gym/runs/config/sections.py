@@ -182,7 +182,7 @@ class ExplorerModelSettings(FrozenModel):
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "openai"
     """``openai`` is an OpenAI-compatible endpoint, ``transformers`` and ``vllm`` run a model on
-    this machine, and ``policy`` is the policy under training, as it is when a round begins."""
+    this machine, and ``policy`` is the policy being trained, as it is when a round begins."""
     model: ModelConfig = ModelConfig()
     """The language model for the kinds ``transformers`` and ``vllm``; it is not trained."""
     vllm: VLLMConfig = VLLMConfig()
@@ -209,7 +209,7 @@ class AnalystModelSettings(ExplorerModelSettings):
     """The language model that answers a method's questions about episodes."""
 
     kind: Literal["openai", "transformers", "vllm", "policy"] = "policy"
-    """``policy`` is the policy under training, as it is in the current step, ``openai`` is an
+    """``policy`` is the policy being trained, as it is in the current step, ``openai`` is an
     OpenAI-compatible endpoint, and ``transformers`` and ``vllm`` run a model on this machine."""
 
 
@@ -227,7 +227,7 @@ class AnalystSettings(FrozenModel):
     max_answer_tokens: int = Field(default=1_024, ge=1)
     """Maximum tokens per answer, including thoughts."""
     thinking: bool = False
-    """Let the model think before it answers. For the policy under training,
+    """Let the model think before it answers. For the policy being trained,
     ``policy.chat.thinking`` applies instead."""
 
 

@@ -56,7 +56,7 @@ class RunConfig(FrozenModel):
     """All settings of a run.
 
     Every arm trains its own copy of one warmed-up policy with a method. All arms have the same
-    budget, benchmark and held-out tasks. Arms that look for the same number of first tasks begin
+    budget, benchmark and held-out tasks. Arms that look for the same number of initial tasks begin
     with the same tasks.
     """
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from coevo_gym.core.spend import ANSWERS, Usage
 
 Answers = Mapping[str, int]
-"""Numbers of answers that were used, repaired or replaced; the keys are ``ANSWERS``."""
+"""Counts of answers that were used, repaired or replaced; the keys are ``ANSWERS``."""
 
 
 def answers_of(usage: Mapping[str, Usage]) -> dict[str, dict[str, int]]:

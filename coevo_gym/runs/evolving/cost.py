@@ -25,7 +25,7 @@ from coevo_gym.trainers.protocols import LoopState
 
 
 class Spending:
-    """The running total of the costs of warm-up, first tasks and arms."""
+    """The running total of the costs of warm-up, initial tasks and arms."""
 
     def __init__(self, progress: ProgressSink) -> None:
         self._progress = progress
@@ -38,17 +38,17 @@ class Spending:
         self._progress.spent(self._known)
 
     def asking(self, meter: Meter) -> None:
-        """Report the cost of finding first tasks while the search runs."""
+        """Report the cost of finding initial tasks while the search runs."""
         over = sum((cost for _, cost in self._first), Cost())
         self._progress.spent(self._known + meter.total.less(over))
 
     def first_tasks(self, round: Round, result: RoundResult) -> None:
-        """Record the cost of a round that found first tasks."""
+        """Record the cost of a round that found initial tasks."""
         self._first.append((round, Cost.of(result.env_steps, *result.usage.values())))
         self._progress.spent(self._known)
 
     def by_arm(self, name: str, first: Round | None, state: LoopState) -> None:
-        """Update an arm's cost without its first tasks, which are counted separately."""
+        """Update an arm's cost without its initial tasks, which are counted separately."""
         begun = next((cost for round, cost in self._first if round == first), Cost())
         self.count(f"arm {name}", Cost.of(state.env_steps, state.used).less(begun))
 
@@ -76,7 +76,7 @@ class CostEstimate(FrozenModel):
         model: the model, with its location.
         paid: True if requests may cost money: the model has a price, or runs on another party's
             machine.
-        rounds: maximum rounds, including those that find the first tasks; None for an evaluation.
+        rounds: maximum rounds, including those that find the initial tasks; None for an evaluation.
         cost: the maximum cost within the caps; the number of prompt tokens is approximate.
         caps: the caps that are set, by key.
         questions: maximum questions of studies.
@@ -203,7 +203,7 @@ def is_local(url: str) -> bool:
 
 def _name(model: ExplorerModelSettings) -> str:
     if model.kind == "policy":
-        return "the policy under training"
+        return "the policy being trained"
     return _at(model.endpoint) if model.kind == "openai" else f"{model.kind}:{model.model.path}"
 
 

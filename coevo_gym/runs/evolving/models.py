@@ -54,7 +54,7 @@ class Asked:
 
     @property
     def scope(self) -> Scope:
-        """The work for which the model is queried."""
+        """The purpose for which the model is queried."""
         return self.meter.scope
 
     @property
@@ -165,7 +165,7 @@ class Models:
     def asked(self, arm: str, explorer: ExplorerSettings, advisor: Caps) -> AskedExplorer | None:
         """Return the model that an arm's rounds query; None if they use no model.
 
-        The arm's name is "" for the rounds that find first tasks.
+        The arm's name is "" for the rounds that find initial tasks.
         """
         if explorer.kind != "model":
             return None
@@ -271,7 +271,7 @@ class Models:
 
 
 class _Stoppable:
-    """A policy that raises an error instead of answering once the work has been stopped."""
+    """A policy that raises an error instead of answering after the run has been stopped."""
 
     def __init__(self, policy: Policy, stopped: Callable[[], bool]) -> None:
         self._policy, self._stopped = policy, stopped

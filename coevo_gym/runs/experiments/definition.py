@@ -111,7 +111,7 @@ class Row(FrozenModel):
         method: name of its method; by default the name of the row.
         set: settings of the arm that differ from the other rows, by dotted key.
         run: settings of the whole run, even if an arm could set them; they therefore also affect
-            the search for the first tasks.
+            the search for the initial tasks.
         shows: a baseline contained in every run (``warm-up`` or ``random``); a measurement of the
             policy before training, with a thought before each action (``react``), in trials with
             reflections (``trials``), or with the hints that the coach of the row ``of`` gives at
@@ -153,18 +153,18 @@ class Row(FrozenModel):
         return f"{self.group}-{self.name}" if self.group else self.name
 
     def sets_at(self, budget: Size) -> dict[str, Any]:
-        """Return the row's settings at a budget, by dotted key."""
+        """Return the row's settings for the given budget, by dotted key."""
         more = self.at[budget].set if budget in self.at else {}
         return {**dict(flat(self.set)), **dict(flat(more))}
 
     def printed(self, budget: Size) -> str:
-        """Return the row's label at a budget."""
+        """Return the row's label for the given budget."""
         sets = {**dict(flat(self.run)), **self.sets_at(budget)}
         found = _KEY_IN_LABEL.sub(lambda key: _text(sets.get(key[1], "default")), self.label)
         return found or self.name
 
     def keys_at(self, budget: Size) -> frozenset[str]:
-        """Return the dotted keys that the row sets at a budget."""
+        """Return the dotted keys of the settings that the row sets for the given budget."""
         return frozenset({*dict(flat(self.run)), *self.sets_at(budget)})
 
     def published(self, benchmark: str, metric: str) -> dict[str, float]:
@@ -267,7 +267,7 @@ class Experiment(FrozenModel):
         if all(row.shows for row in self.rows):
             raise ValueError("no row has runs of its own")
         if self.budget not in self.sizes:
-            raise ValueError(f"the budget {self.budget!r} is not one of the table's sizes")
+            raise ValueError(f"the budget {self.budget!r} is not defined in the table")
         return self
 
     def source_of(self, row: Row, among: Sequence[Row] = ()) -> str:

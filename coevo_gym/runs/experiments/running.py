@@ -152,7 +152,7 @@ def _begin(cell: Cell, progress: ProgressSink, stop: StopRequest) -> None:
     def prepare(_: object) -> None:
         source = take_over(cell)
         if source is not None:
-            progress.say(f"  using the warm-up and first tasks of {source.path.name}")
+            progress.say(f"  using the warm-up and initial tasks of {source.path.name}")
 
     folder = cell.folder
     folder.path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ PROOF = "replay"
 
 
 def in_worlds(rows: Sequence[Row], worlds: Sequence[str]) -> tuple[Row, ...]:
-    """Return each row in each of its worlds, world by world.
+    """Return every pair of a row and one of its worlds, grouped by world.
 
     Raises:
         ConfigError: if a world is unknown.

@@ -92,7 +92,7 @@ class OnDisk(FrozenModel):
         problem: description of the damage; "" if the folder is not damaged.
         size: size of the folder in bytes.
         changed: time of the last write, in UTC.
-        progress: progress of the work in the folder; None if unknown.
+        progress: progress of the run or table in the folder; None if unknown.
         steps: for a run, saved learner steps by arm; arms without any are missing.
     """
 

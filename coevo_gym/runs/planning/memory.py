@@ -240,10 +240,10 @@ def require_memory(config: RunConfig) -> None:
     named = ", ".join(f"{gib(size)} for {name}" for name, size in parts.items() if size)
     ways = _sentence(_ways(config, learner, memory, device))
     raise ConfigError(
-        f"{config.policy.model.path} does not fit the {device.name} with these settings: training "
-        f"takes at least {gib(memory.least)} ({named}), but it has only {gib(device.memory)}. "
-        f"To need less, {ways}. `coevo train … --dry-run` prints the whole estimate; pass "
-        "--ignore-memory (ignore_memory=True in Python) to start anyway."
+        f"{config.policy.model.path} does not fit on the {device.name} with these settings: "
+        f"training needs at least {gib(memory.least)} ({named}), but only {gib(device.memory)} is "
+        f"available. To reduce memory use, {ways}. `coevo train … --dry-run` prints the "
+        "whole estimate; pass --ignore-memory (ignore_memory=True in Python) to start anyway."
     )
 
 
@@ -271,8 +271,8 @@ def shortfall(
     ways = [*_lengths(config, learner, phase), *_ways(config, learner, memory, device)]
     return (
         f"{_PHASES[phase]} takes up to {gib(needed)}. With {gib(device.reserve)} in reserve that "
-        f"is {gib(excess)} more than the {device.name} has ({gib(device.memory)}). To need less, "
-        f"{_sentence(ways)}."
+        f"is {gib(excess)} more than the {device.name} has ({gib(device.memory)}). To reduce "
+        f"memory use, {_sentence(ways)}."
     )
 
 

@@ -90,7 +90,7 @@ def plan_model(
         config: settings of the run.
         device: the training device.
         sampled: maximum tokens that an arm samples in training; None if unknown.
-        learned: maximum tokens of an arm in one pass over all updates; None if unknown.
+        learned: maximum tokens of an arm in one pass across all updates; None if unknown.
     """
     shape = shape_of(config.policy.model.path)
     if shape is None:

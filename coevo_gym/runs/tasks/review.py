@@ -23,7 +23,7 @@ _REASON_CAP = 2_000
 
 @dataclass(frozen=True)
 class HeldDraft:
-    """A task of a run that is held for review.
+    """A task that a run found and holds for review.
 
     Attributes:
         task: the task.

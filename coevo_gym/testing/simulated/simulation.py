@@ -56,9 +56,9 @@ def simulate(
 ) -> dict[str, float]:
     """Train until the world's env steps are spent.
 
-    For one seed, the world, the first tasks and the random draws are the same for all arms that
-    find their first tasks in the same way. With ``proof``, the arm's rounds replay drafts
-    before accepting them; None uses the world's setting, which always applies to the first tasks.
+    For one seed, the world, the initial tasks and the random draws are the same for all arms that
+    find their initial tasks in the same way. With ``proof``, the arm's rounds replay drafts
+    before accepting them; None uses the world's setting, which always applies to the initial tasks.
 
     Returns:
         ``success``, the share of held-out tasks that the greedy learner solves at the end;
@@ -167,7 +167,7 @@ class _Run:
 
 
 class _Evolvers:
-    """An evolver that uses one evolver for the first tasks and another for all later rounds."""
+    """An evolver that uses one evolver for the initial tasks and another for all later rounds."""
 
     def __init__(self, first: GatedEvolver, later: GatedEvolver) -> None:
         self.first, self.later = first, later

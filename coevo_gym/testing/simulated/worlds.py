@@ -107,7 +107,7 @@ WORLDS: Mapping[str, WorldConfig] = MappingProxyType(
 """Worlds that an experiment can select by name.
 
 The first eight differ in the difficulty of training. In ``skewed``, the generator neglects most
-skills and four of ten drafts are broken, which replaying detects. In ``null``, the first tasks
+skills and four of ten drafts are broken, which replaying detects. In ``null``, the initial tasks
 teach everything, so no curriculum can make a difference.
 """
 

@@ -308,7 +308,7 @@ def write_report(folder: RunFolder, path: Path | None = None) -> Path:
 
 
 def write_picture(folder: RunFolder, path: Path) -> None:
-    """Plot the success of a run's arms over env steps, and save the chart as an SVG file.
+    """Plot the success rates of a run's arms over env steps, and save the chart as an SVG file.
 
     Raises:
         StoreError: as in :func:`write_report`.
@@ -323,7 +323,7 @@ def write_picture(folder: RunFolder, path: Path) -> None:
 
 @contextmanager
 def _opened(folder: RunFolder) -> Iterator[Shelf]:
-    """Open a run that must be complete enough for a report; convert refusals to StoreError."""
+    """Open a run for a report; raise StoreError if a part of the run is missing or damaged."""
     read_manifest(folder)
     RunReader(folder.database)
     if not folder.metrics.is_file():
@@ -476,7 +476,7 @@ def _is_file(target: Path) -> bool:
     """
     if target.suffix.lower() in (".html", ".htm"):
         if target.is_dir() or not target.parent.is_dir():
-            raise ConfigError(f"Cannot write to {target}. Name a file in an existing folder.")
+            raise ConfigError(f"Cannot write to {target}. Specify a file in an existing folder.")
         return True
     if target.is_file() or target.suffix.lower() in (".json", ".zip", ".txt", ".pdf"):
         raise ConfigError(

@@ -45,7 +45,7 @@ class EvalRow(FolderRow):
         samples: episodes per task.
         done: number of finished episodes.
         total: number of planned episodes.
-        lost: number of episodes lost to infrastructure faults, over all attempts.
+        lost: number of episodes lost to infrastructure faults, across all attempts.
         finished: true if the summary has been written.
         running: true while a process writes to the evaluation.
         updated_at: time of the last write in UTC (ISO 8601).
@@ -389,7 +389,7 @@ def evaluation_detail(run: ShownRun, arm: str, step: str) -> EvaluationDetail:
 
 
 def types_of(rows: Iterable[TaskOutcome]) -> tuple[TypeRow, ...]:
-    """Compute the success by task type."""
+    """Compute the success rate per task type."""
     of_tag: dict[str, list[float]] = {}
     for row in rows:
         for tag in row.tags:

@@ -152,7 +152,7 @@ def unreadable(run: ShownRun) -> ProgressView:
 
 
 def _spent(steps: Sequence[Line], what: str) -> float:
-    """Return the total model usage over all arms, from each arm's latest step."""
+    """Return the total model usage across all arms, from each arm's latest step."""
     latest = {line["arm"]: line for line in steps if line["event"] == "step"}
     return sum(
         float(value)

@@ -135,11 +135,11 @@ class RunDetail(Shape):
         headline: the result in one sentence.
         progress: progress of the run.
         arms: baselines first, then arms in order.
-        evaluations: all evaluations on held-out tasks, by arm, then by step.
+        evaluations: all evaluations on held-out tasks, by arm, then in step order.
         training: training success, one series per arm.
-        gates: number of rejected drafts by gate over all arms, largest first; held drafts are under
-            ``hold``.
-        signals: number of signals emitted by kind, over all arms.
+        gates: number of rejected drafts by gate across all arms, largest first; held drafts are
+            under ``hold``.
+        signals: number of signals emitted by kind, across all arms.
         record: the episodes that the run stores: ``signals`` (only groups with a signal), ``all``
             or ``none``.
         stores: flags for ``choices``, ``tokens`` and ``advantages``: true if the run stores them.

@@ -71,7 +71,7 @@ def search(shelf: Shelf, query: Query) -> SearchResult:
     query.check_known(("q", "run", "limit"))
     words, limit = query.words(), query.whole("limit", 20, least=1, most=_MOST)
     if not words:
-        raise BadRequest("The search has no words. Set the parameter q.")
+        raise BadRequest("The search query is empty. Set the q parameter.")
     wanted = query.all("run")
     hits: dict[str, list[Hit]] = {kind: [] for kind in KINDS}
     totals = Counter[str]()

@@ -72,7 +72,7 @@ class TaskRow(TaskCard, ListRow):
         children: number of tasks that evolved from this task.
         generation: 0 for a native task; otherwise, one more than the parents' generation.
         practice: training on the task, by arm.
-        episodes: number of training episodes, over all arms.
+        episodes: number of training episodes, across all arms.
         successes: number of these episodes that solved the task.
     """
 
@@ -152,7 +152,7 @@ class TaskDetail(Shape):
         lineage: ancestors and descendants of the task.
         story: the draft behind the task, with the walk and each gate's verdict; null if no round
             made the task.
-        practice: every group of rollouts of the task, by arm, then by step.
+        practice: every group of rollouts of the task, by arm, then in step order.
         arms: training on the task, by arm.
         interfaces: a pair of episodes for each arm whose interface changed between two stored
             episodes.

@@ -46,7 +46,7 @@ class TrajectoryRow(Sibling):
         policy_version: version of the policy at the start of the episode.
         errors: number of actions that had no effect; null until the index has read the episode.
         advice: ids of advice in the episode's cues; empty until the index has read the episode.
-        advantage: advantage used for learning, averaged over steps if it differs by step; null if
+        advantage: advantage used for learning, averaged over steps if it varies; null if
             not stored.
     """
 

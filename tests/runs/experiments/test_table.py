@@ -186,7 +186,7 @@ def test_what_a_paper_printed_is_grey_and_apart(finished: Path) -> None:
 def test_cells_of_a_seed_share_their_start(finished: Path) -> None:
     printed = (finished.parents[1] / "output.txt").read_text()
     for seed in (1, 2):
-        assert f"using the warm-up and first tasks of static-{seed}" in printed
+        assert f"using the warm-up and initial tasks of static-{seed}" in printed
         ours, theirs = (finished / f"{row}-{seed}" for row in ("static", "blind"))
         for part in ("random", "warm-up"):
             rows = [
@@ -262,7 +262,7 @@ def test_a_row_that_is_added_costs_its_own_cells(
     more.write_text(TABLE.read_text() + '\n[[rows]]\nname = "anywhere"\nmethod = "random_append"\n')
     printed = coevo("experiment", str(more))
     assert "2 new cells, 0 resumed, 4 already finished" in printed
-    assert len(re.findall("using the warm-up and first tasks of", printed)) == 2
+    assert len(re.findall("using the warm-up and initial tasks of", printed)) == 2
     old, new = (table_of(folder)["lines"] for folder in (finished, copied))
     assert old == new[:3]
     assert new[3]["key"] == "anywhere"
@@ -309,7 +309,7 @@ def test_rows_that_differ_in_the_whole_run_share_no_start(coevo: Coevo, tmp_path
         "loop.max_steps=1",
     )
     assert "2 new cells" in printed
-    assert "using the warm-up and first tasks of" not in printed
+    assert "using the warm-up and initial tasks of" not in printed
 
 
 def test_the_same_for_programs(copied: Path, coevo: Coevo) -> None:

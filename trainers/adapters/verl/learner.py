@@ -49,7 +49,7 @@ class VerlLearner:
     """A learner that runs GRPO and its variants on verl's FSDP workers.
 
     Each update produces one policy version. The learner minimises the same loss as
-    :class:`coevo_gym.trainers.grpo.GRPO`, over all workers together. After every update, it copies
+    :class:`coevo_gym.trainers.grpo.GRPO`, across all workers. After every update, it copies
     the workers' weights to the sampler. The sampling policy must start with the workers' initial
     weights. ``config.average`` must be 0.
 
@@ -81,7 +81,7 @@ class VerlLearner:
 
     @property
     def version(self) -> int:
-        """Version of the policy under training."""
+        """Version of the policy being trained."""
         return self.policy.version
 
     def advantages(self, groups: Sequence[Group], notes: Notes = NO_NOTES) -> list[list[Advantage]]:

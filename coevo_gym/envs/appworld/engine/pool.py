@@ -52,7 +52,7 @@ class Engine:
 
     @property
     def usable(self) -> bool:
-        """Return True if the engine can open another world: alive, not broken and not worn out.
+        """Return True if the engine is running, has not failed and is below its episode limit.
 
         An idle engine does not send anything, so readable input means that the engine has ended.
         """
@@ -196,7 +196,7 @@ class Pool:
             )
 
     def give_back(self, engine: Engine) -> None:
-        """Return an engine to the pool, which shuts it down if it is worn out or broken."""
+        """Return an engine to the pool, which shuts it down if it has failed or is at its limit."""
         keep = False
         if engine.usable:
             try:

@@ -138,7 +138,7 @@ class Apps:
         self._count = 0
 
     def call(self, app: str, api: str, arguments: Mapping[str, Any]) -> Any:
-        """Call an API, and wait for its answer.
+        """Call an API and wait for the response.
 
         Raises:
             Exception: the same as the stock engine's.
@@ -188,7 +188,7 @@ class Names(dict[str, Any]):
 
     Args:
         items: its items.
-        missing: error text for a missing attribute, with a placeholder for its name.
+        missing: error message for a missing attribute, with a placeholder for its name.
     """
 
     def __init__(self, items: Mapping[str, Any], missing: str) -> None:
@@ -212,7 +212,7 @@ class Requester:
         self._apps = apps
 
     def request(self, _app_name: str, _api_name: str, **data: Any) -> Any:
-        """Call an API, and wait for its answer."""
+        """Call an API and wait for the response."""
         return self._apps.call(_app_name, _api_name, data)
 
 

@@ -62,7 +62,7 @@ NO_ATTRIBUTES = ("DUMMY_ATTR",)
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """A shopper's request: a sentence, attributes, and option values if a human wrote it."""
+    """A shopper's request: a sentence, attributes and, in human-written requests, options."""
 
     text: str
     attributes: tuple[str, ...]

@@ -121,7 +121,7 @@ class Session:
         return self.observation()
 
     def step(self, action: str) -> StepResult:
-        """Carry out ``search[words]`` or ``click[thing]``; ignore an impossible action."""
+        """Execute ``search[words]`` or ``click[thing]``; ignore an impossible action."""
         if self.page is Page.DONE or not self._begun:
             return self._refuse("finished", "The session is over: nothing more can be done.")
         verb, argument = parse_action(action)
@@ -174,7 +174,7 @@ class Session:
         return self.product
 
     def _click(self, text: str, target: Target) -> None:
-        """Carry out a click; as in the original, an option named like a button acts as a button."""
+        """Perform a click; as in the original, an option named like a button acts as a button."""
         handlers: dict[str, Callable[[], None]] = {
             "buy now": self._buy,
             "back to search": self._to_search,
