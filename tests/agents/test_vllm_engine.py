@@ -130,7 +130,7 @@ def test_a_failing_start_says_what_takes_memory(
         raise ValueError("36 GiB KV cache is needed")
 
     monkeypatch.setattr(sys.modules["vllm"], "LLM", fails)
-    with pytest.raises(ModelError, match=r"36 GiB(.|\n)*max_context \(now 262,144; the") as error:
+    with pytest.raises(ModelError, match=r"36 GiB(.|\n)*max_context \(currently 262,144;") as error:
         VLLMEngine(folder, max_context=262_144, dtype="bfloat16")
     assert "gpu_memory_utilization, or set kv_cache_gib" in str(error.value)
 

@@ -157,7 +157,7 @@ WRONG = [
         'baselines = []\nquestions = [["static", "other"]]',
         "question ('static', 'other') is not a comparison of this table",
     ),
-    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not one of"),
+    ('baselines = []\nbudget = "small"\nsizes = ["tiny"]', "the budget 'small' is not defined"),
 ]
 
 
