@@ -153,7 +153,7 @@ def benchmark_of(name: str, hold_out: float = 0.0) -> Benchmark:
 def native_tasks(
     name: str, split: Split, subset: str | None = None, *, hold_out: float = 0.0
 ) -> Sequence[Task]:
-    """Return the native tasks of a benchmark; for the arguments, see :func:`benchmark_of`.
+    """Return the native tasks of a split or subset; for ``hold_out``, see :func:`benchmark_of`.
 
     Raises:
         ConfigError: if held-out tasks are requested but ``hold_out`` is 0.

@@ -71,6 +71,7 @@ def test_an_answer_that_nobody_asked_for_is_wrong() -> None:
         ("12.50", 12.5),
         (["A", 1], ["a", "1"]),
         ("Nan", "nan"),
+        ([10**400], ["1" + "0" * 400]),
     ],
 )
 def test_what_does_not_matter_in_an_answer(one: Any, other: Any) -> None:

@@ -89,6 +89,13 @@ def read(folder: Path, split: str) -> MiniTask:
     )
 
 
+def test_its_name_stands_for_its_content(root: Path) -> None:
+    """Tasks name the world that they were made in: another content needs another name."""
+    content = json.dumps(digests(root / "data"), sort_keys=True).encode()
+    assert root.name == "builtin-4b8f42488c9b"
+    assert sha256(content).hexdigest().startswith("b2a52cce5a48683d")
+
+
 def test_it_is_large_enough(tasks: list[MiniTask], root: Path) -> None:
     assert len({task.supervisor for task in tasks}) >= 5
     assert len({app for task in tasks for app in task.apps}) >= 9

@@ -465,7 +465,7 @@ def test_a_config_with_a_number_that_is_not_finite_is_no_task(
     data["world"]["config"] = text if as_text else json.loads(text)
     path = tmp_path / "tasks.jsonl"
     path.write_text(json.dumps(data), encoding="utf-8")
-    with pytest.raises(TaskError, match=r"line 1: (?s:.*)config must not contain the number"):
+    with pytest.raises(TaskError, match=r"line 1: (?s:.*)config\s.*\S+ is not a finite number"):
         read_tasks(path)
 
 
@@ -541,7 +541,8 @@ def test_what_is_alike_lies_on_one_side() -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", ["multi_turn_200", "multi_turn_007", "multi_turn_", "base_1", ""]
+    "scenario",
+    ["multi_turn_200", "multi_turn_007", "multi_turn_", "base_1", "", "multi_turn_" + "9" * 5000],
 )
 def test_no_other_scenario_exists(scenario: str) -> None:
     with pytest.raises(TaskError, match="has no scenario"):

@@ -214,7 +214,7 @@ def test_no_path_leads_out_of_a_world_to_train_in(base: str, engine: Callable[[s
     env.close()
 
 
-@pytest.mark.parametrize("answer", ["{", "nan?", "[" * 100_000])
+@pytest.mark.parametrize("answer", ["{", "nan?", "[" * 100_000, "NaN", "[1e999]"])
 def test_an_answer_that_is_no_json_is_refused(answer: str, engine: Callable[[str], None]) -> None:
     engine("appworld")
     data = json.loads(get_benchmark("appworld").tasks(Split.TRAIN)[0].to_json())

@@ -162,7 +162,7 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
     if isinstance(world.goal, RoomGoal):
         return world.goal
     if world.goal is not None:
-        raise TaskError(f"The task in {world.game} is open-ended, so its world has no goal.")
+        raise TaskError(f"The world of {world.game} has no goal: its task is an open task.")
     if world.digest == BUILTIN:
         return _builtin_game(world.game).goal
     return _entry(world).goal

@@ -81,6 +81,6 @@ def plain(answer: Any) -> Any:
         return answer
     try:
         number = float(answer)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = nan
     return number if isfinite(number) else str(answer).strip().casefold()

@@ -1,4 +1,4 @@
-"""Open-ended tasks for exploring the apps, and task drafts from a model's proposals."""
+"""Open tasks for exploring the apps, and task drafts from a model's proposals."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import json
 
 from pydantic import field_validator
 
-from coevo_gym.core.task import JsonObject, Text, Verifier, World
+from coevo_gym.core.task import JsonObject, Text, Verifier, World, freeze
 
 
 class AppWorldWorld(World):
@@ -38,7 +38,7 @@ class AppWorldVerifier(Verifier):
     def _json(cls, answer: str) -> str:
         try:
             if answer:
-                json.loads(answer)
+                freeze(json.loads(answer))  # freeze raises if a number is not finite
         except (ValueError, RecursionError) as error:
             raise ValueError(f"the answer is not valid JSON: {error}") from None
         return answer

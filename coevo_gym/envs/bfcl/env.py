@@ -162,10 +162,10 @@ class BFCLEnv(TaskEnv):
         return self._request
 
     def require_evaluable(self) -> None:
-        """Check that the env can be evaluated and is in the official mode.
+        """Raise an error as :meth:`TaskEnv.require_evaluable` does, or if the mode is unofficial.
 
         Raises:
-            ConfigError: if the env is in another mode, or cannot be evaluated.
+            ConfigError: if the env is in another mode than ``official``.
         """
         self._require_official(None, "an evaluation")
         super().require_evaluable()

@@ -47,7 +47,7 @@ def split_of(scenario: str) -> Split:
         TaskError: if the scenario does not exist.
     """
     number = scenario.rpartition("_")[2]
-    index = int(number) if number.isdecimal() else -1
+    index = int(number[:4]) if number.isdecimal() else -1  # more digits are compared below
     if index not in _split_by_index() or scenario_of(index) != scenario:
         raise TaskError(f"BFCL has no scenario {scenario!r}. Choose multi_turn_0 to _199.")
     return _split_by_index()[index]

@@ -5,21 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cached_property
-from math import isfinite
 from typing import Any
 
 from pydantic import Field, field_validator
 
-from coevo_gym.core.task import Text, Verifier, World, thaw
+from coevo_gym.core.task import Text, Verifier, World, freeze, thaw
 from coevo_gym.envs.bfcl.engine.calls import Call, parse_truth
 from coevo_gym.envs.bfcl.engine.wheel import DOCS
-
-
-def _finite(text: str) -> float:
-    """Parse a number of a config; raise ValueError if it is not finite."""
-    if not isfinite(number := float(text)):
-        raise ValueError(f"config must not contain the number {text}")
-    return number
 
 
 class BFCLWorld(World):
@@ -51,10 +43,9 @@ class BFCLWorld(World):
         try:
             if isinstance(config, Mapping):
                 config = json.dumps(thaw(config), ensure_ascii=False)
-            if isinstance(config, str):
-                read = json.loads(config, parse_float=_finite, parse_constant=_finite)
-                if not isinstance(read, dict):
-                    raise ValueError("config must be the text of a JSON object")
+            # freeze raises if a number is not finite
+            if isinstance(config, str) and not isinstance(freeze(json.loads(config)), dict):
+                raise ValueError("config must be the text of a JSON object")
         except RecursionError:
             raise ValueError("config is nested too deeply") from None
         return config
