@@ -87,7 +87,7 @@ def plan(config: RunConfig, device: Device = H200) -> RunPlan:
         groups_per_step=loop.groups_per_step,
         group_size=config.rollout.group_size,
         max_env_steps=env_steps,
-        initial_tasks=max(map(_initial_tasks, arms)),
+        initial_tasks=max(map(initial_tasks, arms)),
         rounds=None if steps is None else max(most_rounds(config, arm) for arm in arms),
         evaluations=None if steps is None else _evaluations(config, steps),
         evaluation_tasks=config.evaluation.n_tasks,
@@ -141,8 +141,8 @@ def most_steps(config: RunConfig) -> int:
 
 def settings_of(config: RunConfig, arm: ArmConfig) -> dict[str, Any]:
     """Return an arm's settings, including those of its run, as JSON by dotted key."""
-    own = arm.model_dump(mode="json", exclude={"name", "method"})
-    return dict(flat({**config.to_json(), **own, "method": own.pop("settings")}))
+    own = arm.model_dump(mode="json", exclude={"name", "method", "settings"})
+    return dict(flat({**config.to_json(), **own, "method": arm.settings.model_dump(mode="json")}))
 
 
 def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
@@ -163,7 +163,7 @@ def _published(config: RunConfig) -> Iterator[tuple[str, str]]:
         yield "published", said
 
 
-def _initial_tasks(arm: ArmConfig) -> int:
+def initial_tasks(arm: ArmConfig) -> int:
     """Return the number of tasks to find: 0 for a method that trains only on native tasks."""
     native = getattr(arm.settings, "native", False)
     return arm.curriculum.initial_size if arm.finds_own_tasks or not native else 0

@@ -85,6 +85,9 @@ def test_caps_on_the_run_are_in_it() -> None:
 def test_one_model_is_estimated_once_and_its_first_round_too() -> None:
     one, two = only(**{"arms": ["coevolve"]}), only(**{"arms": ["static", "coevolve"]})
     assert one.cost == two.cost
+    native = {"arm.static.set.method.native": True}  # finds no tasks
+    assert only(**native | {"arms": ["static", "coevolve"]}) == one
+    assert estimates(config(**native | {"arms": ["static"]})) == []
     assert estimates(load_config("quickstart", environ={}).config) == []
     assert estimates(config(**{"tape.mode": "replay"})) == []
 

@@ -19,7 +19,7 @@ from coevo_gym.core.spend import NO_USAGE, Caps, Cost, Meter, Prices, Usage
 from coevo_gym.core.task import FrozenDict, FrozenModel
 from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs
 from coevo_gym.runs.config.sections import ExplorerModelSettings
-from coevo_gym.runs.plan import max_steps, most_rounds, most_steps
+from coevo_gym.runs.plan import initial_tasks, max_steps, most_rounds, most_steps
 from coevo_gym.runs.progress import ProgressSink
 from coevo_gym.trainers.protocols import LoopState
 
@@ -129,15 +129,14 @@ def estimates(config: RunConfig) -> list[CostEstimate]:
 
     for arm in arm_configs(config).values():
         if arm.explorer.kind == "model":
-            name = _name(arm.explorer.model)
-            first = (name, arm.curriculum.initial_size)
-            own = arm.finds_own_tasks
-            add(_estimate(config, arm, name, with_first=own or first not in firsts))
+            name, n, own = _name(arm.explorer.model), initial_tasks(arm), arm.finds_own_tasks
+            with_first = n > 0 and (own or (name, n) not in firsts)
+            add(_estimate(config, arm, name, with_first=with_first))
             if not own:
-                firsts.add(first)
+                firsts.add((name, n))
         if arm.questions_per_step:
             add(_of_studies(config, arm))
-    return [_capped(estimate) for estimate in found.values()]
+    return [_capped(estimate) for estimate in found.values() if estimate.cost.calls]
 
 
 def evaluation_estimate(config: RunConfig, episodes: int, questions: int = 0) -> list[CostEstimate]:

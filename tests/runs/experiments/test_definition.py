@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from coevo_gym.cli import output
 from coevo_gym.core.errors import ConfigError
-from coevo_gym.runs.config import arm_configs, load_config
+from coevo_gym.runs.config import ArmConfig, RunConfig, arm_configs, load_config
 from coevo_gym.runs.experiments.cells import choose, resolve, shared, size_of
 from coevo_gym.runs.experiments.definition import Budget, load, names, read_seeds, usual_budgets
 from coevo_gym.runs.experiments.measures import MEASURES
@@ -80,17 +81,21 @@ def test_all_rows_have_settings_that_hold(name: str) -> None:
                     assert "default" not in row.printed(size)
 
 
+def resolved(
+    name: str, row: str, benchmark: str, budget: Any = "paper", seed: int = 1
+) -> tuple[RunConfig, ArmConfig]:
+    table = load(name)
+    (chosen,) = table.chosen((row,))
+    config = resolve(table, chosen, seed, benchmark=benchmark, budget=budget, environ={}).config
+    return config, arm_configs(config)[row]
+
+
 def test_few_first_tasks_are_asked_of_again_with_the_same_settings() -> None:
     asked, again = load("rbc_alfworld"), load("rbc_alfworld_few")
-    rows = {row.name: row for row in asked.rows}
     assert set(asked.seeds).isdisjoint(again.seeds)
     for row in again.rows:
-        pair = [(again, row), (asked, rows[f"{row.name}_few"])]
-        one, other = (
-            resolve(table, its, 1, benchmark="alfworld", budget="small", environ={}).config
-            for table, its in pair
-        )
-        (arm,), (its_arm,) = arm_configs(one).values(), arm_configs(other).values()
+        one, arm = resolved(again.name, row.name, "alfworld", "small")
+        other, its_arm = resolved(asked.name, f"{row.name}_few", "alfworld", "small")
         assert arm.curriculum.initial_size == 30
         assert arm.model_copy(update={"name": its_arm.name}) == its_arm
         # What the arm may set stands in the arm.
@@ -273,14 +278,18 @@ def test_numbers_of_a_paper_stand_beside_the_rows_that_have_its_settings(coevo: 
     assert all(name.endswith("_14b") for name in larger)
 
 
-def test_a_budget_sets_settings_of_the_method_of_every_row() -> None:
-    experiment = load("agentevolver_table2")
-    for benchmark, window in (("bfcl", 27), ("appworld", 17)):
-        for row in experiment.rows[1:]:
-            where = {"benchmark": benchmark, "budget": "paper"}
-            config = resolve(experiment, row, 1, **where, environ={}).config  # type: ignore[arg-type]
-            (arm,) = arm_configs(config).values()
-            assert arm.settings.depth_window == window  # type: ignore[attr-defined]
+@pytest.mark.parametrize("row", ["native", "evolved", "mixed"])
+@pytest.mark.parametrize(("benchmark", "window"), [("bfcl", 27), ("appworld", 17)])
+def test_a_budget_sets_settings_of_the_method(row: str, benchmark: str, window: int) -> None:
+    arm = resolved("agentevolver_table2", row, benchmark)[1]
+    assert arm.settings.depth_window == window  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("benchmark", load("agentevolver_fig12b").benchmarks)
+def test_one_model_judges_with_and_without_a_solution(benchmark: str) -> None:
+    table, rows = "agentevolver_fig12b", ("judge", "judge_plain")
+    judge, plain = (resolved(table, row, benchmark)[1] for row in rows)
+    assert judge.analyst == plain.analyst
 
 
 @pytest.mark.parametrize(("size", "ending"), [("7b", ""), ("14b", "_14b")])
@@ -288,20 +297,14 @@ def test_a_budget_sets_settings_of_the_method_of_every_row() -> None:
 def test_rows_of_a_published_model_have_the_settings_of_its_preset(
     benchmark: str, size: str, ending: str
 ) -> None:
-    experiment = load("agentevolver_table1")
-    (row,) = experiment.chosen((f"all{ending}",))
-    config = resolve(experiment, row, 1, benchmark=benchmark, budget="paper", environ={}).config
+    config, arm = resolved("agentevolver_table1", f"all{ending}", benchmark, seed=0)
     preset = load_config(f"agentevolver_{benchmark}_qwen2_5_{size}", environ={}).config
-    theirs = {"name", "extends", "about", "seed", "arms", "arm"}
-    found, wanted = (one.to_json() for one in (config, preset))
-    assert {k: v for k, v in found.items() if k not in theirs | {"loop"}} == {
-        k: v for k, v in wanted.items() if k not in theirs | {"loop"}
-    }
-    of_table, of_preset = (arm_configs(one) for one in (config, preset))
-    settings = of_preset["agentevolver"].settings.model_copy(
+    update = {"name": preset.name, "arms": preset.arms, "arm": preset.arm}
+    assert config.model_copy(update=update) == preset
+    settings = arm_configs(preset)["agentevolver"].settings.model_copy(
         update={"native": False, "depth_window": 27 if benchmark == "bfcl" else 17}
     )
-    assert of_table[row.name].settings == settings
+    assert arm.settings == settings
 
 
 def test_a_dry_run_says_what_it_cannot_print(coevo: Coevo) -> None:

@@ -201,9 +201,7 @@ def test_numbers_are_printed_beside_ours_in_columns_of_their_own() -> None:
 
 
 def test_seal_is_run_with_its_own_preset() -> None:
-    experiment = load("seal_table3")
-    where = {"benchmark": "bfcl", "budget": "paper"}
-    for cell in whole(experiment, **where).cells():
+    for cell in whole(load("seal_table3"), benchmark="bfcl", budget="paper").cells():
         config = cell.config
         assert (config.policy.chat.temperature, config.benchmark.max_steps) == (1.0, 20)
         assert (config.learner.clip_low, config.learner.clip_high) == (0.2, 0.2)
@@ -213,9 +211,7 @@ def test_seal_is_run_with_its_own_preset() -> None:
 
 
 def seal_cells() -> list[Cell]:
-    experiment = load("seal_table1")
-    where = {"benchmark": "bfcl", "budget": "paper"}
-    return whole(experiment, **where).cells()
+    return whole(load("seal_table1"), benchmark="bfcl", budget="paper").cells()
 
 
 def test_seal_on_three_backbones_fits_its_card() -> None:
@@ -301,9 +297,8 @@ def test_role_agent_s_numbers_stand_beside_its_settings(benchmark: str) -> None:
 @pytest.mark.parametrize("table", ["table1", "table1_7b", "table3", "table4"])
 @pytest.mark.parametrize("benchmark", ["alfworld", "webshop"])
 def test_role_agent_fits_its_card(table: str, benchmark: str) -> None:
-    experiment = load(f"role_agent_{table}")
-    where = {"benchmark": benchmark, "budget": "paper"}
-    for cell in whole(experiment, **where).cells():
+    chosen = whole(load(f"role_agent_{table}"), benchmark=benchmark, budget="paper")
+    for cell in chosen.cells():
         found = plan(cell.config)
         assert found.model is not None
         assert found.model.shortfall == ""
