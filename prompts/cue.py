@@ -1,4 +1,4 @@
-"""Prompt files for cues, which guide an agent during training and exploration.
+"""Prompt files with a single text, such as a cue, which guides an agent beyond its task.
 
 A cue file begins with a Jinja comment that contains TOML, and has one block::
 

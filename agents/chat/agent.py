@@ -16,12 +16,7 @@ from coevo_gym.core.spend import NO_USAGE, Usage
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import EndReason, TokenDecision, View
 from coevo_gym.prompts import AnswerStyle, PromptTemplate
-from coevo_gym.prompts.answers import (
-    action_of,
-    answer_of,
-    without_thought_line,
-    without_thoughts,
-)
+from coevo_gym.prompts.answers import action_of, answer_of, without_thought_line, without_thoughts
 
 _MEMORY_CHARS = 4_000
 """Maximum characters of a text that the model writes about earlier steps."""

@@ -32,8 +32,8 @@ MAX_RECALLED = 160
 """Maximum characters of an action in a memory message."""
 WINDOW_CHARS = 24_000
 """Maximum characters of past steps in a window without a fixed number of steps."""
-NOTES_PROMPT, ROOM_PROMPT = "chat/notes", "chat/room"
-"""Names of the prompts that request notes on older steps, and marks that make room."""
+MEMORY_PROMPTS = {"window": "chat/notes", "self_managed": "chat/room"}
+"""Names of the prompts that request notes on older steps or marks that make room, by history."""
 _STEP_CHARS = 2_000
 """Maximum characters of each observation and each action in a request for notes."""
 
@@ -172,7 +172,7 @@ def asks_for_notes(conversation: Conversation, n: int | None) -> str:
         }
         for step in range(covered, oldest)
     ]
-    return _prompt(NOTES_PROMPT).write(
+    return _prompt(MEMORY_PROMPTS["window"]).write(
         {
             "instruction": conversation.view.instruction,
             "notes": known,
@@ -230,7 +230,7 @@ def asks_for_room(conversation: Conversation, max_chars: int) -> str:
         return ""
     bare = replace(conversation, view=replace(conversation.view, cues=()))
     _, desk, _ = _managed(bare, max_chars, by_model=True)
-    return _prompt(ROOM_PROMPT).write(
+    return _prompt(MEMORY_PROMPTS["self_managed"]).write(
         {
             "size": f"{size:,}",
             "limit": f"{max_chars:,}",
@@ -249,7 +249,6 @@ def _managed(
     desk = _Desk()
     system = conversation.system()
     length = sum(len(message.content) for message in system)
-    size = length
     for step in range(conversation.answered + 1):
         number = step + 1
         desk.mark(conversation.written(step))

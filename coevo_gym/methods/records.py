@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from coevo_gym.core.notes import Notes
 
 
-class StepRecord:
+class StepRecord(ABC):
     """A memory that computes metrics from the notes of the latest learner step.
 
     Subclasses define :meth:`measure`. Checkpoints are saved between steps, so the state is empty.
@@ -17,9 +18,9 @@ class StepRecord:
     def __init__(self) -> None:
         self._metrics: dict[str, float] = {}
 
+    @abstractmethod
     def measure(self, notes: Notes) -> dict[str, float]:
         """Return the metrics of a step's notes, or {} without notes of the right kind."""
-        raise NotImplementedError
 
     def note(self, notes: Notes) -> None:
         """Replace the metrics; see :class:`~coevo_gym.core.seams.Memory`."""

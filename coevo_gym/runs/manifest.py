@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from coevo_gym import __version__
+from coevo_gym.agents.chat.history import MEMORY_PROMPTS
 from coevo_gym.core.errors import StoreError
 from coevo_gym.core.evolution import digest
 from coevo_gym.core.task import Task
 from coevo_gym.methods.plugins import folder_hashes
+from coevo_gym.prompts.cue import load_cue
 from coevo_gym.runs.config import ArmConfig, Resolved, RunConfig, arm_configs
 from coevo_gym.runs.policies import prompt_of
 from coevo_gym.store.folder import RunFolder, read_json, write_json
@@ -157,11 +159,14 @@ def model_id(config: RunConfig) -> str:
 
 
 def prompt_id(config: RunConfig) -> dict[str, Any]:
-    """Return the prompt file's name, version and hash; {} without a prompt file."""
+    """Return the prompt's name, version and hash, and any memory prompt's hash; {} if none."""
     prompt = prompt_of(config.policy, config.benchmark.name)
     if prompt is None:
         return {}
-    return {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
+    found = {"name": prompt.header.name, "version": prompt.header.version, "hash": prompt.hash}
+    if (chat := config.policy.chat).memory == "model":
+        found["memory"] = load_cue(MEMORY_PROMPTS[chat.history]).hash
+    return found
 
 
 def plugin_hashes(config: RunConfig) -> dict[str, str]:

@@ -101,7 +101,7 @@ ANSWERS: Mapping[type, Any] = {
     ScoreAnswer: ScoreAnswer(relevant=True, looped=False, achieved=False, score=30),
     Refined: Refined(chosen=[2, 1], advice="Compare everything first, and check the limit last."),
 }
-"""What each kind of question is answered with."""
+"""The answer to each kind of question."""
 
 
 class Plays:
@@ -252,7 +252,7 @@ def rendered(scene: Scene) -> dict[str, str]:
 
 
 def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, tuple[Message, ...]]:
-    """What the judge and a solver are shown."""
+    """Return the judge's prompts, also about a solver's attempt, and the tip for the solver."""
     advisor, known = Asks(), get_benchmark(benchmark)
     candidate = Candidate(task, task=task)
     JudgeGate(known, advisor).check(candidate)
@@ -266,7 +266,7 @@ def _of_gates(benchmark: str, task: Task, failing: Sequence[str]) -> dict[str, t
 
 
 def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
-    """What models are asked to find tasks, to judge, to label and to teach, and what is told."""
+    """Return the prompts for finding tasks, judging, labelling and teaching, and the policy's."""
     benchmark, known = scene.benchmark, get_benchmark(scene.benchmark)
     guided, unguided = scene.places[:2]
     told = {
@@ -312,7 +312,7 @@ def _of_agentevolver(scene: Scene) -> dict[str, tuple[Message, ...]]:
 def _first_shown(
     benchmark: str, task: Task, actions: Sequence[str], cue: Cue
 ) -> tuple[Message, ...]:
-    """What the policy is shown before its first action, with a cue."""
+    """Return the policy's prompt for its first action, with a cue."""
     chat = ChatAgent(cast(Any, None), load_prompt(benchmark), ChatConfig(thinking=True))
     shown = _shown(benchmark, TrainingEpisode(task, seed=0, cues=(cue,)), actions, chat.messages)
     return shown[0]
@@ -324,7 +324,7 @@ def _shown(
     actions: Sequence[str],
     messages: Callable[[View], tuple[Message, ...]],
 ) -> list[tuple[Message, ...]]:
-    """What the policy is shown before each of its actions."""
+    """Return the policy's prompt for each of its actions."""
     shown: list[tuple[Message, ...]] = []
 
     class Keeps(ScriptedAgent):
@@ -340,7 +340,7 @@ def _shown(
 def _of_the_policy(
     benchmark: str, task: Task, actions: Sequence[str]
 ) -> dict[str, tuple[Message, ...]]:
-    """What the policy is shown, also through the interface of seal, and asked to remember."""
+    """Return the policy's prompt, also with SEAL's interface, and the requests for its memory."""
     interface = FailureInterface(
         schema_notes=True, error_hints=True, on=("argument_mismatch", "recovery_failure")
     )
@@ -379,7 +379,7 @@ def _cut(found: re.Match[str]) -> str:
 
 
 def answers(benchmark: str) -> Mapping[str, Any]:
-    """What a model answers to the prompts of a benchmark; see ``test_asked.py``."""
+    """Return a model's answers to the prompts of a benchmark; see ``test_asked.py``."""
     found: Mapping[str, Any] = json.loads(
         (FOLDER / benchmark / "answers.json").read_text(encoding="utf-8")
     )

@@ -18,9 +18,12 @@ from coevo_gym.core.spend import Usage
 from coevo_gym.core.stats import wilson_interval
 from coevo_gym.core.task import Split
 from coevo_gym.episodes.runner import episode_seed
+from coevo_gym.prompts.cue import load_cue
 from coevo_gym.runs import progress as run_progress
+from coevo_gym.runs.config import RunConfig
 from coevo_gym.runs.evals import job
 from coevo_gym.runs.evaluation import differences
+from coevo_gym.runs.manifest import prompt_id
 from coevo_gym.store.eval_folder import EvalFolder
 from coevo_gym.store.folder import read_json, read_lines
 from coevo_gym.store.progress import WorkProgress, read_progress
@@ -419,7 +422,19 @@ class TestOfARun:
 
 def test_keys_of_older_versions_are_understood() -> None:
     old = {"settings": {"chat": {"context": "causal"}}}
-    now = {"settings": {"chat": {"history": "causal", "style": "plain"}}}
+    now = {"settings": {"chat": {"history": "causal", "style": "plain", "memory": "rule"}}}
     assert differences(old, now) == []
     now["settings"]["chat"]["style"] = "react"
     assert differences(old, now) == ["settings.chat.style: plain there, react now"]
+
+
+def test_prompts_for_memory_identify_an_evaluation() -> None:
+    def of(history: str, memory: str) -> dict[str, Any]:
+        chat = {"history": history, "memory": memory}
+        policy = {"kind": "transformers", "model": {"path": "x"}, "chat": chat}
+        return prompt_id(RunConfig.model_validate({"policy": policy}))
+
+    by_rule = of("window", "rule")
+    assert by_rule.keys() == {"name", "version", "hash"}
+    for history, prompt in (("window", "chat/notes"), ("self_managed", "chat/room")):
+        assert of(history, "model") == {**by_rule, "memory": load_cue(prompt).hash}

@@ -43,7 +43,7 @@ NOT_CLAIMED = {
 
 @cache
 def without(name: str) -> AttackRun:
-    """What an attack does without a sandbox, whatever the level would have been."""
+    """Run an attack without a sandbox, once for all levels."""
     return HostSetup(Level.NONE).run(GENERIC[name], protected=False)
 
 
