@@ -263,6 +263,24 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert not HEAVY & set(done.stdout.split())
 
 
+@pytest.mark.parametrize(
+    ("missing", "needs", "modules"),
+    [
+        ("torch", "Training needs PyTorch", "grpo ppo rest sft learners update adapters.verl.rows"),
+        ("torch", "A language model needs PyTorch", "transformers_policy vllm_policy"),
+        ("peft", "A language model needs PyTorch", "transformers_policy vllm_policy"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(missing: str, needs: str, modules: str) -> None:
+    package = "coevo_gym." + ("trainers" if needs.startswith("Training") else "agents.lm")
+    code = f"import sys, {package}, pytest; sys.modules[{missing!r}] = None\n" + "".join(
+        f"with pytest.raises(ImportError, match=r'^{needs}.*pip install .*train'):\n"
+        f"    import {package}.{module}\n"
+        for module in modules.split()
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=600)
+
+
 def test_gym_make_imports_the_package_by_its_name() -> None:
     code = (
         "import gymnasium as gym; env = gym.make('coevo_gym:CoEvolve-WebShop-v0');"

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import EndReason, Group, Segment
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.credit import Credit, credit_of
 from coevo_gym.trainers.settings import CLIPS_NEVER_ACT, GRPOConfig
 from coevo_gym.trainers.update.batch import (
@@ -43,11 +42,9 @@ from coevo_gym.trainers.update.learner import (
 )
 from coevo_gym.trainers.update.loss import LossTerms, grpo_loss, k3
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"GRPO needs PyTorch. {extra_advice('train')}.") from error
+# isort: split
+import torch  # last, because trainers.update reports a missing PyTorch
+from torch import Tensor
 
 __all__ = [
     "GRPO",
@@ -70,7 +67,6 @@ class GRPO(SurrogateLearner):
 
     Choices must be sampled at temperature 1; segments record their own temperature. By default, the
     settings specify the credit assignment. The seed determines the order of minibatches.
-
     """
 
     config: GRPOConfig

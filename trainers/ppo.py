@@ -22,7 +22,6 @@ from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.notes import NO_NOTES, Notes
 from coevo_gym.core.seams import Advantage
 from coevo_gym.core.trajectory import Group, Sample, Trajectory
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.advantages import Estimate, token_estimate, turn_estimate
 from coevo_gym.trainers.credit import Outcome
 from coevo_gym.trainers.segments import n_sampled
@@ -46,11 +45,9 @@ from coevo_gym.trainers.update.learner import (
     surrogate,
 )
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"PPO needs PyTorch. {extra_advice('train')}.") from error
+# isort: split
+import torch  # last, because trainers.update reports a missing PyTorch
+from torch import Tensor
 
 
 class Valued(LearnablePolicy, Protocol):

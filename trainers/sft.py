@@ -18,7 +18,6 @@ from numpy.random import Generator
 
 from coevo_gym.core.errors import ConfigError, TrainingDiverged
 from coevo_gym.core.trajectory import Sample
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.demonstrations import Demonstrations
 from coevo_gym.trainers.grpo import LearnablePolicy
 from coevo_gym.trainers.segments import n_sampled, n_tokens, samples
@@ -26,10 +25,8 @@ from coevo_gym.trainers.settings import ImitationConfig
 from coevo_gym.trainers.update.batch import parts
 from coevo_gym.trainers.update.optimizer import GuardedOptimizer, fuses
 
-try:
-    import torch
-except ModuleNotFoundError as error:
-    raise ImportError(f"Imitation needs PyTorch. {extra_advice('train')}.") from error
+# isort: split
+import torch  # last, because trainers.update reports a missing PyTorch
 
 __all__ = ["Imitation", "ImitationConfig", "ImitationStep", "Imitator", "imitate"]
 

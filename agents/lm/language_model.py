@@ -13,7 +13,6 @@ from pydantic import Field
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.task import FrozenModel
 from coevo_gym.core.trajectory import Sample, Segment
-from coevo_gym.provision import extra_advice
 
 if TYPE_CHECKING:
     import torch
@@ -87,14 +86,11 @@ class LanguageModel:
     tokenizer: Any
 
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
-        try:
-            import torch
+        from coevo_gym.agents.lm import causal_lm, packing
 
-            from coevo_gym.agents.lm import causal_lm, packing
-        except ModuleNotFoundError as error:
-            raise ImportError(
-                f"A language model needs PyTorch, transformers and peft. {extra_advice('train')}."
-            ) from error
+        # isort: split
+        import torch  # last, because causal_lm reports missing packages
+
         self.config = config
         self.version = 0
         device = causal_lm.pick_device(config.device)

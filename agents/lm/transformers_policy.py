@@ -11,9 +11,6 @@ from importlib.util import find_spec
 from typing import Any, Self
 
 import numpy as np
-import torch
-import transformers
-from transformers import PreTrainedModel, generation
 
 from coevo_gym.agents.chat.format import ChatFormat
 from coevo_gym.agents.lm.causal_lm import half_copy, renew
@@ -24,6 +21,11 @@ from coevo_gym.core.errors import ConfigError, ModelError
 from coevo_gym.core.seams import Completion, Finish, Message, Prompt, Request
 from coevo_gym.core.spend import Usage
 from coevo_gym.core.trajectory import TokenDecision
+
+# isort: split
+import torch  # last, because causal_lm reports missing packages
+import transformers
+from transformers import PreTrainedModel, generation
 
 logger = logging.getLogger(__name__)
 

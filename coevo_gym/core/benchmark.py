@@ -311,12 +311,8 @@ def _take(name: str, found: object) -> None:
             f"{type(made).__name__}"
         )
     if name not in _SPECS:
-        got = (
-            f"it is {made.name!r}"
-            if isinstance(made, BenchmarkSpec)
-            else "it does not register any"
-        )
-        raise ConfigError(f"an entry point must have the name of its benchmark, but {got}")
+        got = f"is {made.name!r}" if isinstance(made, BenchmarkSpec) else "does not register any"
+        raise ConfigError(f"an entry point must have the name of its benchmark, but it {got}")
 
 
 _PLUGINS = Plugins(GROUP, _take)

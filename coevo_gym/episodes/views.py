@@ -74,11 +74,7 @@ class Seen:
         self.texts: list[str] = []
 
     def look(
-        self,
-        now: View,
-        said: str = "",
-        decision: TokenDecision | None = None,
-        memory: str = "",
+        self, now: View, said: str = "", decision: TokenDecision | None = None, memory: str = ""
     ) -> View:
         """Add the env's view at the start or after a step, and return the agent's view.
 

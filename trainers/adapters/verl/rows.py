@@ -12,15 +12,12 @@ import numpy as np
 
 from coevo_gym.core.errors import ConfigError
 from coevo_gym.core.trajectory import Segment
-from coevo_gym.provision import extra_advice
 from coevo_gym.trainers.settings import GRPOConfig
 from coevo_gym.trainers.update.batch import Batch
 
-try:
-    import torch
-    from torch import Tensor
-except ModuleNotFoundError as error:
-    raise ImportError(f"verl needs PyTorch. {extra_advice('train')}.") from error
+# isort: split
+import torch  # last, because trainers.update reports a missing PyTorch
+from torch import Tensor
 
 
 class SegmentRow(NamedTuple):
