@@ -198,8 +198,7 @@ def _json(row: RunRow | TableOfRuns | EvalRow) -> dict[str, Any]:
     found = row.model_dump(mode="json", exclude={"on_disk"})
     on_disk = row.on_disk.model_dump(mode="json") if row.on_disk else {}
     problem = found.get("problem") or on_disk["problem"]
-    whole: dict[str, Any] = finite({**found, **on_disk, "problem": problem})
-    return whole
+    return dict(finite({**found, **on_disk, "problem": problem}))
 
 
 def _runs(rows: list[RunRow]) -> Table:

@@ -12,7 +12,6 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Mapping
-from pathlib import Path
 
 from coevo_gym.core.errors import CoevoError
 from coevo_gym.store.progress import PROGRESS
@@ -32,7 +31,8 @@ def state_of(shelf: Shelf) -> State:
     """Return a stamp for each run and evaluation that changes whenever its files change."""
     runs = {
         ("run", id): stamps(
-            *(run.metrics, run.database, _log(run.database), run.summary, run.path / PROGRESS)
+            *(run.metrics, run.database, run.summary, run.path / PROGRESS),
+            run.database.with_name(f"{run.database.name}-wal"),
         )
         for id, run in shelf.library.runs().items()
     }
@@ -109,7 +109,3 @@ class Reading:
         except (CoevoError, Refusal) as error:
             logger.debug("not read: %s", error)  # requests for this run report the error
             return False
-
-
-def _log(database: Path) -> Path:
-    return database.with_name(f"{database.name}-wal")

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -47,9 +48,7 @@ class Shelf:
         Raises:
             NotFound: if there is no such run.
         """
-        folder = self.library.run(id)
-        with self._lock:
-            return self._runs.setdefault(folder.path, ShownRun(id, folder))
+        return self._run(id, self.library.run(id))
 
     def evaluation(self, id: str) -> ShownEval:
         """Return an evaluation by its id.
@@ -57,23 +56,29 @@ class Shelf:
         Raises:
             NotFound: if there is no such evaluation.
         """
-        folder = self.library.evaluation(id)
-        with self._lock:
-            return self._evals.setdefault(folder.path, ShownEval(id, folder))
+        return self._eval(id, self.library.evaluation(id))
 
     def runs(self) -> list[ShownRun]:
         """Return all runs."""
-        return [self.run(id) for id in self.library.runs()]
+        return list(starmap(self._run, self.library.runs().items()))
 
     def evals(self) -> list[ShownEval]:
         """Return all evaluations."""
-        return [self.evaluation(id) for id in self.library.evals()]
+        return list(starmap(self._eval, self.library.evals().items()))
 
     def indexes(self) -> list[Index]:
         """Return the indexes that have been opened."""
         with self._lock:
             shown = list(self._runs.values())
         return [run.index for run in shown if run.indexed]
+
+    def _run(self, id: str, folder: RunFolder) -> ShownRun:
+        with self._lock:
+            return self._runs.setdefault(folder.path, ShownRun(id, folder))
+
+    def _eval(self, id: str, folder: EvalFolder) -> ShownEval:
+        with self._lock:
+            return self._evals.setdefault(folder.path, ShownEval(id, folder))
 
 
 class ShownRun:

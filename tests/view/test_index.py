@@ -98,6 +98,18 @@ def test_what_a_run_writes_is_taken_in_while_it_does(run: RunFolder, store: RunS
     assert [row.advantage for row in rows_of(index, "group=group-6")] == [1.5, -0.5]
 
 
+def test_a_page_leaves_out_what_a_rewind_removes_meanwhile(
+    run: RunFolder, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.add_groups("a", 1, [group(1)], [])
+    index = Index(run)
+    index.refresh()
+    read = index.rows
+    rewound = lambda *query: (read(*query), store.rewind("a", 0), index.refresh())[0]  # noqa: E731
+    monkeypatch.setattr(index, "rows", rewound)
+    assert rows_of(index) == []
+
+
 def test_actions_are_read_little_by_little(run: RunFolder, store: RunStore) -> None:
     store.add_groups("a", 1, [group(number) for number in range(5)], [])
     index = Index(run)

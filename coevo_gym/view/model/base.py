@@ -123,22 +123,6 @@ class TaskBrief(Shape):
         )
 
 
-class Ended(ListRow):
-    """A base class for finished episodes.
-
-    Attributes:
-        success: the binary outcome.
-        score: the benchmark's own score, in [0, 1].
-        end_reason: why the episode ended.
-        steps: env steps taken.
-    """
-
-    success: bool
-    score: float
-    end_reason: str
-    steps: int
-
-
 class SignalView(Shape):
     """A signal that an episode shows a weakness.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,7 @@ from coevo_gym.episodes.evaluation import by_task, by_type, pass_at, rate_of
 from coevo_gym.runs.config import PolicySettings
 from coevo_gym.runs.folders.listing import evaluation_on_disk
 from coevo_gym.runs.table import RANDOM, WARMUP
+from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.store.folder import in_use, read_lines
 from coevo_gym.store.reader import Evaluated, EvaluatedTask
 from coevo_gym.store.secrets import without_secrets
@@ -266,11 +267,15 @@ _SHOWN = {"name", "sample", "tags", "success", "score", "end_reason", "steps"}
 
 def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
     """Return the rows of all episodes, sorted by name."""
-    tasks, stored = _known(shown)
-    found = []
-    for line in sorted(shown.lines.values(), key=lambda line: (line.name, line.sample)):
+    return list(_episodes(shown.lines.values(), *_known(shown)))
+
+
+def _episodes(
+    lines: Iterable[EvalLine], tasks: Mapping[str, EvaluatedTask], stored: set[tuple[str, int]]
+) -> Iterator[EpisodeRow]:
+    for line in sorted(lines, key=lambda line: (line.name, line.sample)):
         asked = tasks[line.id].instruction if line.id in tasks else ""
-        row = EpisodeRow(
+        yield EpisodeRow(
             **line.model_dump(include=_SHOWN),
             id=f"{line.id}.{line.sample}",
             position=line.sample,
@@ -279,8 +284,6 @@ def episode_rows(shown: ShownEval) -> list[EpisodeRow]:
             stored=line.key in stored,
             words=fold(f"{line.name} {line.id} {asked}"),
         )
-        found.append(row)
-    return found
 
 
 def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
@@ -302,7 +305,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
         )
         if line is None or episode is None:
             raise NotFound(f"{shown.id} has no episode {id[:100]!r}. Ids look like TASK.SAMPLE.")
-        tasks, _ = _known(shown)
+        tasks, stored = _known(shown)
     task = tasks.get(task_id)
     asked = task.instruction if task else ""
     split = task.split if task else config["split"]
@@ -329,7 +332,7 @@ def episode_detail(shown: ShownEval, id: str) -> TrajectoryDetail:
         last_observation=episode.last_observation,
         last_page=last,
         grade=_grade(episode, split, held_out=held_out),
-        siblings=tuple(one for one in episode_rows(shown) if one.task == task_id),
+        siblings=tuple(_episodes(by_task(lines.values())[task_id], tasks, stored)),
         stored=dict.fromkeys(("choices", "tokens", "advantages"), False),
         before=order[place - 1] if place else None,
         after=order[place + 1] if place + 1 < len(order) else None,

@@ -146,11 +146,6 @@ def written_at(*files: Path) -> str | None:
     return datetime.fromtimestamp(max(times), UTC).isoformat(timespec="seconds") if times else None
 
 
-def unreadable(run: ShownRun) -> ProgressView:
-    """Return the progress of a run that cannot be read."""
-    return ProgressView(state="damaged", updated_at=written_at(run.folder.manifest))
-
-
 def _spent(steps: Sequence[Line], what: str) -> float:
     """Return the total model usage across all arms, from each arm's latest step."""
     latest = {line["arm"]: line for line in steps if line["event"] == "step"}

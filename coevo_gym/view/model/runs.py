@@ -18,7 +18,7 @@ from coevo_gym.trainers.protocols import training_success
 from coevo_gym.view.model.base import FolderRow, Rated, Shape
 from coevo_gym.view.model.evals import EvalRow, eval_rows
 from coevo_gym.view.model.measures import unused_answers, usage_of
-from coevo_gym.view.model.progress import ProgressView, progress_of, unreadable
+from coevo_gym.view.model.progress import ProgressView, progress_of, written_at
 from coevo_gym.view.model.rounds import RoundRow, each_once, rounds_of
 from coevo_gym.view.numbers import headline
 from coevo_gym.view.refusals import Damaged
@@ -172,7 +172,8 @@ class RunDetail(Shape):
 
 def run_list(shelf: Shelf) -> RunList:
     """Return all runs and evaluations, latest first."""
-    runs = sorted(map(_row, shelf.runs()), key=_when, reverse=True)
+    rows = map(_row, shelf.runs())
+    runs = sorted(rows, key=lambda row: row.progress.updated_at or "", reverse=True)
     return RunList(runs=tuple(runs), evals=eval_rows(shelf))
 
 
@@ -239,11 +240,8 @@ def _row(run: ShownRun) -> RunRow:
             tasks=tasks,
         )
     except Damaged as error:
-        return RunRow(**known, progress=unreadable(run), problem=str(error))
-
-
-def _when(row: RunRow) -> str:
-    return row.progress.updated_at or ""
+        progress = ProgressView(state="damaged", updated_at=written_at(run.folder.manifest))
+        return RunRow(**known, progress=progress, problem=str(error))
 
 
 def _counts(run: ShownRun) -> tuple[int, int]:

@@ -8,22 +8,30 @@ from typing import Any
 from coevo_gym.view.filters import TRAJECTORIES, Filter, paging_of
 from coevo_gym.view.index.filling import between
 from coevo_gym.view.index.index import Index
-from coevo_gym.view.model.base import Ended, Paged, TaskBrief
+from coevo_gym.view.model.base import ListRow, Paged, TaskBrief
 from coevo_gym.view.query import Query, fold
 from coevo_gym.view.shelf import ShownRun, told_as_damaged
 
 
-class Sibling(Ended):
+class Sibling(ListRow):
     """Another episode of the same group, or of the same task in an evaluation.
 
     Attributes:
         id: id of the episode, used in paths; ``ARM.GROUP.POSITION`` for a training episode.
         position: position in the group, or among the task's episodes, from 0.
+        success: the binary outcome.
+        score: the benchmark's own score, in [0, 1].
+        end_reason: why the episode ended.
+        steps: env steps taken.
         signals: kinds of signals emitted for the episode.
     """
 
     id: str
     position: int
+    success: bool
+    score: float
+    end_reason: str
+    steps: int
     signals: tuple[str, ...] = ()
 
 
@@ -136,7 +144,7 @@ def find_trajectories(index: Index, query: Query) -> TrajectoryPage:
     rows = index.rows(f"{_SELECTED.format('')}WHERE t.number IN ({marks})", *shown)
     found = {number: _row(*columns) for number, *columns in rows}
     return TrajectoryPage(
-        rows=tuple(found[number] for number in shown),
+        rows=tuple(found[number] for number in shown if number in found),
         read=index.read,
         **paging_of(len(matching), place.page, place.per_page),
     )
