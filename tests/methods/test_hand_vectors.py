@@ -11,21 +11,27 @@ import pytest
 
 pytest.importorskip("torch")
 
+from coevo_gym.core.benchmark import get_benchmark
+from coevo_gym.core.task import Split
 from coevo_gym.curricula.pool.known import jaccard
 from coevo_gym.curricula.selectors.adarft import next_target
 from coevo_gym.curricula.selectors.learnable import learnability
 from coevo_gym.curricula.selectors.plr import replay_probabilities
 from coevo_gym.curricula.selectors.progress import learning_progress, reweighted
 from coevo_gym.curricula.selectors.sec import arm_probabilities, mean_absolute_advantage, paid
+from coevo_gym.episodes.evaluation import Evaluation
 from coevo_gym.methods.agentevolver.coach import places
 from coevo_gym.methods.agentevolver.credit import attributed
 from coevo_gym.methods.role_agent.failures import mode_weights
 from coevo_gym.methods.role_agent.foresight import bonus, horizon
-from coevo_gym.methods.seal.profile import trajectory_weight
+from coevo_gym.methods.seal.profile import FailureProfile, trajectory_weight
+from coevo_gym.methods.seal.weights import weighed
+from coevo_gym.store.eval_folder import EvalLine
 from coevo_gym.testing.formulas import FORMULAS
 from coevo_gym.trainers.advantages import gae, relative_to_group, returns
 from coevo_gym.trainers.rest import kept
 from coevo_gym.trainers.similarity import likeness
+from tests.methods.test_seal_profile import told
 
 VECTORS = json.loads((Path(__file__).parent / "vectors.json").read_text())["vectors"]
 Inputs = Mapping[str, Any]
@@ -76,6 +82,43 @@ def progress(v: Inputs) -> dict[str, float]:
 
 def both(pairs: Any) -> list[list[float]]:
     return [[likeness(a, b, "difflib"), likeness(a, b, "lcs")] for a, b in pairs]
+
+
+def label_shares(v: Inputs) -> dict[str, float]:
+    profile = FailureProfile()
+    profile.note(told(*[([label], True) for label, n in v["counts"].items() for _ in range(n)]))
+    return {label: profile.metrics()[f"share_{label}"] for label in v["counts"]}
+
+
+def seal_advantages(v: Inputs) -> dict[str, Any]:
+    advantages = relative_to_group(v["R"])
+    weighted = [float(a) for a in weighed(advantages, v["w"])]
+    sums = {"sum_A": sum(advantages), "sum_A_tilde": sum(weighted)}
+    return {"A": advantages, "A_tilde": weighted, **sums}
+
+
+def goal_completion(v: Inputs) -> dict[str, float]:
+    done = [
+        (f"{name}_{i}", name, ok) for name, row in v["results"].items() for i, ok in enumerate(row)
+    ]
+    task = get_benchmark("toy").tasks(Split.VAL)[0]
+    tasks = [task.model_copy(update={"scenario": scenario}) for _, scenario, _ in done]
+    lines = [
+        EvalLine(
+            id=id,
+            sample=0,
+            name=id,
+            scenario=scenario,
+            success=ok,
+            score=ok,
+            steps=1,
+            end_reason="done",
+            seed=0,
+        )
+        for id, scenario, ok in done
+    ]
+    found = Evaluation(tasks, 1, tuple(lines))
+    return {"TGC": found.success_rate, "SGC": found.scenario_success_rate}
 
 
 def duplicates(v: Inputs) -> list[list[Any]]:
@@ -143,6 +186,9 @@ CHECKS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "sec.bandit": (bandit, dict),
     "learning_progress": (progress, dict),
     "rest.thresholds": (lambda v: [kept(v["r"], tau) for tau in v["tau"]], list),
+    "seal.advantage": (seal_advantages, dict),
+    "seal.profile": (label_shares, dict),
+    "tgc_sgc": (goal_completion, dict),
 }
 
 
