@@ -101,11 +101,12 @@ KINDS = {"groups": "groups", "tasks": "tasks", "drafts": "drafts", "trajectories
 
 
 @pytest.mark.parametrize(
-    ("most_bytes", "most_unpacked", "short"),
+    ("most_bytes", "most_unpacked", "least_for_pages", "short"),
     [
-        (PAGE_BYTES + 190_000, 10**9, {"tasks", "drafts", "episodes"}),
-        (PAGE_BYTES + 240_000, 10**9, {"episodes"}),
-        (10**9, 1_800_000, {"episodes"}),
+        (PAGE_BYTES + 190_000, 10**9, 0, {"groups", "tasks", "drafts", "episodes"}),
+        (PAGE_BYTES + 310_000, 10**9, 0, {"episodes"}),
+        (10**9, 1_800_000, 0, {"episodes"}),
+        (10**9, 0, 50_000, {"groups", "tasks", "drafts", "episodes"}),
     ],
 )
 def test_a_file_that_is_full_says_what_it_lacks(
@@ -114,9 +115,11 @@ def test_a_file_that_is_full_says_what_it_lacks(
     monkeypatch: pytest.MonkeyPatch,
     most_bytes: int,
     most_unpacked: int,
+    least_for_pages: int,
     short: set[str],
 ) -> None:
     monkeypatch.setattr(write, "MOST_UNPACKED", most_unpacked)
+    monkeypatch.setattr(write, "LEAST_FOR_PAGES", least_for_pages)
     target = tmp_path / "full.html"
     written = export_pages(Library([RUN]), target, most_bytes=most_bytes)
     assert target.stat().st_size == written.bytes <= most_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import permutations
+from itertools import chain, permutations, zip_longest
 from typing import Any, NamedTuple
 
 from coevo_gym.core.task import Split
@@ -93,19 +93,24 @@ def answers(shelf: Shelf, *, episodes: bool = True) -> Iterator[Response]:
 
 
 def pages(shelf: Shelf, *, held_out: bool, episodes: bool = True) -> Iterator[ExportedPage]:
-    """Yield the pages for groups, tasks, drafts and episodes, latest first within each kind.
+    """Yield the pages for groups, tasks, drafts and episodes in turn, latest first in each kind.
 
     Args:
         shelf: the runs and evaluations.
         held_out: True to include the episodes of evaluations on validation and test tasks.
         episodes: False to yield only the pages for tasks.
     """
-    for part in (_groups, _tasks, _drafts) if episodes else (_tasks,):
-        for run in shelf.runs():
-            with suppress(Refusal):
-                yield from list(part(run))
+    of_run = (_groups, _tasks, _drafts, _episodes) if episodes else (_tasks,)
+    parts = [_readable(part(run)) for run in shelf.runs() for part in of_run]
     if episodes:
-        yield from _episodes(shelf, held_out=held_out)
+        parts += [_readable(_of_evaluation(shown, held_out)) for shown in shelf.evals()]
+    yield from filter(None, chain.from_iterable(zip_longest(*parts)))
+
+
+def _readable(pages: Iterator[ExportedPage]) -> list[ExportedPage]:
+    with suppress(Refusal):
+        return list(pages)
+    return []
 
 
 def _groups(run: ShownRun) -> Iterator[ExportedPage]:
@@ -124,19 +129,17 @@ def _drafts(run: ShownRun) -> Iterator[ExportedPage]:
         yield ExportedPage(f"runs/{run.id}/drafts/{id}", run.id, "drafts")
 
 
-def _episodes(shelf: Shelf, *, held_out: bool) -> Iterator[ExportedPage]:
-    """Yield the pages for the episodes of runs, then for the episodes of evaluations."""
-    for run in shelf.runs():
-        with suppress(Refusal):
-            for row in reversed(all_trajectories(run)):
-                yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
-    for shown in shelf.evals():
-        with suppress(Refusal):
-            if held_out or shown.config["split"] == Split.TRAIN:
-                for episode in episode_rows(shown):
-                    if episode.stored:
-                        path = f"evals/{shown.id}/episodes/{episode.id}"
-                        yield ExportedPage(path, shown.id, "episodes")
+def _episodes(run: ShownRun) -> Iterator[ExportedPage]:
+    for row in reversed(all_trajectories(run)):
+        yield ExportedPage(f"runs/{run.id}/trajectories/{row.id}", run.id, "episodes")
+
+
+def _of_evaluation(shown: ShownEval, held_out: bool) -> Iterator[ExportedPage]:
+    if held_out or shown.config["split"] == Split.TRAIN:
+        for episode in episode_rows(shown):
+            if episode.stored:
+                path = f"evals/{shown.id}/episodes/{episode.id}"
+                yield ExportedPage(path, shown.id, "episodes")
 
 
 def page_of(shelf: Shelf, path: str, *, episodes: bool = True) -> Response | None:

@@ -230,6 +230,8 @@ REPORT_BYTES = 1_400_000
 """Maximum size in bytes of a report that includes pages for single tasks."""
 MOST_UNPACKED = 36_000_000
 """Maximum size of a single file's uncompressed data in bytes, which a browser unpacks at once."""
+LEAST_FOR_PAGES = 8_000_000
+"""Uncompressed bytes for the pages of the latest items, even if the lists exceed the maximum."""
 _RESERVE = 150_000
 """Bytes reserved for the compressor's buffer and the final entries."""
 PART_BYTES = 2_000_000
@@ -388,6 +390,7 @@ class _Export:
                 )
         if self._report:
             room = REPORT_BYTES - empty - _RESERVE
+        most = max(MOST_UNPACKED, part.size + LEAST_FOR_PAGES)
         wanted, there, full = Counter[tuple[str, str]](), Counter[tuple[str, str]](), False
         for page in pages(self._shelf, held_out=self._held_out, episodes=not self._report):
             wanted[page.of, page.kind] += 1
@@ -395,7 +398,7 @@ class _Export:
                 continue
             added = self._add(part, found, room - part.packed)
             there[page.of, page.kind] += added
-            full = not added or part.size > MOST_UNPACKED
+            full = not added or part.size > most
         all_of = f"coevo view {folder.parent.name}" if self._report else f"--export {folder}"
         for (of, kind), n in wanted.items():
             if (kept := there[of, kind]) < n:

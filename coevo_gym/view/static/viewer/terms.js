@@ -7,7 +7,7 @@
 
   /** Each term by its name in links: the words that stand for it, and its definition. */
   const TERMS = {
-    accepted: ["accepted draft", "A draft that has passed every gate. Its task joins the arm's pool."],
+    accepted: ["accepted drafts", "Drafts that passed every gate. Their tasks join the arm's pool."],
     arm: ["arm", "One method in a run. All arms of a run share the benchmark, the initial policy, the first task set and the evaluation."],
     context: ["context", "The starting point of an exploration: a task, and the weakness that a signal found in it."],
     draft: ["draft", "A proposed task that has not been verified yet."],
