@@ -57,7 +57,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start ``main`` of a module in ``inside`` as a process; return the process and a socket to it.
+    """Start a process that runs ``main`` of a module in ``inside``; return it and a socket to it.
 
     Args:
         python: the engine's interpreter.
