@@ -447,7 +447,7 @@ class TaskEnv(gym.Env[str, str]):
         return practised.relabelled(found) if isinstance(practised, HoldingOut) else found
 
     def _check(self, task: Task) -> None:
-        """Raise an error if this env must not run a task."""
+        """Raise an error if this env must not run the given task."""
         if task.benchmark != self.benchmark:
             raise TaskError(
                 f"{task.name} belongs to {task.benchmark}, but this env runs {self.benchmark}. "
@@ -461,7 +461,7 @@ class TaskEnv(gym.Env[str, str]):
             check_claim(task, side, "play")
 
     def _side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to, regardless of the split it claims."""
+        """Return the split that a task's content belongs to, even if the task claims another."""
         return self.practised.side_of(task)
 
     def _choose(self, options: Mapping[str, Any]) -> Task:

@@ -19,7 +19,7 @@ from coevo_gym.core.trajectory import EvalTrajectory, Trajectory
 
 
 class TurnLabel(StrEnum):
-    """The result of a turn: a success, or the kind of failure.
+    """The result of a turn: success or the kind of failure.
 
     Source: the kinds of failure in SEAL (arXiv 2605.24426, Tables 5 and 6); ``not_reached`` is
     ours.
@@ -63,7 +63,7 @@ Position = Literal["only", "early", "middle", "late"]
 
 
 def position(turn: int, turns: int) -> Position:
-    """Return the part of an episode (early, middle or late) in which a turn, from 0, ends.
+    """Return the part of an episode (early, middle or late) in which the given turn ends.
 
     Example:
         >>> [position(turn, 5) for turn in range(5)]
@@ -92,7 +92,7 @@ def first_that_applies(
 
 
 class TurnFacts(NamedTuple):
-    """The facts about a turn that its label depends on.
+    """The facts about a turn that determine its label.
 
     Attributes:
         reached: True if the turn was judged.
@@ -116,7 +116,7 @@ class TurnFacts(NamedTuple):
 
     @classmethod
     def unreached(cls, reference: bool) -> TurnFacts:
-        """Create the facts about a turn that was not judged."""
+        """Return the facts for a turn that was not judged."""
         return cls(reached=False, reference=reference, outcome="not_reached")
 
 

@@ -1,4 +1,4 @@
-"""The base class of benchmark folders, and the interfaces that their modules implement."""
+"""The base class of benchmarks implemented in a folder, and the interfaces of its modules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TasksModule(Protocol):
         """Return the split of a scenario."""
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to, regardless of the split it claims."""
+        """Return the split that a task's content belongs to, even if the task claims another."""
 
 
 class BuilderModule(Protocol):

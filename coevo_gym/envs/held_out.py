@@ -91,7 +91,7 @@ class HoldingOut:
         return Split.HELD_OUT if side is Split.TRAIN and held_out else side
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to, regardless of the split it claims.
+        """Return the split that a task's content belongs to, even if the task claims another.
 
         A copy of a held-out native task is recognised by its world and verifier, even if its
         scenario or wording differs.

@@ -103,7 +103,7 @@ def build(draft: Draft) -> Task:
 
 
 def _check_place(scenario: str, world: ALFWorldWorld) -> None:
-    """Check that the scene is a training scene and that the goal is new there."""
+    """Check that the scene is a training scene and that the goal is new for it."""
     actual = scenario_of(world.game)
     if scenario != actual:
         raise BuildError(f"the draft claims to be in {scenario}, but is in {actual}")
@@ -127,12 +127,12 @@ def check_words(instruction: str, goal: RoomGoal) -> None:
 
 
 def names(text: str, name: str) -> bool:
-    """Return True if a lower-case text contains a type name, singular or plural."""
+    """Return True if lower-case text contains a type name, singular or plural."""
     return re.search(rf"\b{name.lower()}(?:e?s)?\b", text) is not None
 
 
 def kinds_said(text: str) -> set[str]:
-    """Return the kinds of goals that a lower-case text names; some kinds need no special words."""
+    """Return the kinds of goals whose typical words occur in lower-case text."""
     return {kind for kind, phrase in _SAID.items() if re.search(phrase, text)}
 
 
@@ -202,7 +202,7 @@ def evidence(task: Task) -> Evidence:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create drafts with new goals in a walk's scene, preferring object types from the walk.
+    """Create drafts with new goals in an explored scene, preferring object types seen on the walk.
 
     Goals that the scene's initial facts allow are drawn until two of the goals have a plan.
     If the context has a target, goals that fit the target are tried first.
@@ -261,13 +261,13 @@ def possible_goals(facts: Facts, problem: str) -> Sequence[Sequence[RoomGoal]]:
 
 
 def _met(trace: Trajectory) -> frozenset[str]:
-    """Return the words in a walk's actions and in all its observations except the first."""
+    """Return the words in an exploration walk's actions and in all but its first observation."""
     told = [step.observation for step in trace.steps[1:]]
     return frozenset(re.findall("[a-z]+", " ".join([*trace.actions, *told]).lower()))
 
 
 def _draw(possible: Sequence[Sequence[RoomGoal]], met: Container[str], rng: Generator) -> RoomGoal:
-    """Draw a goal of a random kind, preferring types that occurred in the walk."""
+    """Draw a goal of a random kind, preferring types seen on the exploration walk."""
     goals = possible[int(rng.integers(len(possible)))]
     known = [(g.object.lower() in met) + ((g.receptacle or g.toggle).lower() in met) for g in goals]
     weights = _PREFERENCE ** np.array(known)

@@ -189,7 +189,7 @@ def open_games() -> Games:
 
 @lru_cache(maxsize=4)
 def _open(file: Path, stamp: tuple[int, ...]) -> Games:
-    """Open a store; its stamp is part of the cache key, so that a changed store is read again."""
+    """Open a store; ``stamp`` is part of the cache key, so a changed store is read again."""
     games = Games(file)
     games.verify_complete()
     return games

@@ -105,7 +105,7 @@ class RoomGoal(FrozenModel):
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types that the goal names."""
+        """The types named in the goal."""
         return tuple(filter(None, (self.object, self.receptacle, self.toggle)))
 
 
@@ -165,7 +165,7 @@ def _in_library(goal: RoomGoal) -> dict[str, Any]:
 
 
 def is_plain(text: str) -> bool:
-    """Return True if a text contains only a-z, 0-9, spaces, commas, apostrophes and hyphens."""
+    """Return True if a string contains only a-z, 0-9, spaces, commas, apostrophes and hyphens."""
     return re.fullmatch("[a-z][a-z0-9 ,'-]{0,199}", text) is not None
 
 
@@ -220,7 +220,7 @@ def plan(goal: RoomGoal, facts: Facts) -> list[str]:
 
 
 def _plans(goal: RoomGoal, state: _State) -> Iterator[list[str]]:
-    """Yield a plan for each choice of objects and places."""
+    """Yield a plan for each choice of objects and receptacles."""
     spots = [
         (thing, place)
         for thing in state.of_type(goal.object)
@@ -294,7 +294,7 @@ class _State:
         return self.holds("cancontain", _type(goal.receptacle), _type(goal.object))
 
     def is_in(self, thing: str, type_: str, apart_from: str = "") -> bool:
-        """Return True if an object is in a receptacle of a type, other than ``apart_from``."""
+        """Return True if an object is in a receptacle of this type other than ``apart_from``."""
         return any(
             self.holds("receptacletype", place, _type(type_))
             for place in self.places[thing]

@@ -1,4 +1,4 @@
-"""Open tasks for exploring a room, and task drafts made from a model's proposals."""
+"""Creation of open tasks for exploring a room, and of drafts from a model's proposals."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _brought_about(
     meant: Sequence[RoomGoal],
     possible: Sequence[RoomGoal],
 ) -> RoomGoal:
-    """Return a goal that the last command achieves, preferably a goal that the request may mean."""
+    """Return a goal that the last command achieves, preferably one that fits the request."""
     from coevo_gym.envs.alfworld.engine.game import Game, open_scene
 
     game = Game(open_scene(*problem), "")

@@ -68,7 +68,7 @@ def install(source: Path | None) -> Path:
 
 
 def installation() -> Installation:
-    """Return the status of the engine and the games in use."""
+    """Return the installation status of the engine and of the games in use."""
     missing = _missing()
     engine = f"{missing} {_advice()}" if missing else _ENGINE
     folder = data_folder("alfworld")
@@ -83,7 +83,7 @@ def installation() -> Installation:
 
 
 def _missing() -> str:
-    """Return a sentence that says what the engine lacks, or "" if it is complete."""
+    """Return a sentence that says what the installation lacks, or "" if it is complete."""
     importlib.invalidate_caches()  # another process may have just installed it
     for name, wanted in VERSIONS.items():
         try:

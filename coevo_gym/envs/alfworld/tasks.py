@@ -83,7 +83,7 @@ def side_of(task: Task) -> Split:
 
 
 def side_of_game(world: ALFWorldWorld) -> Split:
-    """Return the split of a world's game, ignoring the goal; raises like :func:`side_of`."""
+    """Return a game's split, ignoring the goal; raises the same errors as :func:`side_of`."""
     if world.digest == BUILTIN:
         _builtin_game(world.game)  # raises if the game is unknown
         return split_of(scenario_of(world.game))
@@ -169,7 +169,7 @@ def goal_of(world: ALFWorldWorld) -> RoomGoal:
 
 
 def scene_problem(world: ALFWorldWorld) -> tuple[str, str, str]:
-    """Return a world's domain, grammar and problem; raises like :func:`side_of`."""
+    """Return a world's domain, grammar and problem; raises the same errors as :func:`side_of`."""
     if world.digest == BUILTIN:
         parts = (builtin_domain(), builtin_grammar(), _builtin_game(world.game).problem())
     else:
@@ -250,7 +250,7 @@ GOALS = {PICK: "pick", LOOK: "look", CLEAN: "clean", HEAT: "heat", COOL: "cool",
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return tags for a task's scene, goal and object; raises like :func:`side_of`."""
+    """Return a task's scene, goal and object tags; raises the same errors as :func:`side_of`."""
     world = task.world
     assert isinstance(world, ALFWorldWorld)
     pairs = [("scene", task.scenario)]
@@ -260,7 +260,7 @@ def tags_of(task: Task | Draft) -> tuple[str, ...]:
 
 
 def goal_tags(goal: RoomGoal) -> tuple[str, ...]:
-    """Return tags for a goal, without its scene."""
+    """Return the tags for a goal, without a tag for its scene."""
     return tags_from(_pairs(goal))
 
 

@@ -62,7 +62,7 @@ def try_out(
 
 
 class _Worker:
-    """A process that runs trials, started on demand."""
+    """A process that runs trials and is started on demand."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -181,7 +181,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes = b"") -> bytes:
 
 
 def _loss(code: int, late: bool, timeout_s: float) -> str:
-    """Describe the reason for which a worker was lost."""
+    """Describe why a worker was lost."""
     if late:
         return f"the engine took longer than {timeout_s:g} s"
     how = f"of signal {-code}" if code < 0 else f"with exit code {code}"

@@ -31,7 +31,7 @@ class AppWorldBenchmark(ProposableFolder):
         return tasks.SUBSETS if data_folder("appworld") else (tasks.BUILTIN,)
 
     def demonstration(self, task: Task) -> tuple[str, ...]:
-        """Return an evolved task's solution, or () for native tasks, whose code is not a choice."""
+        """Return the solution of an evolved task, or () for a native task."""
         return task.solution if task.origin == "evolved" else ()
 
     def symbol(self, step: Step) -> str:
@@ -43,7 +43,7 @@ class AppWorldBenchmark(ProposableFolder):
         return tags_of(task)
 
     def operations(self, task: Task) -> tuple[str, ...]:
-        """Return the APIs that list the user's items or act on them; the apps have more APIs."""
+        """Return the APIs that list the user's items or act on them, a subset of the apps' APIs."""
         calls = (
             f"{look.app}.{call.partition('(')[0]}"
             for look in LOOKS

@@ -1,4 +1,4 @@
-"""Construction of proven tasks from drafts, and of drafts from walks."""
+"""Construction of verified tasks from drafts, and of drafts from exploration walks."""
 
 from __future__ import annotations
 
@@ -154,9 +154,9 @@ def _effect(ran: Ran, before: Diff, after: Diff) -> Effect:
 
 
 def evidence(task: Task) -> Evidence:
-    """Return clues about the changed (or, without changes, queried) apps and the calls to them.
+    """Return clues about the changed apps (or the queried apps, if none change) and their calls.
 
-    Its answers are the answer to a question, and every call written out in full.
+    The answers in it are the answer to a question, and every call written out in full.
     """
     verifier = task.verifier
     assert isinstance(verifier, AppWorldVerifier)
@@ -193,7 +193,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts and amounts in changed rows, except ids, times and long texts."""
+    """Yield the short strings and the amounts in changed rows, but no ids or timestamps."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not key.endswith(("id", "_at")):
@@ -208,7 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create one draft from a walk's actions, and one that asks about a list that it printed."""
+    """Create a draft that repeats an exploration walk's actions, and one that asks about a list."""
     last = FAILED if trace.steps[-1].error_kind else ""  # its full outcome is not recorded
     outcomes = [*(step.observation for step in trace.steps[1:]), last]
     walk = MoveState(list(zip(trace.actions, outcomes, strict=True)))

@@ -103,7 +103,7 @@ def diagnose(episode: Trajectory | EvalTrajectory) -> Diagnosis:
 
 
 class _Ran(NamedTuple):
-    """The result of a step.
+    """The result of running a step's code, as needed for a diagnosis.
 
     Attributes:
         calls: the APIs that were called.

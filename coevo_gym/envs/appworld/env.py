@@ -169,7 +169,7 @@ class AppWorldEnv(TaskEnv):
 
 
 def code_of(action: str) -> str:
-    r"""Extract the code from an agent's text.
+    r"""Extract the code from an agent's message.
 
     Example:
         >>> code_of("First I look around.\n```python\nprint(1)\n```\nThen I stop.")

@@ -17,7 +17,7 @@ COMPLETED = "the task is completed"
 
 
 class JudgedTests(NamedTuple):
-    """The results of all tests of an episode."""
+    """The results of all of an episode's tests."""
 
     tests: tuple[TaskTest, ...]
 
@@ -33,7 +33,7 @@ class JudgedTests(NamedTuple):
 
     @property
     def score(self) -> float:
-        """Share of passed tests among tests that an idle agent fails; 0 if any other test fails."""
+        """Pass rate on the tests that an idle agent fails; 0 if any other test fails."""
         if any(test.label == KEPT and not test.passed for test in self.tests):
             return 0.0
         earned = [test.passed for test in self.tests if test.label == EARNED]
@@ -69,7 +69,7 @@ def compared(
 
 
 def plain(answer: Any) -> Any:
-    """Normalise an answer: ignore letter case, outer spaces and the notation of numbers.
+    """Normalise an answer: ignore letter case, surrounding whitespace and number formatting.
 
     Example:
         >>> plain(" Low Tide"), plain("12.50"), plain(12.5), plain([3, "A"])

@@ -223,11 +223,11 @@ class PrintedList(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Return True if the list is complete."""
+        """Return True if the printed list is complete."""
         return len(self.rows) < _FULL
 
     def values(self) -> list[str]:
-        """Return, for each row, the value by which rows are counted."""
+        """Return each row's value in the field by which rows are counted."""
         return [_filled(self.look.counted[0], row) for row in self.rows]
 
     def named(self) -> Iterator[Mapping[str, Any]]:
@@ -305,7 +305,7 @@ class MoveState:
         self.done += [done for code, done in self.acts() if code == action]
 
     def acts(self) -> Iterator[tuple[str, Done]]:
-        """Yield the possible actions on the rows that were printed."""
+        """Yield the possible actions on all rows printed so far."""
         for listed in self.listed.values():
             for row in listed.named():
                 for act in listed.look.acts:
@@ -313,7 +313,7 @@ class MoveState:
 
 
 def _filled(template: str, row: Mapping[str, Any]) -> str:
-    """Fill a row's fields into a template; return "" if a field is missing."""
+    """Fill a template with a row's fields; return "" if a field is missing."""
     try:
         return template.format(**row)
     except (KeyError, IndexError, TypeError):

@@ -1,4 +1,4 @@
-"""Open tasks for exploring the apps, and task drafts from a model's proposals."""
+"""Creation of open tasks for exploring the apps, and of drafts from a model's proposals."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ENDS = "complete_task"
 
 
 def open_task(task: Task) -> Task:
-    """Return a task with the same apps and the same user, who does not ask for anything."""
+    """Return an open task, with the same apps and user but no request."""
     return opened(task, side_of(task), NOTHING_ASKED)
 
 
 def draft(proposal: Proposal, context: Context) -> Draft:
-    """Create a draft from the proposal's words and code; the draft completes the task at its end.
+    """Create a draft from the proposal's words and code, adding code to finish the task if needed.
 
     Raises:
         BuildError: if the proposal has no request, or an action is not Python code.

@@ -75,7 +75,7 @@ def install(source: Path | None) -> Path:
 
 
 def download() -> Path:
-    """Install the engine, if it is missing, and let it download the official data.
+    """Install the engine if it is missing, and use it to download the official data.
 
     Returns:
         The folder that contains the installation.
@@ -191,6 +191,6 @@ def data_in(folder: Path) -> Path:
 
 
 def _count(data: Path) -> int:
-    """Return the number of listed tasks."""
+    """Return the number of distinct tasks in the data's task lists."""
     lists = (data / "datasets").glob("*.txt")
     return len({task for file in lists for task in file.read_text(encoding="utf-8").split()})

@@ -172,7 +172,7 @@ def _task(root: Path, data: str, part: str, base: str) -> Task:
 
 
 def _solution(folder: Path) -> tuple[str, ...]:
-    """Return the reference solution, if it exists, as the single action that runs it."""
+    """Return an action that runs the reference solution, or () if there is no solution."""
     file = folder / "compiled_solution.py"
     if not file.is_file():
         return ()

@@ -78,7 +78,7 @@ def pool_of(
 
 
 def _in_call(message: str, offered: Sequence[Function]) -> Iterator[Value]:
-    """Yield the agent's own arguments; the words near a value are its parameter's words."""
+    """Yield the agent's own arguments, each with the words of its parameter's name."""
     known = {function.name: function for function in offered}
     for call in parse_message(message):
         if not isinstance(call, Call) or call.name not in known:
@@ -129,7 +129,7 @@ def _rated(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float,
 
 
 def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield the accepted values; values that occur early in the request cost less."""
+    """Yield the accepted values with their costs; values early in the request cost less."""
     for item in parameter.listed:
         place = pool.request.find(item.lower())
         yield place / len(pool.request) if place >= 0 else 1.0, item
@@ -138,7 +138,7 @@ def _rated_listed(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple
 def _rated_plain(
     parameter: Parameter, types: Sequence[type], pool: CandidateValues
 ) -> Iterator[tuple[float, Any]]:
-    """Yield texts or numbers with their cost."""
+    """Yield candidate strings or numbers with their costs."""
     for away, value in chain.from_iterable(pool.values[kind] for kind in types):
         score = _suits(parameter, value)
         if score > 0 or value.kind != "word":
@@ -149,7 +149,7 @@ def _rated_plain(
 
 
 def _rated_arrays(parameter: Parameter, pool: CandidateValues) -> Iterator[tuple[float, Any]]:
-    """Yield lists: request values of one kind, lists from results, and single-item lists."""
+    """Yield candidate lists with their costs: request values, lists from results, single items."""
     types = _TYPES[parameter.items]
     if parameter.listed:
         yield _AT_HAND, list(parameter.listed)
@@ -183,7 +183,7 @@ def _suits(parameter: Parameter, value: Value) -> float:
 
 
 def rows(columns: Sequence[Sequence[tuple[float, Any]]]) -> Iterator[list[Any]]:
-    """Yield rows with one value per column and no repeated text, lowest total cost first."""
+    """Yield rows of one value per column, without repeated strings, in order of total cost."""
     if not all(columns):
         return
     heap = [(sum(column[0][0] for column in columns), (0,) * len(columns))]

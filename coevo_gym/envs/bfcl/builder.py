@@ -1,4 +1,4 @@
-"""Construction of proven tasks from drafts, and of drafts from traces."""
+"""Construction of verified tasks from drafts, and of drafts from exploration walks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def build(draft: Draft) -> Task:
 
 
 def _world(draft: Draft) -> BFCLWorld:
-    """Return the draft's world after checking that it starts like an official entry."""
+    """Return the draft's world after checking that an official entry has its initial state."""
     world = draft.world
     if not isinstance(world, BFCLWorld):
         raise BuildError(f"the world is a {type(world).__name__}, not a BFCLWorld")
@@ -144,7 +144,7 @@ def _named(call: Call, where: str, world: BFCLWorld) -> Call:
 
 
 def _check_repeatable(world: BFCLWorld, turns: Turns) -> None:
-    """Check that the calls, including the setup, are few enough, offered and repeatable."""
+    """Check that the calls, including the setup, are offered, repeatable and not too many."""
     try:
         setup = world.setup_calls
     except ValueError as error:
@@ -189,10 +189,10 @@ def _state(toolbox: Toolbox) -> Any:
 
 
 def _check_known(world: BFCLWorld, turns: Turns, outputs: Sequence[Sequence[str]]) -> None:
-    """Check that every argument appears in some text before the call.
+    """Check that every argument is known from text that the agent saw before the call.
 
-    The texts are the user's messages, the results of earlier calls, and the function's document. A
-    default value from the document is always known.
+    This text consists of the user's messages, the results of earlier calls, and the function's
+    documentation. A documented default value is always known.
     """
     known = Known()
     for number, (said, turn, results) in enumerate(
@@ -270,7 +270,7 @@ def _hash(toolbox: Toolbox) -> str:
 
 
 def _tells_more(message: str, outputs: Sequence[str], seen: Container[str]) -> bool:
-    """Return True if a result is new and contains a value that is not a call's argument."""
+    """Return True if a new result contains a value that is not an argument of these calls."""
     calls = [item for item in parse_message(message) if isinstance(item, Call)]
     given = [str(value) for call in calls for value in (*call.positional, *call.arguments.values())]
     return any(
@@ -316,7 +316,7 @@ def _names(call: Call) -> Iterator[str]:
 
 
 def _parts(value: Any) -> Iterator[str | int | float]:
-    """Yield the texts and numbers in a JSON value; booleans carry no information."""
+    """Yield the strings and numbers in a JSON value, but no booleans."""
     if isinstance(value, Mapping):
         value = [*value, *value.values()]
     if isinstance(value, (list, tuple)):
@@ -327,7 +327,7 @@ def _parts(value: Any) -> Iterator[str | int | float]:
 
 
 def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draft]:
-    """Create drafts from parts of an explorer's walk; the calls before each part become its setup.
+    """Create drafts from parts of an exploration walk; the calls before a part become its setup.
 
     Calls that failed, or that neither changed anything nor showed anything new, are left out.
     """
@@ -340,7 +340,7 @@ def drafts(trace: Trajectory, context: Context, rng: Generator) -> Sequence[Draf
 
 
 def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
-    """Run a walk's calls again and return the useful calls."""
+    """Rerun an exploration walk's calls and return the useful calls."""
     toolbox = Toolbox(world)
     state, seen = _state(toolbox), set(_SAYS_NOTHING)
     kept = []
@@ -356,7 +356,7 @@ def _worthwhile(trace: Trajectory, world: BFCLWorld) -> list[Call]:
 
 
 def _made(trace: Trajectory) -> Iterator[Call]:
-    """Yield a walk's calls that ran, are repeatable and are not too long."""
+    """Yield an exploration walk's calls that ran, are repeatable and are not too long."""
     for step in trace.steps:
         for item in parse_message(step.action):
             if isinstance(item, Malformed) or item.name not in {*step.calls} - UNREPEATABLE:
@@ -366,7 +366,7 @@ def _made(trace: Trajectory) -> Iterator[Call]:
 
 
 def _draft(calls: Sequence[Call], begin: int, context: Context, rng: Generator) -> Draft:
-    """Create a draft from a part of the calls, phrased as user requests."""
+    """Create a draft from part of the calls, phrased as user requests."""
     world = context.task.world
     assert isinstance(world, BFCLWorld)
     most = min(len(calls) - begin, MAX_TURNS * MAX_CALLS_PER_TURN)

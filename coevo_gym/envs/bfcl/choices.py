@@ -27,11 +27,11 @@ _EVEN = 12.0
 
 
 def choices(view: View) -> tuple[str, ...]:
-    """Return the closing message, then single calls that fit the tools, most likely first.
+    """Return candidate messages: the closing message, then single calls, most likely first.
 
-    A choice states the purpose of its function, in the words of its document, and then calls it, so
-    that a scorer that compares words can distinguish functions. The call is written as Python, with
-    required arguments by position and optional arguments by name.
+    A choice states the purpose of its function, in the words of its documentation, and then calls
+    it, so that a scorer that compares words can distinguish functions. The call is written as
+    Python, with required arguments by position and optional arguments by name.
     """
     seen = (*(turn.observation for turn in view.history), view.observation)
     sent = tuple(turn.action for turn in view.history)
@@ -73,14 +73,14 @@ def _choices(
 def _calls(
     function: Function, rank: int, pool: CandidateValues
 ) -> Iterator[tuple[float, Function, list[Any]]]:
-    """Yield a function's calls, most likely first, with their rank among all calls."""
+    """Yield possible calls of a function, most likely first, each with a rank among all calls."""
     candidates = rows([column(parameter, pool) for parameter in function.parameters])
     for number, row in enumerate(islice(candidates, MAX_PER_FUNCTION), start=1):
         yield number * (rank + _EVEN), function, row
 
 
 def _relevance(function: Function, asked: frozenset[str], rarity: Mapping[str, float]) -> float:
-    """Score how many words of a request occur in a function's name and description."""
+    """Score a function by how many words of a request its name and description contain."""
     named = sum(rarity[word] for word in sorted(function.words & asked))
     told = sum(rarity[word] for word in sorted(function.about & asked))
     return 2.0 * named + told

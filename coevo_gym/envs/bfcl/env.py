@@ -162,7 +162,7 @@ class BFCLEnv(TaskEnv):
         return self._request
 
     def require_evaluable(self) -> None:
-        """Raise an error as :meth:`TaskEnv.require_evaluable` does, or if the mode is unofficial.
+        """Raise an error if the mode is unofficial or the current task cannot be evaluated.
 
         Raises:
             ConfigError: if the env is in another mode than ``official``.

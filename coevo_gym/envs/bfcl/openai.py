@@ -1,4 +1,4 @@
-"""A wrapper that turns BFCL into a chat with OpenAI's function calling."""
+"""A wrapper that turns BFCL into a chat env that uses OpenAI function calling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native tasks: the 800 official multi-turn entries, split by the number in their names."""
+"""Native tasks: the 800 official multi-turn entries, assigned to splits by entry number."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def scenario_of(index: int) -> str:
 
 
 def split_of(scenario: str) -> Split:
-    """Return the split of a scenario according to the committed lists.
+    """Return the split of a scenario, as listed in this package.
 
     Raises:
         TaskError: if the scenario does not exist.
@@ -54,7 +54,7 @@ def split_of(scenario: str) -> Split:
 
 
 def side_of(task: Task, scheme: str = "index") -> Split:
-    """Determine a task's split under a scheme, ignoring ``task.split``.
+    """Determine a task's split under the given scheme, ignoring ``task.split``.
 
     The result is the strictest split among the number of its scenario and the numbers of the
     official entries that share its initial state, its user messages or its reference calls.
@@ -76,7 +76,7 @@ def side_of(task: Task, scheme: str = "index") -> Split:
 
 
 def starts_in(scenario: str, world: BFCLWorld) -> bool:
-    """Return True if an official entry of the scenario starts with the world's backends."""
+    """Return True if an official entry of the scenario has the world's initial state."""
     return _start(world) in _starts().get(scenario, ())
 
 
@@ -94,7 +94,7 @@ def _start(world: BFCLWorld) -> tuple[object, ...]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _config(text: str) -> str:
-    """Return a config with its keys in a fixed order, as in files that store it as JSON."""
+    """Return a JSON config in canonical form, with its keys in a fixed order."""
     return canonical_json(json.loads(text))
 
 
@@ -154,7 +154,7 @@ def _split_by_index() -> Mapping[int, Split]:
 
 
 def scheme_split(index: int, scheme: str) -> Split:
-    """Return the split of an entry's number under a scheme.
+    """Return the split that a scheme assigns to the entry with this index.
 
     Raises:
         ConfigError: if the scheme is unknown.
@@ -208,14 +208,14 @@ def _native(split: Split, subset: str | None, scheme: str) -> tuple[Task, ...]:
 
 
 def relabelled(task: Task, scheme: str) -> Task:
-    """Return a task with its split set according to a scheme."""
+    """Return a task with the split that the given scheme assigns to it."""
     side = scheme_split(_index_of(task.scenario), scheme)
     return task if task.split is side else task.model_copy(update={"split": side})
 
 
 @lru_cache(maxsize=len(CATEGORIES))
 def _entries(category: str) -> tuple[Task, ...]:
-    """Return a category's 200 entries with their committed splits."""
+    """Return a category's 200 entries, each with its split as listed in this package."""
     file = f"BFCL_v4_multi_turn_{category}.json"
     data = root() / "data"
     entries = _json_lines(data / file)
@@ -258,7 +258,7 @@ def _task(index: int, category: str, entry: Mapping[str, Any], truth: list[list[
 
 
 def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]]) -> list[str]:
-    """Return held-out functions that the reference calls before their turn, as in miss_func_49.
+    """Return held-out functions that are called before they are offered, as in miss_func_49.
 
     The original would run them at any time, so this reference has to work here too.
     """
@@ -271,7 +271,7 @@ def _used_early(held_out: Sequence[tuple[int, list[str]]], truth: list[list[str]
 
 
 def solution_of(truth: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """Return the reference as messages: per turn, one with all calls and a closing message."""
+    """Return the reference solution as messages: each turn's calls, then a closing message."""
     messages: list[str] = []
     for turn in truth:
         if turn:

@@ -45,7 +45,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 @lru_cache(maxsize=65536)
 def words_of(text: str) -> frozenset[str]:
-    """Split a text or an identifier into lower-case words without a plural s.
+    """Split text or an identifier into lower-case words, removing a plural s from each.
 
     Example:
         >>> sorted(words_of("get_zipcode fanSpeed files"))
@@ -151,7 +151,7 @@ def in_result(observation: str) -> tuple[Value, ...]:
 
 
 def _in_one(text: str) -> list[Value]:
-    """Find possible arguments in one result: JSON, a Python literal, or else plain text."""
+    """Find possible arguments in one result, read as JSON, a Python literal or plain text."""
     for decode in (json.loads, literal):
         try:
             return list(_in_json(decode(text), frozenset()))
@@ -161,7 +161,7 @@ def _in_one(text: str) -> list[Value]:
 
 
 def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
-    """Yield a result's values; the words near a value are the words in its key."""
+    """Yield the values in a result, each with the words of its key."""
     if isinstance(value, dict):
         for key, item in value.items():
             if len(str(key)) <= MAX_KEY:
@@ -177,7 +177,7 @@ def _in_json(value: Any, near: frozenset[str]) -> Iterator[Value]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return True if a value is a text or a number that can be an argument."""
+    """Return True if a value is a string or a number that can be an argument."""
     if isinstance(value, str):
         return 0 < len(value) <= MAX_TEXT
     return type(value) in (int, float) and abs(value) < _HUGE
@@ -202,7 +202,7 @@ def _in_text(text: str, near: frozenset[str]) -> Iterator[Value]:
 
 
 def kind_of(text: str) -> str:
-    """Return the kind of value that a whole text looks like."""
+    """Classify an entire string as one kind of value."""
     match = _TOKEN.fullmatch(text)
     return str(match.lastgroup) if match else "text"
 

@@ -1,4 +1,4 @@
-"""Phrasing of calls as user messages, and extraction of known values from texts.
+"""Phrasing of calls as user messages, and extraction of known values from text.
 
 Messages are composed from the functions' own documents. They are plain, and every argument appears
 in them verbatim, so that they determine the calls.
@@ -62,7 +62,7 @@ def wish(call: Call) -> str:
 
 @lru_cache(maxsize=256)
 def purpose(function: str) -> str:
-    """Return a function's purpose: the first sentence of its document, as an imperative.
+    """Return a function's purpose: the first sentence of its documentation, as an imperative.
 
     If two functions have the same purpose, the name of the backend is added.
     """
@@ -83,7 +83,7 @@ def _order(function: str) -> str:
 
 
 def default(function: str, parameter: str) -> Any:
-    """Return a parameter's default value from the document, or None if there is no default."""
+    """Return a parameter's documented default value, or None if there is no default."""
     properties: Mapping[str, Any] = schema(function)["parameters"]["properties"]
     value = properties.get(parameter, {}).get("default")
     return None if value == "None" else value
@@ -118,7 +118,7 @@ def _pick(choices: Sequence[str], rng: Generator) -> str:
 
 
 def tells(result: str) -> bool:
-    """Return True if a result reports a success or a match; an object's first value decides.
+    """Return True unless the result is an object whose first value is false or empty.
 
     Example:
         >>> tells('{"matches": []}'), tells('{"success": false}'), tells("42")
@@ -129,7 +129,7 @@ def tells(result: str) -> bool:
 
 
 class Known:
-    """The values that are known from reading some texts.
+    """A record of the values that occur in the text read so far.
 
     Example:
         >>> known = Known("Sell 1,000 shares of 'XYZ'.")
@@ -144,14 +144,14 @@ class Known:
             self.read(text)
 
     def read(self, text: str) -> None:
-        """Add the values in another text."""
+        """Add the values in ``text``."""
         text = text.lower()
         self._texts.append(text)
         for number in _NUMBER.findall(_THOUSANDS.sub("", text)):
             self._numbers |= {float(number), float(number.removeprefix("-"))}
 
     def missing(self, value: Any) -> list[str | int | float]:
-        """Return the parts of a JSON value that do not occur in any of the texts.
+        """Return the parts of a JSON value that do not occur in the text read so far.
 
         Booleans, empty values, "." and ".." are always known. Numbers are compared by value, and
         the sign before a tag or a username is ignored.

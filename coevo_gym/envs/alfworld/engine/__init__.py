@@ -1,1 +1,1 @@
-"""The text game engine: game rules, text generation and running games."""
+"""The text game engine: game rules, text generation and gameplay."""

@@ -1,8 +1,8 @@
-"""Games that run on the real TextWorld engine and use texts from its real grammar.
+"""Games that run on the real TextWorld engine and use text from its real grammar.
 
 The planner's translation determines the possible actions, their effects and the goal. TextWorld's
-grammar generates the texts, and ALFWorld's demangler names the objects. This module does the same
-work as ``PddlEnv`` between these parts, but computes nothing twice. Every text is byte-identical to
+grammar generates the text, and ALFWorld's demangler names the objects. This module does the same
+work as ``PddlEnv`` between these parts, but computes nothing twice. All text is byte-identical to
 the stock engine's.
 """
 
@@ -127,7 +127,7 @@ class Scene:
         return Variable(shown, self.translation.objects[name])
 
     def _named(self, facts: Any) -> dict[str, EntityInfo]:
-        """Return an ``EntityInfo`` for each object, named by ALFWorld's demangler."""
+        """Return an ``EntityInfo`` for each object, with its name from ALFWorld's demangler."""
         infos = {v.name: EntityInfo(v.name, v.type) for fact in facts for v in fact.arguments}
         for info in infos.values():
             info.name, info.definite, info.indefinite = info.id, "the", "a"

@@ -71,7 +71,7 @@ class Grammar:
 
 
 def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, DerivationContext]]:
-    """Expand an expression, a query or a list."""
+    """Expand a grammar symbol: an expression, a query or a list."""
     if isinstance(symbol, textgen.EvalSymbol):
         # Expressions come from the grammar, which never contains text from a task.
         value = eval(_compiled(symbol.expression), {}, setting.variables)  # noqa: S307
@@ -94,7 +94,7 @@ def _derived(symbol: Any, setting: DerivationContext) -> Iterator[tuple[Any, Der
 def _enumerated(
     items: list[tuple[Any, DerivationContext]], setting: DerivationContext
 ) -> Iterator[tuple[Any, DerivationContext]]:
-    """Yield the items of a list with the grammar's own separators."""
+    """Yield the items of a list, with the grammar's separators between them."""
     if not items:
         yield textgen.NonterminalSymbol("list_empty"), setting
     for number, item in enumerate(items):

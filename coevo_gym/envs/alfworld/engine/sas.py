@@ -1,4 +1,4 @@
-"""An interpreter for translated problems that tracks operators, effects and the goal.
+"""An interpreter for translated PDDL problems that tracks operators, effects and the goal.
 
 The planner's translator converts PDDL to SAS+: variables with a few values each, operators with
 conditions and effects, and axioms that derive some variables from others. TextWorld runs SAS+ in a
@@ -98,7 +98,7 @@ class State:
         return other
 
     def apply(self, index: int) -> None:
-        """Apply a possible operator."""
+        """Apply the operator with the given index, whose conditions must hold."""
         effects = self.rules.operators[index].effects
         for effect in [e for e in effects if _hold(e.conditions, self.values)]:
             self._set(effect.variable, effect.value)
@@ -109,7 +109,7 @@ class State:
         return _hold(self.rules.goal, self.values)
 
     def atoms(self) -> list[str]:
-        """Return, for each variable, the true or negated atom that its value stands for."""
+        """Return the atom, possibly negated, that each variable's value stands for."""
         return [atoms[value] for atoms, value in zip(self.rules.atoms, self.values, strict=True)]
 
     def _set(self, variable: int, value: int) -> None:
@@ -145,7 +145,7 @@ def _hold(pairs: Iterable[tuple[int, int]], values: Sequence[int]) -> bool:
 
 
 class _Lines:
-    """A reader for the translator's format.
+    """A reader for the translator's output format.
 
     A problem has a hundred thousand lines but few distinct ones, so each distinct line is parsed
     and stored only once.
@@ -171,7 +171,7 @@ class _Lines:
         return [self.block(name, read) for _ in range(int(self.next()))]
 
     def pairs(self) -> Pairs:
-        """Read a count, then that many lines with a variable and its value."""
+        """Read a count, then that many lines, each with a variable and a value."""
         return tuple([self._pair(self.next()) for _ in range(int(self.next()))])
 
     def variable(self) -> tuple[int, list[str]]:

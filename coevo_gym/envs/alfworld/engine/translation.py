@@ -1,4 +1,4 @@
-"""Translation of problems with the planner's translator and a cache on disk."""
+"""Translation of PDDL problems with the planner's translator and a cache on disk."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def fast_downward() -> ModuleType:
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Return the translation of a problem, using the cache on disk if possible.
+    """Translate a problem, or load its translation from the cache on disk.
 
     Raises:
         EnvBackendError: if the planner cannot read the problem.

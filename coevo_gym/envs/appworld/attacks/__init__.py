@@ -1,1 +1,1 @@
-"""Attacks in which model-written code fakes a solved task or reads hidden data."""
+"""Attacks in which model-written code fakes success on a task or reads hidden data."""

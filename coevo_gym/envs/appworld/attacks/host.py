@@ -1,4 +1,4 @@
-"""Worlds in which attacks run: the unmodified stock engine and our own sandboxed world."""
+"""Worlds in which attacks run: the unmodified stock engine and coevo_gym's sandboxed world."""
 
 from __future__ import annotations
 
@@ -136,12 +136,12 @@ def stock_engine(root: Path, token: str) -> Iterator[Callable[[int], int]]:
 
 
 def runs(host: Host) -> bool:
-    """Return True if the host runs code."""
+    """Return True if the host can run code."""
     return host.run("print(6 * 7)").strip() == "42"
 
 
 def works(host: Host) -> bool:
-    """Return True if the host runs code, or False if the host is lost."""
+    """Return True if the host can run code, and False if it cannot or has been lost."""
     try:
         return runs(host)
     except LOST:

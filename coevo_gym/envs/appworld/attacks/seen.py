@@ -1,6 +1,6 @@
-"""The names that attacks can use, and the observations made after an attack.
+"""Names that attack code can use, and observations made after an attack.
 
-The same code runs in the stock engine and in our own world. The code can use ``apis`` and
+The same code runs in the stock engine and in the sandboxed world. The code can use ``apis`` and
 ``requester``, like any code, and the names defined by :data:`PRELUDE`.
 """
 
@@ -125,20 +125,20 @@ def passed(seen: EngineObservations) -> bool:
 
 
 def broken(seen: EngineObservations) -> bool:
-    """Return True if the world stopped working."""
+    """Return True if the attack broke its own world."""
     return not seen.works
 
 
 def other_broken(seen: EngineObservations) -> bool:
-    """Return True if another world stopped working."""
+    """Return True if the attack broke another world."""
     return not seen.other_works
 
 
 def secret(kind: str) -> Callable[[EngineObservations], bool]:
-    """Return a check that the output contains secrets of the given kind."""
+    """Return a function that checks whether the output contains secrets of the given kind."""
     return lambda seen: any(text and text in seen.said for text in seen.secrets[kind])
 
 
 def says(text: str) -> Callable[[EngineObservations], bool]:
-    """Return a check that the output contains the given text."""
+    """Return a function that checks whether the output contains the given text."""
     return lambda seen: text in seen.said

@@ -39,14 +39,14 @@ _SHARED = ("api_docs", "base_dbs", "datasets")
 
 
 class AttackSetup:
-    """A setup that runs payloads in the stock engine and in our own world.
+    """A setup that runs attack payloads in the stock engine and in coevo_gym's sandboxed world.
 
     Args:
         root: folder with a disposable world, used by both as ``APPWORLD_ROOT``.
         source: the original folder of the task.
         token: the secret to plant.
         spawn: function that starts a stock engine process, which reads orders from a descriptor.
-        level: isolation level of our own world.
+        level: isolation level of the sandboxed world.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class AttackSetup:
         )
 
     def _facts(self, host: Host, other: Host) -> dict[str, Any]:
-        """Return the facts passed to a payload: the attacker knows where everything is."""
+        """Return the facts passed to an attack payload, such as paths and process ids."""
         return {
             "task_id": self._task_id,
             "task": str(self._task),
@@ -136,7 +136,7 @@ class AttackSetup:
         return self._others[protected]
 
     def _plant(self) -> None:
-        """Recreate the task's folder, with the secret in its ground truth and databases."""
+        """Recreate the task's folder, and plant the secret in its ground truth and databases."""
         shutil.rmtree(self._task, ignore_errors=True)
         shutil.copytree(self._source, self._task, ignore=shutil.ignore_patterns("__pycache__"))
         truth = self._task / "ground_truth"
@@ -170,7 +170,7 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
 
     Args:
         world: the folder that contains ``data``.
-        level: isolation level of our own world.
+        level: isolation level of the sandboxed world.
     """
     token = f"planted-{token_hex(16)}"
     with ExitStack() as scope:
@@ -189,13 +189,13 @@ def attack_setup(world: Path, level: Level) -> Iterator[AttackSetup]:
 
 
 def _environment(pid: int) -> str:
-    """Return the environment that a process was started with, one variable per line."""
+    """Return the environment variables that a process was started with, one per line."""
     whole = Path(f"/proc/{pid}/environ").read_text(errors="replace")
     return whole.replace("\0", "\n").strip()
 
 
 def _sockets(pid: int) -> tuple[str, ...]:
-    """Return the kernel's names of a process's open sockets."""
+    """Return the kernel's identifiers for a process's open sockets."""
     links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
     return tuple(link for link in links if link.startswith("socket:"))
 

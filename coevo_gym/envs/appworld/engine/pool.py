@@ -99,7 +99,7 @@ class Engine:
 
 
 class _Zygote:
-    """A process that imports the engine and forks copies; it only reads ``data`` in ``root``."""
+    """A process that imports the engine and forks copies of itself; it only reads ``root/data``."""
 
     def __init__(self, root: Path) -> None:
         python = engine_python()
@@ -160,7 +160,7 @@ class _Zygote:
 
 
 class Pool:
-    """A pool of engines, which only read ``data`` in the folder ``root``."""
+    """A pool of engines, which read ``root/data`` but never write to it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -169,7 +169,7 @@ class Pool:
         self._lock = threading.Lock()
 
     def take(self) -> Engine:
-        """Return an engine for exclusive use, warm if possible.
+        """Return an engine for exclusive use, already running if possible.
 
         Raises:
             BenchmarkNotInstalled: if the engine is not installed.

@@ -19,7 +19,7 @@ PINS = Path(__file__).with_name("engine.txt")
 
 
 def engine_python() -> Path:
-    """Return the interpreter of the engine's environment.
+    """Return the path to the Python interpreter in the engine's environment.
 
     Raises:
         BenchmarkNotInstalled: if the engine is not installed.
@@ -38,7 +38,7 @@ def code_packages() -> Path:
 
 
 def engine_environment(root: Path) -> dict[str, str]:
-    """Return the environment variables for an engine process, without our own variables.
+    """Return the environment variables for an engine process, which inherits no others.
 
     Args:
         root: the ``APPWORLD_ROOT`` of the process, to which it writes all its files.
@@ -57,7 +57,7 @@ def engine_environment(root: Path) -> dict[str, str]:
 def start_inside(
     python: Path, module: str, folder: Path, *arguments: str, **variables: str
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Run ``main`` of a module in ``inside``; return its process and our end of its socket.
+    """Start a process that runs ``main`` of a module in ``inside``; return it and a socket to it.
 
     Args:
         python: the engine's interpreter.
@@ -84,12 +84,12 @@ def start_inside(
 
 
 def python_in(folder: Path) -> Path:
-    """Return the interpreter of an engine installed in ``folder``."""
+    """Return the path to the Python interpreter of an engine installed in ``folder``."""
     return folder / "venv" / "bin" / "python"
 
 
 def missing() -> str:
-    """Return a sentence that says what the engine lacks, or "" if it is complete."""
+    """Return a sentence that says what the installation lacks, or "" if it is complete."""
     folder = benchmark_home("appworld") / "engine"
     pins = folder / "pins.txt"
     if not pins.is_file():

@@ -61,7 +61,7 @@ class Brief(NamedTuple):
 
 
 class Ran(NamedTuple):
-    """The result of a step.
+    """The result of running the code of one step.
 
     Attributes:
         output: printed output, or the error.
@@ -216,7 +216,7 @@ class WorldSession:
         return tests
 
     def diff(self) -> Diff:
-        """Return the changes since the start of the episode; raises the errors of :meth:`grade`."""
+        """Return the changes made in the episode; raises the same errors as :meth:`grade`."""
         told = self._open()[0].ask("diff")
         return Diff(told["diff"], told["answer"], told["status"] or "")
 
@@ -270,5 +270,5 @@ class WorldSession:
 
 
 def _clean(text: str) -> str:
-    """Replace lone surrogates in a text."""
+    """Replace lone surrogates in a string."""
     return clean_text(text, max(64, len(text)))

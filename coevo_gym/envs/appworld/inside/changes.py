@@ -1,4 +1,4 @@
-"""The changes of a run in the databases, independent of the order of work."""
+"""The changes that a run makes to the databases, independent of the order of its actions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROUNDS = 6  # longer than any chain of references between new rows
 
 
 class Model:
-    """A model of the engine: its table, and the tables that its fields refer to.
+    """A database model of the engine: its table, and the tables that its fields refer to.
 
     Args:
         name: app and class, such as ``spotify.SongLike``.
@@ -37,20 +37,20 @@ class Model:
         return self._app, self._table, id_
 
     def target(self, field: str, id_: int) -> Key:
-        """Return the row that a field refers to, by its foreign key or name (song_ids: songs)."""
+        """Return the key of the row that a field refers to, found by foreign key or field name."""
         word = field.removesuffix("s").removesuffix("_id").rpartition("_")[2]
         return self._app, self._foreign.get(field, f"{word}s"), id_
 
 
 class Row(NamedTuple):
-    """A row that was added."""
+    """A row that was added to a table."""
 
     model: Model
     values: dict[str, Any]
 
     @property
     def key(self) -> Key:
-        """The key of the row."""
+        """The key that identifies the row."""
         return self.model.key(self.values["id"])
 
 
@@ -89,7 +89,7 @@ def changes(pair: Any) -> dict[str, Any]:
 
 
 def new_names(rows: Sequence[Row]) -> dict[Key, str]:
-    """Name each new row by its values and references, independent of its id.
+    """Name each new row by its values and references, independently of its id.
 
     Each round distinguishes the rows that refer to, or are referred to by, distinguished rows.
     """
@@ -132,14 +132,14 @@ def _named(values: Any, model: Model, names: Mapping[Key, str]) -> Any:
 
 
 def _references(values: Any) -> list[tuple[str, int]]:
-    """Return all fields with ids, and each id, at any depth."""
+    """Return a (field, id) pair for every id in the values, at any depth."""
     found: list[tuple[str, int]] = []
     _replaced(values, lambda field, id_: found.append((field, id_)))
     return found
 
 
 def _replaced(values: Any, replace: Callable[[str, int], Any]) -> Any:
-    """Return the values with each id replaced."""
+    """Replace the ids in the values, at any depth, with the results of ``replace``."""
     if isinstance(values, list):
         return [_replaced(item, replace) for item in values]
     if not isinstance(values, dict):

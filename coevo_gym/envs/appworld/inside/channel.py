@@ -20,7 +20,7 @@ _PATIENCE_S = 10.0
 
 
 class ChannelError(Exception):
-    """The other end is closed, or sent a line that is too long or not a JSON object."""
+    """Raised if the other end is closed, or sent a line that is too long or not a JSON object."""
 
 
 class Channel:
@@ -49,7 +49,7 @@ class Channel:
         self._descriptors: list[int] = []
 
     def fileno(self) -> int:
-        """Return the socket's descriptor, to wait on."""
+        """Return the socket's file descriptor, which can be polled."""
         return self._socket.fileno()
 
     def send(self, message: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
@@ -86,11 +86,11 @@ class Channel:
 
     @property
     def pending(self) -> bool:
-        """Return True if a line can be taken at once."""
+        """Return True if a complete line is waiting to be taken."""
         return bool(self._lines)
 
     def fill(self) -> None:
-        """Read all available data once from the socket, after a poll has reported some.
+        """Read all available data from the socket once; call this when a poll reports data.
 
         Raises:
             ChannelError: if the other end is closed, the line is too long, or nothing can be read.
@@ -136,13 +136,13 @@ class Channel:
         return self._descriptors.pop(0)
 
     def hang_up(self) -> None:
-        """End the connection for every process that holds a copy of this end, and close it."""
+        """Shut down the connection for every process that shares this end, and close this end."""
         with suppress(OSError):  # the other end may be closed
             self._socket.shutdown(socket.SHUT_RDWR)
         self.close()
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end of the connection."""
         self._socket.close()
         for descriptor in self._descriptors:
             socket.close(descriptor)

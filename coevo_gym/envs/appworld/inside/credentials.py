@@ -1,4 +1,4 @@
-"""Credentials for the apps that model-written code cannot guess or forge.
+"""App credentials that model-written code can neither guess nor forge.
 
 The stock engine signs access tokens with a public key, and draws its codes from random numbers with
 a known seed, so code could act for other people. Here a token is valid only if it was issued in
@@ -56,7 +56,7 @@ class Tokens:
         manager._get_payload = self._accept
 
     def forget(self) -> None:
-        """Reset: no token has been issued, and none has been logged out."""
+        """Forget all issued and logged-out tokens."""
         self._given.clear()
         self._manager.blacklisted_tokens.clear()
 
@@ -84,7 +84,7 @@ def guard() -> tuple[Tokens, ...]:
     log_in = api_lib.access_token_from
 
     def access_token_from(*arguments: Any, **named: Any) -> Any:
-        """Log in for the engine, which acts for a company."""
+        """Log in as a company on behalf of the engine."""
         with _Inside.entered():
             return log_in(*arguments, **named)
 
@@ -92,7 +92,7 @@ def guard() -> tuple[Tokens, ...]:
     draw = api_lib.get_unique_id
 
     def code(num_characters: int = _CODE_DIGITS) -> str:
-        """Draw a code that verifies an account or resets a password; other ids are longer."""
+        """Return a random id; ids with the length of a verification code cannot be predicted."""
         drawn: str = draw(num_characters)  # keeps later draws unchanged
         return token_hex()[:_CODE_DIGITS] if num_characters == _CODE_DIGITS else drawn
 
@@ -101,7 +101,7 @@ def guard() -> tuple[Tokens, ...]:
 
 
 def _closed_to_companies(log_in: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a login that rejects the companies' password from outside the engine."""
+    """Wrap a login function to reject the companies' password unless the engine itself logs in."""
     known = api_lib.CompanyNotifier("").password
 
     def login(*, data: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Guards in front of the apps: they check where each request leads, and limit its work."""
+"""Guards in front of the apps, which check each request's route and limit its load."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNFIT = re.compile(r"[/\\?#%{}\x00-\x1f\x7f]|\A\.{0,2}\Z")
 
 
 class Door:
-    """A guard that forwards a request to the apps only if it leads to the requested API.
+    """A guard that forwards a request to the apps only if it is routed to the requested API.
 
     The stock engine inserts arguments into the address, which may then lead to another API, for
     example one that sets the clock, the databases or a card's balance. Therefore the final address
@@ -40,7 +40,7 @@ class Door:
 
     @contextmanager
     def open_to(self, api: Callable[..., Any]) -> Iterator[None]:
-        """Forward requests to this API, and to no other, within this block."""
+        """Forward requests to the given API, and reject all others, within this block."""
         self._asked = api
         try:
             yield
@@ -48,7 +48,7 @@ class Door:
             self._asked = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Serve a request according to ASGI."""
+        """Forward an ASGI request if it is allowed; otherwise, respond with status 405."""
         if scope["type"] == "lifespan" or endpoint(self._routes, scope) is self._asked is not None:
             await self._inside(scope, receive, send)
         else:
@@ -57,7 +57,7 @@ class Door:
 
 
 def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
-    """Return the function that would answer the request, or None."""
+    """Return the function that would handle the request, or None."""
     for route in routes:
         match, found = route.matches(scope)
         if match is Match.FULL:
@@ -67,7 +67,7 @@ def endpoint(routes: Sequence[Any], scope: Mapping[str, Any]) -> Any:
 
 
 def check_path(path: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse arguments that would not be exactly one part of the address.
+    """Reject arguments that do not form exactly one segment of the API's address.
 
     Args:
         path: the API's address, with a field in braces for each argument that is part of it.
@@ -82,7 +82,7 @@ def check_path(path: str, arguments: Mapping[str, Any]) -> None:
 
 
 def size(arguments: Mapping[str, Any]) -> int:
-    """Return the number of bytes of the arguments.
+    """Return the size of the arguments in bytes.
 
     Raises:
         Exception: the same as the stock engine's for a value of a wrong type, if they contain
@@ -98,7 +98,7 @@ def size(arguments: Mapping[str, Any]) -> int:
 
 
 class Effort:
-    """A limit that ends a call that keeps this process busy for too long, before its next query.
+    """A limit on a call's processor time, which ends the call before its next database query.
 
     Some APIs, such as copying a folder into itself, can be made to work for hours, during which the
     process ignores orders. The limit counts processor time, because it does not depend on the load
@@ -111,7 +111,7 @@ class Effort:
 
     @contextmanager
     def limited(self, limit_s: float) -> Iterator[None]:
-        """Limit this block to that many seconds of processor time."""
+        """Limit this block to the given number of seconds of processor time."""
         self._limit_s, self._until_s = limit_s, process_time() + limit_s
         try:
             yield

@@ -1,4 +1,4 @@
-"""The trusted processes: one that has imported the engine, and its forks with one world each.
+"""The trusted processes: one that has imported the engine, and its forks, one per world.
 
 They run in the engine's virtual environment; see :mod:`coevo_gym.envs.appworld.engine.pool`. Time
 stands still in a process with a world, so none of them measures time.
@@ -36,7 +36,7 @@ _LIMITS = {resource.RLIMIT_AS: MEMORY_BYTES, resource.RLIMIT_FSIZE: FILE_BYTES}
 
 
 def main() -> None:
-    """Import the engine, then fork a copy for each order, until the parent is gone."""
+    """Import the engine, then fork a copy for each order, until the parent exits."""
     control = _control(int(sys.argv[1]))
     parent = os.pidfd_open(int(sys.argv[2]))
     scratch = Path(sys.argv[3])
@@ -79,7 +79,7 @@ def _ready(*descriptors: int, wait: bool = True) -> set[int]:
 
 
 class Zygote:
-    """The process that forks and ends engines.
+    """A process that forks engine processes and shuts them down.
 
     Args:
         control: channel for orders.
@@ -94,7 +94,7 @@ class Zygote:
         self._engines: dict[int, int] = {}
 
     def serve(self) -> None:
-        """Execute orders until the parent hangs up or dies; then end all engines."""
+        """Execute orders until the parent hangs up or dies; then shut down all engines."""
         try:
             while True:
                 ready = _ready(self._parent, self._control.fileno(), *self._engines)
@@ -137,7 +137,7 @@ class Zygote:
         return pid
 
     def _bury(self, engine: int) -> None:
-        """Kill an engine if it lives, and remove its files."""
+        """Kill an engine if it is still running, and remove its files."""
         pid = self._engines.pop(engine)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -146,7 +146,7 @@ class Zygote:
 
 
 class Engine:
-    """The server of a world: takes orders from the trusted side, requests from the untrusted.
+    """The server for a world, which executes trusted orders and answers untrusted API requests.
 
     Requests are answered only while a step is open. The end of a step reports its calls, and no
     call runs until the next step.
@@ -204,7 +204,7 @@ class Engine:
         return self._control.take()
 
     def _attach(self, descriptor: int | None) -> None:
-        """Serve requests on a new socket from the next step on; None for no socket."""
+        """Serve requests on a new socket, starting with the next step; None closes the old one."""
         self._in_step = False
         if self._apps is not None:
             self._apps.close()
@@ -214,7 +214,7 @@ class Engine:
             self._apps = Channel(connection, max_bytes=REQUEST_BYTES)
 
     def _serve_apps(self, apps: Channel) -> None:
-        """Answer one request; disconnect a client that breaks the protocol or asks for too much."""
+        """Answer a request; disconnect the client if it breaks the protocol or exhausts memory."""
         try:
             if not apps.pending:
                 apps.fill()

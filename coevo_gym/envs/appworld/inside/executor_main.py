@@ -1,4 +1,4 @@
-"""The untrusted process: runs model-written code, which can reach only the apps' public APIs.
+"""The untrusted process, which runs model-written code and reaches only the apps' public APIs.
 
 It runs inside the sandbox with the standard library and a folder with pendulum and freezegun.
 Output and error messages are the same as in the stock engine.
@@ -94,7 +94,7 @@ def main() -> None:
 
 
 def _add_engine_names() -> None:
-    """Provide the names that the engine's dates import when they are formatted or parsed."""
+    """Add the modules that the engine's date classes import when formatting or parsing dates."""
     from datetime import datetime as moment
 
     def read(text: str, *formats: str) -> Any:
@@ -129,7 +129,7 @@ def _add_engine_names() -> None:
 
 
 class Apps:
-    """The apps' APIs, at the other end of a socket."""
+    """A client for the apps' APIs, which another process serves over a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -153,7 +153,7 @@ class Apps:
         return told["ok"]
 
     def _exchange(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a request and return its answer; answers to other requests are skipped."""
+        """Send a request and return the reply to it; replies to other requests are skipped."""
         line = json.dumps(request, default=_stand_in).encode() + b"\n"
         if len(line) > REQUEST_BYTES:
             name = f"apis.{request['app']}.{request['api']}"
@@ -172,7 +172,7 @@ def _stand_in(value: Any) -> dict[str, Sequence[str]]:
 
 
 def _error(name: str, text: str) -> Exception:
-    """Create an exception of this name, derived from the built-in one of that name, if any."""
+    """Create an exception with this name; its base is the built-in of that name or Exception."""
     known = getattr(builtins, name, None)
     base = known if isinstance(known, type) and issubclass(known, Exception) else Exception
     if base is Exception and name == "Exception":
@@ -184,7 +184,7 @@ def _error(name: str, text: str) -> Exception:
 
 
 class Names(dict[str, Any]):
-    """A dictionary whose items are also attributes.
+    """A dictionary whose items can also be read as attributes.
 
     Args:
         items: its items.
@@ -206,7 +206,7 @@ class Names(dict[str, Any]):
 
 
 class Requester:
-    """Access to APIs by the names of app and API."""
+    """Access to APIs by app name and API name."""
 
     def __init__(self, apps: Apps) -> None:
         self._apps = apps
@@ -233,7 +233,7 @@ class Output(io.TextIOBase):
         self.cut = False
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True, because the stream is always writable."""
         return True
 
     def write(self, text: str) -> int:
@@ -247,12 +247,12 @@ class Output(io.TextIOBase):
         return len(text)
 
     def text(self) -> str:
-        """Return the kept text."""
+        """Return the text kept so far."""
         return "".join(self._parts)
 
 
 class Executor:
-    """A runner of pieces of code that share their variables, among them the APIs of each app."""
+    """An interpreter for successive pieces of code, which share variables and the apps' APIs."""
 
     def __init__(self, apps: Apps, names: Mapping[str, Sequence[str]]) -> None:
         self._compile = codeop.Compile()
@@ -299,7 +299,7 @@ class Executor:
 
 
 def _told(error: BaseException) -> str:
-    """Return the traceback, limited to frames of the code."""
+    """Return the traceback, limited to frames in the model-written code."""
     lines = []
     own = False
     for line in "".join(traceback.format_exception(error)).splitlines():

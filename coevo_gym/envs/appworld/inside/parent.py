@@ -1,4 +1,4 @@
-"""A link between the lifetimes of a process and its parent."""
+"""Termination of a process when its parent exits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with(parent: int) -> None:
-    """Make the kernel kill this process when its parent ends.
+    """Make the kernel kill this process when its parent exits.
 
     Args:
-        parent: pid of the parent; if the current parent differs, it has ended already.
+        parent: pid of the parent; if the current parent differs, it has exited already.
     """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

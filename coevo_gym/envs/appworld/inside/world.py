@@ -1,4 +1,4 @@
-"""A world of the stock engine without its shell: apps, tests and changes."""
+"""A world of the stock engine: its apps, tests and changes, but without code execution."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def preload() -> None:
 
 
 def start_and_end(world: Any, start: Any) -> Any:
-    """Return the engine's pair of a world's databases: at the start, and as they were saved."""
+    """Return a world's databases at the start and as saved, as a pair of the engine's type."""
     memory, disk = world.output_db_home_path_in_memory, world.output_db_home_path_on_disk
     end = ModelCollection.load(
         to_db_home_path=memory, from_db_home_path=disk, load_apps=world.task.allowed_apps
@@ -63,7 +63,7 @@ def start_and_end(world: Any, start: Any) -> Any:
 
 
 class World:
-    """The only world of this process.
+    """The single world in this process.
 
     Attributes:
         spoilt: True if the engine's state is unfit for another world.
@@ -130,7 +130,7 @@ class World:
         }
 
     def check(self, code: str) -> dict[str, str]:
-        """Return the stock engine's error for code before it runs; its kind is "" if it may run."""
+        """Check code as the stock engine does before running it; kind "" means that it may run."""
         try:
             safe, reason = self._world.safety_guard.is_syntax_safe(code)
             if not safe:
@@ -189,11 +189,11 @@ class World:
 
     @property
     def grown_bytes(self) -> int:
-        """Maximum growth of this process since the world was opened."""
+        """Peak memory growth of this process since the world was opened, in bytes."""
         return _peak_bytes() - self._start_bytes
 
     def step_end(self) -> dict[str, Any]:
-        """End a step; return the calls since the last one, and whether the task is completed."""
+        """End a step; return the calls made in it, and whether the task is completed."""
         calls, self._calls = self._calls, []
         self._world.requester.reset_requests()
         self._world.models.reset_db_home_path()
@@ -270,7 +270,7 @@ def _raised_by_tests(error: Exception) -> bool:
 
 
 def _peak_bytes() -> int:
-    """Return the peak memory of this process."""
+    """Return the peak memory use of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 
 
@@ -282,7 +282,7 @@ def _name_of(error: type[Exception]) -> str:
 
 
 def _with_stand_ins(value: Any) -> Any:
-    """Return a value from JSON, with each placeholder replaced by an object of its type's name."""
+    """Replace each placeholder in a JSON value with an object whose class has the given name."""
     if isinstance(value, list):
         return [_with_stand_ins(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Scenarios about what things cost: bills, shopping, shared expenses."""
+"""Scenarios about costs: bills, shopping and shared expenses."""
 
 from collections import defaultdict
 
@@ -24,7 +24,7 @@ def _top_payer(w: Asker) -> str:
 
 
 def _bill_amounts(w: Asker, name: str) -> dict[str, float]:
-    """Return the amount of each of the supervisor's bills whose file name begins so, by path."""
+    """Map the paths of the supervisor's bills whose name starts with ``name`` to their amounts."""
     return {
         file.path: float(file.content.partition("$")[2].split()[0])
         for file in w.own("file_system.File")

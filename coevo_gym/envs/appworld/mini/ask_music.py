@@ -46,7 +46,7 @@ def _old_songs(w: Asker) -> Changes:
 
 
 def _playlist_seconds(w: Asker) -> dict[str, int]:
-    """Return the duration of each playlist of the supervisor."""
+    """Return the duration of each of the supervisor's playlists."""
     rows = w.models.spotify.PlaylistSong
     return {
         playlist.title: sum(row.song.duration for row in rows.find_all(playlist_id=playlist.id))

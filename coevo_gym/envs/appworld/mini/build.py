@@ -54,7 +54,7 @@ def build_base(data: Path, docs: ApiDocCollection) -> None:
 
 
 def save(models: ModelCollection, folder: Path, form: str) -> None:
-    """Write the databases into a folder, ``full`` or only ``changes``, and close them."""
+    """Write the databases to a folder, ``full`` or only their ``changes``, and close them."""
     models.save(
         db_home_path=str(folder),
         format=form,

@@ -1,4 +1,4 @@
-"""Words in the mini world: notes, to-dos, files, messages, alarms and mail."""
+"""The mini world's text apps: notes, to-dos, files, messages, alarms and mail."""
 
 from itertools import permutations
 from random import Random

@@ -1,4 +1,4 @@
-"""Code generation for a task's tests in the stock form, from its expected changes."""
+"""Code generation for a task's tests, in the stock format, from the expected changes."""
 
 from .scenario import Change, Changes
 
@@ -61,7 +61,7 @@ def evaluate(test, public_data, private_data, main_user, models, ground_truth_an
 
 
 def evaluation_code(changes: Changes) -> str:
-    """Return the text of ``evaluation.py``: tests for the answer, each table, and all others."""
+    """Return the code of ``evaluation.py``: tests for the answer and for changes in all tables."""
     names = sorted(changes)
     but = f" other than {', '.join(names)}" if names else ""
     others = _test(
@@ -80,7 +80,7 @@ def _test(requirement: str, *body: str) -> str:
 
 
 def _tests(name: str, change: Change) -> list[str]:
-    """Return a test for each kind of expected change, and one that no other kind occurred."""
+    """Return a test for each kind of expected change, and one that rules out all other kinds."""
     fields = sorted(change.added[0]) if change.added else []
     compared = f", compared by {', '.join(fields)}" if fields else ""
     kinds = (

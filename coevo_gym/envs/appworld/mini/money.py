@@ -1,4 +1,4 @@
-"""Money in the mini world: Venmo, Splitwise and Amazon."""
+"""The mini world's money apps: Venmo, Splitwise and Amazon."""
 
 from itertools import permutations
 from random import Random

@@ -1,4 +1,4 @@
-"""Spotify in the mini world: artists, albums, songs, and what each person does with them."""
+"""Spotify in the mini world: artists, albums, songs, and each person's likes and playlists."""
 
 from random import Random
 from typing import Any
@@ -23,7 +23,7 @@ PLAYLISTS = ("Morning Coffee", "Long Drive", "Gym Hour", "Rainy Sunday")
 
 
 def add_music(models: Any) -> None:
-    """Create data for Spotify: 48 songs of 8 artists on 8 albums, libraries, likes, playlists."""
+    """Create data for Spotify: 8 artists, 8 albums, 48 songs, libraries, likes and playlists."""
     rng = Random("mini world: music")  # noqa: S311 - content, nothing secret
     songs = _add_songs(models, rng)
     spotify = models.spotify

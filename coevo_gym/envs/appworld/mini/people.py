@@ -23,7 +23,7 @@ APPS = (
 
 
 class Person(NamedTuple):
-    """A person who can be the supervisor of a task."""
+    """A person in the mini world who can be the supervisor (the user) of a task."""
 
     first: str
     last: str
@@ -33,7 +33,7 @@ class Person(NamedTuple):
 
     @property
     def email(self) -> str:
-        """The email address of all accounts of this person."""
+        """The email address that this person uses in all accounts."""
         return f"{self.first}.{self.last}@gmail.com".lower()
 
     def login(self, app: str) -> dict[str, str]:
@@ -81,17 +81,17 @@ def related(name: str, relation: str) -> list[str]:
 
 
 def account(models: Any, app: str, name: str) -> Any:
-    """Return the user record of a person in an app."""
+    """Return a person's user record in an app."""
     return models[app].User.find_one(**BY_NAME[name].login(app))
 
 
 def password(person: Person, app: str) -> str:
-    """Return the password of a person in an app, which reveals nothing about other passwords."""
+    """Return a person's password for an app, which reveals nothing about other passwords."""
     return f"{_drawn(person, app):016x}"[:10]
 
 
 def _drawn(person: Person, what: str) -> int:
-    """Return a 64-bit number that is the same on every machine."""
+    """Return a 64-bit hash of a person's email address and ``what``, identical on all machines."""
     return int(hashlib.sha256(f"{person.email} {what}".encode()).hexdigest()[:16], 16)
 
 

@@ -1,4 +1,4 @@
-"""Scenarios of the mini world: one template, three askers, and the expected outcomes."""
+"""Scenarios of the mini world: templates for three tasks each, with expected outcomes."""
 
 import re
 from collections.abc import Callable
@@ -27,7 +27,7 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Change:
-    """The expected difference of one table.
+    """The expected changes to one table.
 
     Attributes:
         added: the relevant fields of each new row.
@@ -46,7 +46,7 @@ Changes = dict[str, Change]
 
 @dataclass(frozen=True)
 class Asker:
-    """The base world from the point of view of one person's task.
+    """A view of the base world for one person's task.
 
     Attributes:
         models: the models of all apps, on the base databases.
@@ -59,11 +59,11 @@ class Asker:
     values: dict[str, Any]
 
     def user_id(self, app: str, name: str = "") -> int:
-        """Return a person's id in an app; the supervisor's id if no name is specified."""
+        """Return a person's id in an app, or the supervisor's id if ``name`` is empty."""
         return int(account(self.models, app, name or self.name).id)
 
     def own(self, table: str, **fields: Any) -> list[Any]:
-        """Return the supervisor's rows with these fields in a table, such as ``phone.Alarm``."""
+        """Return the supervisor's rows in a table (like ``phone.Alarm``) that match ``fields``."""
         app, _, model = table.partition(".")
         rows: list[Any] = self.models[app][model].find_all(user_id=self.user_id(app), **fields)
         return rows
@@ -81,13 +81,13 @@ class Asker:
         return [text.message for text in sorted(sent, key=lambda text: text.created_at)]
 
     def __getitem__(self, key: str) -> Any:
-        """Return one of the values."""
+        """Return the value of the placeholder named ``key``."""
         return self.values[key]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A template of tasks with different askers and values.
+    """A template for tasks with different supervisors and values.
 
     Attributes:
         name: unique name; the ids are derived from it.
@@ -114,18 +114,18 @@ class Scenario:
 
     @property
     def task_ids(self) -> tuple[str, ...]:
-        """One id per variant: seven hexadecimal digits and the number, as in the official ids."""
+        """One id per variant: seven hexadecimal digits and a number, as in the official ids."""
         name = sha256(f"mini world: {self.name}".encode()).hexdigest()[:7]
         return tuple(f"{name}_{place}" for place in range(1, len(self.variants) + 1))
 
     def variant(self, task_id: str) -> tuple[str, dict[str, Any]]:
-        """Return the supervisor's first name and the placeholders' values of a task."""
+        """Return the first name of a task's supervisor, and the values of its placeholders."""
         name, *values = self.variants[self.task_ids.index(task_id)]
         fields = dict.fromkeys(re.findall(r"{(\w+)}", self.instruction))
         return name, dict(zip(fields, values, strict=True))
 
     def code(self, values: dict[str, Any]) -> str:
-        """Return the reference solution for these values: logins, a blank line, and the work."""
+        """Return the reference solution for the given values: logins, then the scenario's code."""
         setup = [_PASSWORDS, _PROFILE]
         for app in dict.fromkeys(re.findall(r"=(\w+)_token\b", self.solution)):
             key = "phone_number" if app == "phone" else "email"

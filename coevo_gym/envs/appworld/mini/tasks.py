@@ -1,4 +1,4 @@
-"""Tasks of the mini world: their files, and the runs in the engine that prove and measure them."""
+"""Tasks of the mini world: their files, and the engine runs that verify and measure them."""
 
 import json
 import re
@@ -23,7 +23,7 @@ _NOT_COUNTED = {"admin", "api_docs", "supervisor"}
 
 
 class MiniWorldError(Exception):
-    """A task of the mini world is invalid."""
+    """Raised if a task of the mini world is invalid."""
 
 
 def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
@@ -38,7 +38,7 @@ def write_task(data: Path, scenario: Scenario, task_id: str) -> None:
 
 
 def _write_files(data: Path, scenario: Scenario, task_id: str) -> None:
-    """Write all files; values that need a run get placeholders."""
+    """Write a task's files, with placeholders for the values that a run measures later."""
     name, values = scenario.variant(task_id)
     folder = data / "tasks" / task_id
     models = ModelCollection.load(
@@ -95,7 +95,7 @@ def _add_supervisor(tables: Any, person: Any, instruction: str) -> None:
 
 
 def _measure(truth: Path, task_id: str, difficulty: int) -> None:
-    """Run nothing, then the reference, and write the measured labels, counts and apps."""
+    """Grade an idle run and the reference run; write the measured labels, counts and apps."""
     code = (truth / "compiled_solution.py").read_text(encoding="utf-8")
     with AppWorld(task_id, experiment_name=EXPERIMENT) as world:
         world.execute("apis.supervisor.complete_task()")

@@ -141,7 +141,7 @@ def hermes(calls: Sequence[Call]) -> str:
 
 
 class _Unnumbered(str):
-    """A string that keeps JSON errors from counting lines, which would take quadratic time."""
+    """A string that keeps JSON parse errors from counting lines, which takes quadratic time."""
 
     def count(self, *_: Any) -> int:
         return 0
@@ -166,7 +166,7 @@ _SPACE = re.compile(r"\s*")
 
 
 def _blocks(text: str) -> Iterator[Call | Malformed]:
-    """Yield the calls between the tags in a message.
+    """Yield the calls between the tool-call tags in a message.
 
     A block ends at the first closing tag after its JSON, so a string may contain the tag.
     """
@@ -254,5 +254,5 @@ def _escape(code: str) -> str:
 
 
 def _brief(text: str) -> str:
-    """Shorten a text for use in a message."""
+    """Shorten text for use in a message."""
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -26,7 +26,7 @@ END = "(The conversation is over.)"
 
 
 class DialogueReply(NamedTuple):
-    """The response to a message.
+    """The reply to an agent's message in the dialogue.
 
     Attributes:
         observation: the results, or the user's next message.
@@ -163,7 +163,7 @@ class Dialogue:
         return DialogueReply("\n".join(lines), tuple(ran), kind, reason, tuple(shown))
 
     def _run_one(self, item: Call | Malformed, number: int) -> tuple[str, str]:
-        """Run one call; return the kind of error, or "", and the result."""
+        """Run one call; return the kind of error ("" if none) and the result."""
         if isinstance(item, Malformed):
             return "parse", f"{ERROR}{item.reason}"
         result: str | None = None
@@ -185,7 +185,7 @@ class Dialogue:
         return kind, text
 
     def _end_turn(self, *, cut: bool = False) -> str:
-        """Pass the turn to the judge; return the text to show if it was the last turn."""
+        """End the turn and store its calls for the judge; the last turn ends the conversation."""
         last = self.turn + 1 == self.n_turns
         if last or not cut:  # the official runner fails a conversation that is cut off earlier
             self.ended = self._attempt
@@ -215,5 +215,5 @@ def hand_out_sentence() -> str:
 
 @lru_cache(maxsize=1)
 def max_steps_of_a_turn() -> int:
-    """Return the official limit on messages with calls per turn; exceeding it ends the episode."""
+    """Return the limit on tool-calling messages per turn; exceeding it ends the episode."""
     return int(official("constants.default_prompts").MAXIMUM_STEP_LIMIT)

@@ -116,7 +116,7 @@ def as_object(result: str) -> Mapping[str, Any]:
 
 
 def bind(call: Call) -> Call:
-    """Return the same call with all arguments named.
+    """Convert a call's positional arguments to named arguments.
 
     Raises:
         TypeError: if its arguments do not fit the function.
@@ -252,7 +252,7 @@ def _bound_logarithm(instance: Any, given: Mapping[str, Any]) -> None:
 
 
 def _takes_long(text: str) -> bool:
-    """Return True if mpmath may parse a text for seconds: a long exponent or complex number."""
+    """Return True if a string could be a number that mpmath takes seconds to parse."""
     if len(text) <= MAX_TEXT:
         return False
     text = text.lower().replace(" ", "")
@@ -300,7 +300,7 @@ _LOCK = threading.Lock()
 
 @contextmanager
 def _mpmath_precision() -> Iterator[None]:
-    """Allow one call at a time, and restore the precision afterwards."""
+    """Allow one mpmath call at a time, and restore mpmath's precision afterwards."""
     context = import_module("mpmath").mp
     with _LOCK:
         before = context.prec
