@@ -1,4 +1,4 @@
-"""Findings of studies about trajectories or single steps.
+"""Notes, which record a study's findings about trajectories or single steps.
 
 A study reads finished training groups and writes notes. Memories learn from notes, and credit
 assignment may weight steps by their notes. Notes are frozen and can be looked up by trajectory.

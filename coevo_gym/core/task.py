@@ -149,7 +149,7 @@ class FrozenModel(BaseModel):
 
 
 def shaped(pattern: str, rule: str) -> AfterValidator:
-    """Create a validator for texts that must match a pattern; ``rule`` is the error message."""
+    """Create a validator for strings that must match a pattern; ``rule`` is the error message."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -241,11 +241,11 @@ _INVISIBLE = re.compile(
 
 
 def folded(value: Any) -> Any:
-    r"""Normalise all texts in a JSON value for comparison.
+    r"""Normalise all strings in a JSON value for comparison.
 
-    Two texts that differ only in case, whitespace, invisible characters or Unicode compatibility
-    forms (NFKC) fold to the same text. Use it to recognise copies, never to display text. Values
-    that are not texts, mappings or sequences are unchanged.
+    Two strings that differ only in case, whitespace, invisible characters or Unicode compatibility
+    forms (NFKC) fold to the same string. Use it to recognise copies, never to display text. Values
+    that are not strings, mappings or sequences are unchanged.
 
     Example:
         >>> folded("Move  the FILE "), folded("move\u200b the \uff46ile")
@@ -333,7 +333,7 @@ class Task(FrozenModel):
         return hash(self.id)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Task:
-        """Return a validated copy with other field values, and therefore its own id."""
+        """Return a validated copy with the given fields changed; the copy has its own id."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self)(**{**fields, **(update or {})})
 
