@@ -33,7 +33,7 @@ def tags_from(pairs: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 
 def kind_of_tag(tag: str) -> str:
-    """Return the kind of a tag.
+    """Return the kind in a ``kind:value`` tag.
 
     Example:
         >>> kind_of_tag("scene:FloorPlan12")
@@ -43,7 +43,7 @@ def kind_of_tag(tag: str) -> str:
 
 
 def value_of_tag(tag: str) -> str:
-    """Return the value of a tag.
+    """Return the value in a ``kind:value`` tag.
 
     Example:
         >>> value_of_tag("scene:builtin/FloorPlan7")
@@ -53,7 +53,7 @@ def value_of_tag(tag: str) -> str:
 
 
 def asks_nothing(task: Task | Draft) -> bool:
-    """Return True if a task is an open task, which only has the tags of its scenario."""
+    """Return True if the task is an open task, which has no goal and only scenario tags."""
     return isinstance(task, Task) and task.origin == OPEN
 
 

@@ -33,7 +33,7 @@ class WebShopBenchmark(ProposableFolder):
         return tags_of(task)
 
     def diagnose(self, episode: Trajectory | EvalTrajectory) -> Diagnosis:
-        """Diagnose an episode from its actions and score; see the folder's ``diagnosis.py``."""
+        """Diagnose an episode from its actions and score, as described in ``diagnosis.py``."""
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:

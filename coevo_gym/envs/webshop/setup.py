@@ -1,4 +1,4 @@
-"""Installation of the official WebShop data, and its status."""
+"""Functions that install the official WebShop data and report which catalogue is in use."""
 
 from __future__ import annotations
 

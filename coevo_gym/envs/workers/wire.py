@@ -45,7 +45,7 @@ class Wire:
         return self._socket.fileno()
 
     def send(self, value: Any, timeout_s: float | None = None) -> None:
-        """Send a value; if pickling it fails, nothing is sent, and the wire stays usable.
+        """Send a value; if it cannot be pickled, nothing is sent, and the connection stays usable.
 
         ``timeout_s`` limits the wait for the other end to read; None waits forever.
 

@@ -43,11 +43,11 @@ _ITEM_BUTTONS = ("Description", "Features", "Reviews", BUY)
 
 
 class Target(NamedTuple):
-    """A clickable item: a button, a product (named by its asin) or an option value.
+    """A clickable item: a button, a product (named by its ASIN) or an option value.
 
     Attributes:
         kind: kind of the item.
-        name: text of the button, asin of the product, or name of the option.
+        name: text of the button, ASIN of the product, or name of the option.
     """
 
     kind: Literal["button", "product", "option"]
@@ -61,7 +61,7 @@ def _join(texts: Iterable[str]) -> str:
 
 
 def page_of(products: Sequence[Product], number: int) -> Sequence[Product]:
-    """Return the products on a results page; there are none beyond the last page."""
+    """Return the products on a results page; the result is empty beyond the last page."""
     return products[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]
 
 

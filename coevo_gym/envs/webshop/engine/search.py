@@ -134,7 +134,7 @@ _classes = _Classes()
 
 
 def words(text: str) -> Iterator[str]:
-    """Split a text into its words, in order, keeping their case."""
+    """Split text into words, in order and in their original case."""
     for match in _TOKEN.finditer(text.translate(_classes)):
         if match.lastgroup:
             continue
@@ -203,7 +203,7 @@ class SearchIndex:
         self._build(counts)
 
     def _build(self, counts: list[Counter[str]]) -> None:
-        """Store the postings term by term, with the weight of each term."""
+        """Store the postings, sorted by term, and each term's weight."""
         pairs = [(self._terms[t], doc, n) for doc, c in enumerate(counts) for t, n in c.items()]
         postings = np.array(pairs, dtype=np.int32).reshape(-1, 3)
         postings = postings[np.argsort(postings[:, 0], kind="stable")]
