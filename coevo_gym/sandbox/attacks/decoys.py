@@ -68,16 +68,16 @@ class Decoys:
 
     @property
     def given(self) -> Path:
-        """A file that the payload may read, and the only file in its folder."""
+        """A file that the payload may read, in a folder with no other files."""
         return self.folder / "given" / "text"
 
     @property
     def pass_fds(self) -> tuple[int, ...]:
-        """The descriptors passed to the payload."""
+        """The file descriptors passed to the payload."""
         return tuple(theirs.fileno() for _, theirs in self.handed.values())
 
     def facts(self) -> dict[str, object]:
-        """Return the facts that tell a payload where to find its targets."""
+        """Return the information that a payload needs to find its targets."""
         return {
             "folder": str(self.folder),
             "secret": str(self.secret),
