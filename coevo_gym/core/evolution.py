@@ -211,7 +211,7 @@ class Draft(FrozenModel):
 
 
 class Check(NamedTuple):
-    """A gate that a draft has passed.
+    """A gate (a check) that a draft has passed.
 
     Attributes:
         gate: name of the gate.
@@ -300,7 +300,7 @@ class Round(FrozenModel):
 
     @property
     def n_wanted(self) -> int:
-        """Number of accepted tasks that ends the round; 0 to explore every context."""
+        """Number of accepted tasks after which the round ends; 0 to explore every context."""
         return self.n_unguided or self.n_enough
 
     @classmethod

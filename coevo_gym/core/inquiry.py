@@ -108,7 +108,7 @@ class Analyst:
 
 
 class StoredAnswer(NamedTuple):
-    """An answer as a tape stores it.
+    """A model's answer as stored on a tape.
 
     Attributes:
         key: hash of the complete request.
@@ -124,7 +124,7 @@ class StoredAnswer(NamedTuple):
 
 
 class AnswerStore(Protocol):
-    """Storage for a tape's answers."""
+    """Storage for a tape's recorded answers."""
 
     def get(self, keys: Sequence[str]) -> Mapping[str, StoredAnswer]:
         """Return the stored answers for the given keys as a mapping; missing keys are left out."""

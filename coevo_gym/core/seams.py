@@ -119,7 +119,7 @@ class Study(Protocol):
 
 
 class Interface(Protocol):
-    """A frozen, pure and thread-safe transformation of the env's text in training.
+    """A frozen, pure and thread-safe transformation that is applied to the env's text in training.
 
     It sees only a view, so no task, verifier or solution can leak into the shown text.
     """
@@ -165,7 +165,7 @@ class Guidance(NamedTuple):
 
 
 class Coach(Protocol):
-    """A stateless source of guidance for training episodes that reads memories."""
+    """A stateless component that reads memories and returns guidance for training episodes."""
 
     def guide(self, tickets: Sequence[Ticket]) -> Sequence[Guidance]:
         """Return the guidance for each ticket, in order.
@@ -250,7 +250,7 @@ class Evolver(Protocol):
     """The component that runs a round of evolution, possibly during training."""
 
     def run(self, round: Round) -> RoundResult:
-        """Explore, draft tasks and verify them. A bad draft is a verdict, never an exception."""
+        """Explore contexts, draft tasks and verify them; bad drafts never raise an error."""
         ...
 
 
@@ -277,7 +277,7 @@ class Act(NamedTuple):
 
 
 class Agent(Protocol):
-    """An agent that acts in envs, in training loops and in ``evaluate``."""
+    """An agent that acts in envs, both in training loops and in ``evaluate``."""
 
     def act(self, views: Sequence[View]) -> Sequence[Act]:
         """Return one response per view; there is one view per live episode."""

@@ -274,7 +274,7 @@ class Meter:
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore a state from :meth:`state_dict`."""
+        """Restore a state returned by :meth:`state_dict`."""
         with self._lock:
             self._spent = {
                 path: {purpose: Usage(**usage) for purpose, usage in purposes.items()}

@@ -129,7 +129,7 @@ def mean_and_sd(values: Sequence[float]) -> tuple[float, float]:
 
 
 def paired(ours: Sequence[float], baseline: Sequence[float]) -> Paired:
-    """Compare two series pair by pair, for example runs with equal seeds.
+    """Compare two series pair by pair, for example runs with the same seeds.
 
     With few pairs, the interval is wide: 12.7 standard errors on each side for two pairs.
 

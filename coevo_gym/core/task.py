@@ -54,7 +54,7 @@ NATIVE_SPLITS = (Split.TRAIN, Split.VAL, Split.TEST)
 
 
 def strictest(*sides: Split) -> Split:
-    """Return the first split that is not ``train``, or ``train`` if all are.
+    """Return the first split that is not ``train``, or ``train`` if there is none.
 
     Example:
         >>> strictest(Split.TRAIN, Split.VAL, Split.TEST)
@@ -93,7 +93,7 @@ class FrozenDict(dict[str, Any]):
 
 
 def freeze(value: Any) -> Any:
-    """Deep-freeze a JSON value: arrays become tuples, and objects :class:`FrozenDict`.
+    """Deep-freeze a JSON value: arrays become tuples, and objects become :class:`FrozenDict`.
 
     Raises:
         ValueError: if the value contains a float that is not finite, or a non-JSON type.
@@ -317,7 +317,7 @@ class Task(FrozenModel):
     def id(self) -> str:
         """Content hash (sha256, hex) of the task. It does not include labels such as name, split,
         solution and provenance, so a task found twice has one id, and a copy of a test task is
-        recognised regardless of the split it claims.
+        recognised regardless of the split the task claims.
         """  # noqa: D205
         content = [
             SCHEMA_VERSION,

@@ -321,7 +321,7 @@ class Group:
 
     @property
     def staleness(self) -> int:
-        """Number of policy versions from the oldest that acted to the newest or current version."""
+        """Number of versions by which the oldest acting policy lags the newest or current one."""
         versions = {version for t in self.trajectories for version in t.policy_versions}
         if versions and self.policy_version is not None:
             versions.add(self.policy_version)

@@ -74,7 +74,7 @@ def watched_by(watcher: Acted) -> AbstractContextManager[None]:
 
 
 def acted(steps: int, tokens: int) -> None:
-    """Report the env steps and tokens used since the last call, even in mid-episode.
+    """Report the env steps and tokens used since the last call, even mid-episode.
 
     Call it with two zeros just before the operation starts, so that it can be timed.
     """
@@ -132,7 +132,7 @@ class Pace:
         self._marks = deque([(self._begun, done)], maxlen=_STRETCH + 1)
 
     def reach(self, done: int) -> None:
-        """Record the amount done so far."""
+        """Record the amount of work done so far."""
         if done != self.done:
             self.done = done
             self._marks.append((self._clock(), done))
