@@ -159,7 +159,7 @@ class HashText(gym.ObservationWrapper[Any, Any, Any], RecordConstructorArgs):
         return _unit(self._counts(value) + goal).astype(np.float32)
 
     def _counts(self, text: str, place: str = "") -> NDArray[np.float64]:
-        """Return a text's hashed word counts as a (dim,) vector, scaled to length 1.
+        """Return a text's hashed word counts as a (dim,) unit vector.
 
         ``place`` is a prefix that keeps these words distinct from words in other places.
         """

@@ -37,7 +37,7 @@ class WebShopBenchmark(ProposableFolder):
         return diagnose(episode)
 
     def broken(self, task: Task) -> Task:
-        """Return an unsolvable copy of a task, whose hidden price cap is below every price."""
+        """Return an unsolvable copy of a task: its hidden price cap is below every price."""
         verifier = task.verifier.model_copy(update={"price_cap": BELOW_ALL})
         return task.model_copy(update={"verifier": verifier})
 

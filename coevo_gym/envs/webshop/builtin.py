@@ -212,7 +212,7 @@ def _draw_listed(family: _Family, shown: Sequence[str], draw: _Draw) -> Values:
 def _draw_options(
     family: _Family, draw: _Draw, *, taken: tuple[tuple[str, Values], ...] = ()
 ) -> tuple[tuple[str, Values], ...]:
-    """Draw up to five values per option, without values of the first option that are in use.
+    """Draw up to five values per option, avoiding taken values of the first option.
 
     At most half of all values are drawn, so that enough values remain for a second product.
     """
@@ -342,7 +342,7 @@ class _Rival(NamedTuple):
 
 
 def _wishes(product: Product, rivals: Sequence[_Rival], draw: _Draw) -> list[_Wanted]:
-    """Draw up to four wishes (goals without instructions), not differing in price cap only."""
+    """Draw up to four goals without instructions; no two differ only in their price cap."""
     kept: dict[tuple[Values, tuple[tuple[str, str], ...]], _Wanted] = {}
     for _ in range(draw.pick(_GOALS_EACH if product.options else _PLAIN_GOALS_EACH)):
         wanted = 0 if draw.chance(14) or not product.options else 1 + draw.below(2)
@@ -371,7 +371,7 @@ def _wish(product: Product, wanted: int, draw: _Draw) -> _Wanted:
 
 
 def _goal(family: _Family, product: Product, wish: _Wanted, draw: _Draw) -> ShoppingGoal:
-    """Turn a wish, which has no instruction yet, into a goal with an instruction."""
+    """Turn a wish (a goal without an instruction) into a goal with an instruction."""
     words = _words()
     form, join = draw.pick(words["option_joins"])
     ask = str(draw.pick(words["asks"] if wish.options else words["plain_asks"]))

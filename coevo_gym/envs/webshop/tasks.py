@@ -40,7 +40,7 @@ def split_of(asin: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split that a task's content belongs to, regardless of the split it claims.
+    """Return the split that a task's content belongs to, regardless of the split the task claims.
 
     The split depends on the task's scenario and on the product in its goal. A goal of the
     original's test split is always test.

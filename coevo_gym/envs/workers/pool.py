@@ -64,7 +64,7 @@ class WorkerPool:
         self._threads: ThreadPoolExecutor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the pool, which has no threads or running processes."""
+        """Return the state for a copy of the pool; the copy has no threads or running processes."""
         return {**self.__dict__, "_threads": None}
 
     @property

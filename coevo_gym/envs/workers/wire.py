@@ -59,7 +59,7 @@ class Wire:
             self._socket.sendall(len(data).to_bytes(_HEAD_BYTES, "little") + data)
 
     def receive(self, timeout_s: float | None = None) -> Any:
-        """Wait for the next value.
+        """Wait for the next value and return it.
 
         Raises:
             WireClosed: if the other end has closed the connection.

@@ -47,7 +47,7 @@ class Worker:
         self._failed_in = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state for a copy of the worker, which has no process yet."""
+        """Return the state for a copy of the worker; the copy has no process yet."""
         return {"index": self.index, "timeout_s": self._timeout_s, "modules": self.modules}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -126,7 +126,7 @@ class Worker:
             return reply
 
     def interrupt(self) -> None:
-        """Kill the process, even if another thread is waiting for its answer."""
+        """Kill the process, even if another thread is waiting for its response."""
         process = self._process
         if process is not None:
             process.interrupt()

@@ -55,7 +55,7 @@ class Target(NamedTuple):
 
 
 def _join(texts: Iterable[str]) -> str:
-    """Join a page's texts in the same way as the original WebShop's parser."""
+    """Join a page's text elements as the original WebShop's parser does."""
     shown = (text for text in texts if text.strip(_BLANKS) or (text and "\n" not in text))
     return _SEPARATOR.join(text.strip() for text in shown)
 
@@ -71,7 +71,7 @@ def search_text(instruction: str) -> str:
 
 
 def results_text(instruction: str, products: Sequence[Product], number: int) -> str:
-    """Return the text of results page ``number``, counted from 1; ``products`` are all results."""
+    """Return the text of results page ``number``, counted from 1, for the search results ``products``."""
     count = f"Page {number} (Total results: {len(products)})"
     listed = [text for p in page_of(products, number) for text in (p.asin, p.title, p.price_tag)]
     buttons = [PREVIOUS, NEXT] if number > 1 else [NEXT]

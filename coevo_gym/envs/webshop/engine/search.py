@@ -153,7 +153,7 @@ def _term(word: str) -> str:
 
 
 def analyze(text: str) -> list[str]:
-    """Convert a text into its index terms, in order and including repeats.
+    """Convert text into index terms, in order and including repeats.
 
     Example:
         >>> analyze("The Women's running shoes, 6.5 wide")
