@@ -146,7 +146,7 @@ def _bases(owner: int) -> tuple[Path, ...]:
 
 
 def _try_out(bases: tuple[Path, ...]) -> None:
-    """Test control groups with a process, because even a writable folder may reject processes."""
+    """Check that a process can be added to a new group; a writable folder is not enough."""
     trial = ControlGroup(tuple(base / "trial" for base in bases))
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
         try:

@@ -39,7 +39,7 @@ _Job = Callable[[], subprocess.Popen[bytes]]
 
 
 class Program(NamedTuple):
-    """A program to run; for the fields, see :func:`coevo_gym.sandbox.launch`."""
+    """A program to run; see :func:`coevo_gym.sandbox.launch` for its fields."""
 
     command: Sequence[str]
     readable: Sequence[Path] = ()

@@ -25,7 +25,7 @@ def supported() -> bool:
 
 
 def numbers() -> dict[str, int]:
-    """Return the system calls that the filter checks, with their numbers on this architecture."""
+    """Map each system call that the filter checks to its number on this machine."""
     _, column = calls.MACHINES[os.uname().machine]
     table = calls.DENIED | calls.DENIED_WITHOUT_NAMESPACES | calls.DENIED_WITHOUT_CAPS
     table |= calls.MISSING | calls.MISSING_WITHOUT_NAMESPACES | calls.CHECKED

@@ -215,7 +215,7 @@ def _listeners(scope: ExitStack, folder: Path, token: str) -> dict[str, socket.s
 
 
 def _handle(path: Path) -> bytes:
-    """Return the kernel's handle for a file, or b"" if its file system has no handles."""
+    """Return the kernel's handle for a file, or b"" if its file system does not support handles."""
     buffer = ctypes.create_string_buffer(8 + _HANDLE_BYTES)
     ctypes.c_uint.from_buffer(buffer).value = _HANDLE_BYTES
     mount = ctypes.c_int()

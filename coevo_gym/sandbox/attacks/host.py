@@ -63,7 +63,7 @@ say("END")
 
 
 class HostObservations(NamedTuple):
-    """Observations made after an attack.
+    """Observations of a payload and the host, made after an attack.
 
     Attributes:
         said: output of the payload.
