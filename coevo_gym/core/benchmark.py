@@ -130,7 +130,7 @@ class Benchmark(Protocol):
         ...
 
     def side_of(self, task: Task) -> Split:
-        """Return the split that a task's content belongs to, regardless of the split the task claims.
+        """Return the split to which a task's content belongs, whatever split the task claims.
 
         The scenario and the content both count: a copy of a validation or test task belongs to that
         task's split, even with another scenario or name. Every reset calls this method, so it must

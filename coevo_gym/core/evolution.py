@@ -211,7 +211,7 @@ class Draft(FrozenModel):
 
 
 class Check(NamedTuple):
-    """A gate (a check) that a draft has passed.
+    """A gate (a check) that a task draft has passed.
 
     Attributes:
         gate: name of the gate.
