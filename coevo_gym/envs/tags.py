@@ -58,12 +58,12 @@ def asks_nothing(task: Task | Draft) -> bool:
 
 
 def scenario_tags(task: Task | Draft) -> tuple[str, ...]:
-    """Return a task's default tags, which only name its scenario."""
+    """Return a task's default tags, which contain only its scenario."""
     return tags_from([("scenario", task.scenario)])
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags that a benchmark assigns to a task or a draft.
+    """Return the tags that a benchmark assigns to a task or task draft.
 
     A benchmark without a ``tags`` method gets :func:`scenario_tags`.
     """

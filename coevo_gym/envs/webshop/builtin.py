@@ -273,7 +273,7 @@ def _title(family: _Family, draft: _Draft, brand: str, draw: _Draw) -> str:
 
 
 def _headline(phrase: str) -> str:
-    """Capitalise a phrase in the style of a title."""
+    """Capitalise a phrase as a title."""
     spelled = {word: word for word in _MINOR_WORDS}
     spelled |= {word: word.upper() for word in _words()["acronyms"]}
     return " ".join(spelled.get(word, word.capitalize()) for word in phrase.split(" "))

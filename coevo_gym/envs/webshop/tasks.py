@@ -40,7 +40,7 @@ def split_of(asin: str) -> Split:
 
 
 def side_of(task: Task) -> Split:
-    """Return the split that a task's content belongs to, regardless of the split the task claims.
+    """Return the split to which a task's content belongs, whatever split the task claims.
 
     The split depends on the task's scenario and on the product in its goal. A goal of the
     original's test split is always test.
@@ -299,7 +299,7 @@ def is_named(text: str, phrase: str) -> bool:
 
 
 def tags_of(task: Task | Draft) -> tuple[str, ...]:
-    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or a draft.
+    """Return the tags ``category:``, ``family:`` and ``option:`` of a task or task draft.
 
     A family consists of all products under the same search words. There is one ``option:`` tag per
     product option of which the instruction names a value.

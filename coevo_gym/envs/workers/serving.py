@@ -1,4 +1,4 @@
-"""The main loop of a worker process, which runs the hooks of several envs, one at a time."""
+"""The main loop of a worker process, which runs the hooks of several envs one at a time."""
 
 from __future__ import annotations
 
