@@ -112,7 +112,7 @@ def make(limits: ResourceLimits) -> ControlGroup | None:
 
 
 def _caps(limits: ResourceLimits) -> Iterator[tuple[str, int]]:
-    """Yield the cap files of both control group versions, with their values."""
+    """Yield each file that sets a cap, in both control group versions, with its value."""
     yield "pids.max", limits.pids + 1  # the first process is bubblewrap's own
     yield "memory.limit_in_bytes", limits.memory_bytes
     yield "memory.memsw.limit_in_bytes", limits.memory_bytes
